@@ -109,8 +109,9 @@ class OutboxSink:
     `BatchInput.entries`. `also(connection, table)` writes what else must commit with the batch.
     It runs inside the transaction, and again when the transaction is retried, so it must use that
     connection only. `checkpoint` is exactly the query's checkpointLocation. Where it is a local
-    path, the source's offsets are stored with the batch, and the first batch refuses an older copy
-    of the checkpoint or of the database (`CheckpointBehind`, `LedgerBehind`).
+    path, the source's offsets and the names of the files that the batch reads are stored with the
+    batch, and the first batch refuses an older copy of the checkpoint or of the database
+    (`CheckpointBehind`, `LedgerBehind`).
 
     `path` sets how the rows reach Postgres. "driver": through the driver. "staged": Spark's tasks
     copy them, so the executors must be able to use the DSN. "auto": staged from 64 MiB on, by the

@@ -5,6 +5,9 @@ JSON that says how far the source is read after the batch, or `-` for a source t
 What a batch read is the difference between its offsets and those of the batch before it.
 
 The text is from another program and may be anything: what is not understood is returned unread.
+
+The ledger keeps it with the files that the batch read from each file source, at the end of the line
+of metadata (`with_files`): Spark has their names only in a log of the checkpoint.
 """
 
 import json
@@ -26,6 +29,12 @@ NEW_PARTITION = "a partition that is new to the query: read from its first recor
 _OTHER_BEFORE = "the batch before it had a source of another kind in this place"
 
 Document = dict[str, Any]
+Files = Mapping[int, list[Document]]
+"""The rows of the log of each file source (`path`, `timestamp` and `batchId`, the log's entry)."""
+
+_FILES = ',"files":{'
+"""In text that another program has written, this stands in no string: quotes in one are escaped."""
+
 _Position = Mapping[tuple[str, int], int]
 
 
@@ -86,6 +95,35 @@ def ranges(before: str | None, after: str | None, batch_id: int) -> list[Documen
         }
         for number, line in enumerate(now)
     ]
+
+
+def with_files(text: str, files: Files) -> str:
+    """Return the offsets of a batch with the files that it read.
+
+    >>> text = with_files('v1\\n{"a":1}\\n{"logOffset":3}', {0: [{"path": "f", "batchId": 3}]})
+    >>> without_files(text)
+    ('v1\\n{"a":1}\\n{"logOffset":3}', {0: [{'path': 'f', 'batchId': 3}]})
+    """
+    version, _, rest = text.partition("\n")
+    metadata, line_end, sources = rest.partition("\n")
+    if not files or not metadata.endswith("}") or _FILES in metadata:
+        return text
+    added = json.dumps(files, separators=(",", ":"))
+    return f"{version}\n{metadata[:-1]}{_FILES}{added[1:]}}}{line_end}{sources}"
+
+
+def without_files(text: str) -> tuple[str, dict[int, list[Document]]]:
+    """Return the offsets as Spark has written them, and the files that `with_files` has added."""
+    version, _, rest = text.partition("\n")
+    metadata, line_end, sources = rest.partition("\n")
+    before, found, added = metadata.partition(_FILES)
+    if not found:
+        return text, {}
+    try:
+        files = {int(source): list(rows) for source, rows in json.loads(f"{{{added[:-1]}").items()}
+    except (ValueError, TypeError):
+        return text, {}
+    return f"{version}\n{before}}}{line_end}{sources}", files
 
 
 def range_lines(source: Document, log: str | None = None) -> Iterator[str]:

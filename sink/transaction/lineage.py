@@ -14,6 +14,7 @@ from uuid import UUID
 
 from sink.contract.checkpoint import local_folder
 from sink.errors import CheckpointBehind, CheckpointUnreadable, LedgerBehind
+from sink.transaction.read_files import with_read_files
 
 _log = logging.getLogger(__name__)
 
@@ -95,7 +96,8 @@ def location(checkpoint: str | PathLike[str] | None) -> str | None:
 def source_offsets(files: Files | None, batch_id: int) -> str | None:
     """Return the source offsets that Spark wrote before it ran the batch.
 
-    None where they cannot be read or stored: they never stop a batch.
+    With the names of the files that it reads, where the checkpoint is on a local path. None where
+    they cannot be read or stored: they never stop a batch.
     """
     if files is None:
         return None
@@ -104,7 +106,11 @@ def source_offsets(files: Files | None, batch_id: int) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         why = str(error)
     else:
-        if text is None or "\x00" not in text:
+        if text is None:
+            return None
+        if "\x00" not in text:
+            if isinstance(files, LocalFiles):
+                return with_read_files(files.folder, batch_id, text)
             return text
         why = "they hold a NUL character"
     _log.warning("the source's offsets of batch %d are not stored: %s", batch_id, why)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID, uuid4
 
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.source_offsets import Files, without_files
 from sink.errors import SinkError
 from sink.foreach_batch import OutboxSink
 from spark_app.checkpoint.initial import newest_batch
@@ -25,6 +26,8 @@ class Recorded(NamedTuple):
     entries: int
     plan: str | None
     """The text of Spark's `offsets/N`; None where it was not stored."""
+    files: Files
+    """The files that it read from each file source; empty where they were not stored."""
 
 
 class Ledger:
@@ -42,11 +45,15 @@ class Ledger:
     def after(self, query_id: UUID, batch: int) -> dict[int, Recorded]:
         """Return what the ledger has of a query's batches after one, in ascending order."""
         rows = self._rows("batches_after", query_id=query_id, after=batch)
-        return {number: Recorded(*found) for number, *found in rows}
+        return {
+            number: Recorded(count, entries, *_plan(stored))
+            for number, count, entries, stored in rows
+        }
 
     def plans(self, query_id: UUID, batch: int) -> dict[int, str | None]:
         """Return the text of `offsets/N` of a batch and of the one before it, as far as stored."""
-        return dict(self._rows("plans", query_id=query_id, batch=batch))
+        rows = self._rows("plans", query_id=query_id, batch=batch)
+        return {number: _plan(stored)[0] for number, stored in rows}
 
     def newest(self, query_id: UUID) -> int | None:
         """Return the newest batch of a query; None where the ledger has none."""
@@ -77,6 +84,10 @@ class Ledger:
             ).fetchall()
 
         return self._sink.read(read)
+
+
+def _plan(stored: str | None) -> tuple[str | None, Files]:
+    return (None, {}) if stored is None else without_files(stored)
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """What a checkpoint needs to repeat its later batches as they were planned (`checkpoint.repeats`).
 
-The plans are in `offsets`, or in the ledger where one is damaged; the files of each are in the logs
-of the sources.
+The ledger has the plan of each batch that was written, and the names of its files. What is in the
+checkpoint may be of a batch that was planned again since and refused, or that never ran: it counts
+only where it agrees with the ledger, or where the checkpoint itself has recorded that it was done.
 """
 
 import json
@@ -15,12 +16,10 @@ from sink.contract.exits import CommandError
 from spark_app.checkpoint import repeats, shape
 from spark_app.checkpoint_manager import source_entries, spark_files
 from spark_app.checkpoint_manager.folder import Folder
-from spark_app.checkpoint_manager.source_entries import Entry, Name
+from spark_app.checkpoint_manager.ledger import Recorded
+from spark_app.checkpoint_manager.source_entries import Name
 from spark_app.input import ticks
 from spark_app.input.source import local
-
-Plans = Mapping[int, str | None]
-"""The batches that the ledger has, each with the text of its plan, where it was stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,35 +27,38 @@ class Replanned:
     """The batches to repeat."""
 
     until: int
-    """The newest one: batches after it were neither kept nor recorded."""
+    """The newest one: batches after it were neither done nor recorded."""
     exact_until: int
     """The newest one whose plan and files are known. Spark plans those after it again."""
     files: Mapping[str, str]
-    """Texts to write, by name in the checkpoint."""
+    """All texts in `repeats.FOLDER`, by name in the checkpoint."""
 
 
 class _Incomplete(Exception):
     """The files of a batch are not known."""
 
 
-def replanned(folder: Folder, batch: int, recorded: Plans) -> Replanned:
+def replanned(folder: Folder, batch: int, recorded: Mapping[int, Recorded]) -> Replanned:
     """Return what to write so that the batches after `batch` are repeated.
 
-    Raises CommandError where a file that they read is not there.
+    `recorded` has those that the ledger has. Raises CommandError where a file that they read is not
+    there.
     """
     files: dict[str, str] = {}
     newest = max([batch, *folder.batches("offsets"), *pending(folder), *recorded])
     sources = _Sources(folder, batch)
     for number in range(batch + 1, newest + 1):
-        at = f"{repeats.FOLDER}/{number}"
-        text = _plan(folder, number, recorded)
-        found = None if text is None else sources.read_by(number, text)
+        text = _plan(folder, number, recorded.get(number))
+        found = None if text is None else sources.read_by(number, text, recorded.get(number))
         if text is None or found is None:
             return Replanned(max([number - 1, *recorded]), number - 1, files)
-        if not _is_kept(folder, at):
-            files |= {f"{at}/{name}": content for name, content in found.items()}
-            # The plan last: a folder that has it is complete.
-            files[f"{at}/{repeats.PLAN}"] = text
+        at = f"{repeats.FOLDER}/{number}"
+        files |= {f"{at}/{name}": content for name, content in found.items()}
+        source = f"{at}/{repeats.SOURCE}"
+        if number not in recorded and folder.problem(source) is None:
+            files[source] = folder.read(source).decode()
+        # The plan last: a folder that has it is complete.
+        files[f"{at}/{repeats.PLAN}"] = text
     return Replanned(newest, newest, files)
 
 
@@ -70,67 +72,67 @@ def pending(folder: Folder) -> list[int]:
     )
 
 
-def _is_kept(folder: Folder, at: str) -> bool:
-    names = [name for name in folder.files if name.startswith(f"{at}/")]
-    return f"{at}/{repeats.PLAN}" in names and not any(map(folder.problem, names))
-
-
-def _plan(folder: Folder, batch: int, recorded: Plans) -> str | None:
-    for name in (f"offsets/{batch}", f"{repeats.FOLDER}/{batch}/{repeats.PLAN}"):
-        if folder.problem(name) is None:
-            return folder.read(name).decode()
-    text = recorded.get(batch)
+def _plan(folder: Folder, batch: int, recorded: Recorded | None) -> str | None:
+    """Return the plan of a batch as it was done; None where it is not known."""
     try:
-        spark_files.plan(text or "")
+        spark_files.plan((recorded and recorded.plan) or "")
     except ValueError:
-        return None
-    return text
+        kept = _kept_plans(folder, batch)
+        if batch not in folder.batches("commits"):
+            # It may have been planned again since, and never done.
+            kept.pop(f"offsets/{batch}", None)
+        return next(iter(kept.values()), None)
+    return recorded.plan if recorded else None
+
+
+def _kept_plans(folder: Folder, batch: int) -> dict[str, str]:
+    """Return the intact plans of a batch in the checkpoint, by the names of their files."""
+    names = (f"{repeats.FOLDER}/{batch}/{repeats.PLAN}", f"offsets/{batch}")
+    return {name: folder.read(name).decode() for name in names if folder.problem(name) is None}
 
 
 class _Sources:
-    """The logs of the sources, read from one plan to the next."""
+    """The logs of the sources, from one plan to the next."""
 
     def __init__(self, folder: Folder, batch: int) -> None:
         self._folder = folder
         kept = folder.own(shape.FILE) or {}
         self._kinds: list[str] = [each.get("kind") for each in kept.get(shape.SOURCES, ())]
-        self._logs: dict[int, tuple[set[Name], dict[Name, str]]] = {}
+        self._logs: dict[int, source_entries.Log] = {}
         plan = folder.plan(batch)
         self._positions = dict(self._log_positions(plan.sources if plan else ()))
-        self._there: dict[int, set[Name]] = {
-            source: set(source_entries.read_for(position, self._log(source)[0]))
-            for source, position in self._positions.items()
-        }
 
-    def read_by(self, batch: int, text: str) -> dict[str, str] | None:
-        """Return what the next plan adds, by name in its folder; None where it is not kept.
+    def read_by(self, batch: int, text: str, recorded: Recorded | None) -> dict[str, str] | None:
+        """Return what the next plan adds, by name in its folder; None where it is not known.
 
         Raises CommandError for a file that is gone.
         """
         try:
-            return dict(self._read_by(batch, text))
+            return dict(self._read_by(batch, text, recorded))
         except _Incomplete:
             return None
 
-    def _read_by(self, batch: int, text: str) -> Iterator[tuple[str, str]]:
+    def _read_by(
+        self, batch: int, text: str, recorded: Recorded | None
+    ) -> Iterator[tuple[str, str]]:
+        plans = _kept_plans(self._folder, batch).values()
+        is_of_plan = not plans or text in plans
         for source, position in self._log_positions(spark_files.plan(text).sources):
             before = self._positions.get(source, -1)
             self._positions[source] = position
-            if position <= before:
-                continue
-            there = self._there.setdefault(source, set())
-            known: list[Entry] = []
-            for name, content in self._wanted(source, position).items():
-                known += source_entries.entries(content)
-                if name not in there:
-                    yield f"{repeats.SOURCES}/{source}/{name.text}", content
-                    there.add(name)
-            added = [each for each in known if before < each.number <= position]
-            yield from self._inputs(batch, source, dict.fromkeys(each.line for each in added))
+            log = self._log(source, before)
+            for entry in range(before + 1, position + 1):
+                lines = _recorded_lines(recorded, source, entry)
+                if lines is None and is_of_plan:
+                    lines = log.known.get(entry)
+                added = None if lines is None else log.add(entry, lines)
+                if not lines or added is None:
+                    raise _Incomplete
+                name, content = added
+                yield f"{repeats.SOURCES}/{source}/{name.text}", content
+                yield from self._inputs(batch, source, lines)
 
-    def _inputs(
-        self, batch: int, source: int, lines: Mapping[str, Any]
-    ) -> Iterator[tuple[str, str]]:
+    def _inputs(self, batch: int, source: int, lines: list[str]) -> Iterator[tuple[str, str]]:
         is_ticks = self._kinds[source : source + 1] == ["ticks"]
         for line in lines:
             path = unquote(str(json.loads(line)["path"]))
@@ -146,27 +148,19 @@ class _Sources:
                     " back under its name and repeat the command."
                 )
 
-    def _wanted(self, source: int, position: int) -> dict[Name, str]:
-        names, log = self._log(source)
-        rebuilt = source_entries.rebuilt(position, names, log)
-        if rebuilt is None:
-            raise _Incomplete
-        wanted = source_entries.read_for(position, names)
-        return {name: log[name] if name in log else rebuilt[name] for name in wanted}
+    def _log(self, source: int, position: int) -> source_entries.Log:
+        """Return a log up to an entry, with all that is known of it.
 
-    def _log(self, source: int) -> tuple[set[Name], dict[Name, str]]:
-        """Return the names of a log's entries, and the intact ones.
-
-        Also of those that are kept for batches to repeat.
+        Also of the batches that are still to be repeated, which the log itself does not have yet.
         """
         if source not in self._logs:
-            names: set[Name] = set()
-            log: dict[Name, str] = {}
             kept = (f"{repeats.FOLDER}/{batch}/" for batch in pending(self._folder))
+            names: set[Name] = set()
+            texts: dict[Name, str] = {}
             for at in ("", *kept):
                 names.update(self._folder.source_names(source, at))
-                log = self._folder.source_log(source, at) | log
-            self._logs[source] = names, log
+                texts |= self._folder.source_log(source, at)
+            self._logs[source] = source_entries.Log(position, names, texts)
         return self._logs[source]
 
     @staticmethod
@@ -178,3 +172,14 @@ class _Sources:
                 continue  # not a source of files
             if position is not None:
                 yield source, position
+
+
+def _recorded_lines(recorded: Recorded | None, source: int, entry: int) -> list[str] | None:
+    """Return the rows of a log's entry that the ledger has; None where it has none."""
+    rows = recorded.files.get(source, []) if recorded else []
+    lines = [
+        json.dumps(row, separators=(",", ":"), ensure_ascii=False)
+        for row in rows
+        if row.get("batchId") == entry
+    ]
+    return lines or None

@@ -11,7 +11,7 @@ belong to a batch.
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
@@ -66,7 +66,9 @@ def restored(folder: Folder, batch: int, dsn: str, *, dry_run: bool) -> Document
                 f"batch {batch} is the newest one of {folder.path}. Nothing was changed.",
                 ExitCode.NOTHING_MATCHED,
             )
-        again = replanned(folder, batch, {number: each.plan for number, each in recorded.items()})
+        again = replanned(folder, batch, recorded)
+        stale = (name for name in folder.files if name.startswith(f"{repeats.FOLDER}/"))
+        cut = replace(cut, moved=(*cut.moved, *(name for name in stale if name not in again.files)))
         intent = unfinished or _intent(folder, batch, newest)
         if not dry_run:
             _fence(books, query_id)

@@ -89,3 +89,57 @@ def rebuilt(
         for one in wanted
         if one not in log
     }
+
+
+COMPACT_INTERVAL = 10
+"""Spark's own default."""
+
+
+class Log:
+    """A log that is continued, with the entries as Spark expects them."""
+
+    def __init__(self, position: int, names: Iterable[Name], texts: Mapping[Name, str]) -> None:
+        """`names` are those of all files, up to and after the position, `texts` of readable ones.
+
+        Later texts win where two have the same entry.
+        """
+        self.known: dict[int, list[str]] = {}
+        """The rows of each entry."""
+        self._version = next((text.partition("\n")[0] for text in texts.values()), "v1")
+        for name in sorted(texts):
+            own: dict[int, dict[str, None]] = {}
+            for each in entries(texts[name]):
+                own.setdefault(each.number, {})[each.line] = None
+            self.known |= {number: list(lines) for number, lines in own.items()}
+        compact = sorted(name.number for name in names if name.compact)
+        self._default = min([COMPACT_INTERVAL, *(number + 1 for number in compact)])
+        self._compact = [number for number in compact if number <= position]
+
+    def add(self, number: int, lines: list[str]) -> tuple[Name, str] | None:
+        """Add the next entry; return the name and text of its file.
+
+        None where it is a compact one, and an earlier entry is not known.
+        """
+        self.known[number] = lines
+        name = Name(number, compact=not (number + 1) % self._interval())
+        if name.compact:
+            if any(earlier not in self.known for earlier in range(number)):
+                return None
+            lines = [line for earlier in range(number + 1) for line in self.known[earlier]]
+            self._compact.append(number)
+        return name, "\n".join([self._version, *lines])
+
+    def _interval(self) -> int:
+        """Return how many entries a compact one ends, as Spark derives it from those there are."""
+        match self._compact[-2:]:
+            case []:
+                return self._default
+            case [one]:
+                count = one + 1
+                if self._default < count / 2:
+                    divisors = range(self._default, count // 2 + 1)
+                    return next((n for n in divisors if not count % n), count)
+                return count
+            case [before, last]:
+                return last - before
+        raise AssertionError("unreachable")

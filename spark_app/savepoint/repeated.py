@@ -18,6 +18,7 @@ from uuid import UUID
 from pyspark.sql import SparkSession
 
 from sink.contract.exits import CommandError
+from sink.contract.source_offsets import without_files
 from sink.foreach_batch import OutboxSink
 from sink.transaction.continuation import Continuation
 from spark_app.checkpoint import repeats
@@ -38,8 +39,8 @@ class Since(NamedTuple):
     """A batch of the ledger after the savepoint's."""
 
     source: Continuation
-    plan: str | None
-    """The text of Spark's `offsets/N`; None where it was not stored."""
+    plan: str
+    """The text of Spark's `offsets/N`; empty where it was not stored."""
 
 
 class Past(NamedTuple):
@@ -63,7 +64,7 @@ def read_since(sink: OutboxSink, found: Manifest) -> Past:
     def read(connection: "psycopg.Connection") -> Past:
         rows = connection.execute(_statement("read_since"), values).fetchall()
         batches = (
-            Since(Continuation(query_id, batch_id, digest), plan)
+            Since(Continuation(query_id, batch_id, digest), without_files(plan or "")[0])
             for batch_id, digest, plan, _ in rows
         )
         return Past(rows[0][3] if rows else None, tuple(batches))
@@ -140,7 +141,7 @@ class RepeatedPlans:
 
     def _batch(self, each: Since) -> Iterator[tuple[str, str]]:
         try:
-            header, planned, *lines = (each.plan or "").splitlines()
+            header, planned, *lines = each.plan.splitlines()
             described = json.loads(planned)
             conf = described["conf"]
         except (KeyError, TypeError, ValueError) as error:
@@ -191,7 +192,7 @@ class RepeatedPlans:
 
     def _old_log(self, number: int) -> list[dict[str, Any]]:
         if number not in self._old_logs:
-            lines = ((each.plan or "").splitlines()[2:] for each in self._past.batches)
+            lines = (each.plan.splitlines()[2:] for each in self._past.batches)
             positions = (
                 read_files.log_offset(each[number]) for each in lines if number < len(each)
             )

@@ -18,8 +18,9 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from typer.testing import CliRunner
 
-from sink import CheckpointBehind
+from sink import CheckpointBehind, ReplayDiverged
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.source_offsets import without_files
 from spark_app.checkpoint_manager.cli import app as commands
 from spark_app.checkpoint_manager.folder import Folder
 from spark_app.checkpoint_manager.kept import Kept
@@ -27,6 +28,7 @@ from spark_app.checkpoint_manager.listing import listed, shown
 from spark_app.checkpoint_manager.prune import pruned
 from spark_app.checkpoint_manager.restore import restored
 from spark_app.checkpoint_manager.verify import verified
+from spark_app.lifecycle.failure import QueryFailed
 from tests.support.command import holdfast
 from tests.support.job.damage import cut, emptied, flip, gone, last_bit
 from tests.support.job.job_process import QUICK, job_process
@@ -557,25 +559,55 @@ def test_damaged_checksum_files_of_intact_files_are_written_again(
     assert code == ExitCode.OK, answer
 
 
-@pytest.mark.parametrize(("log", "exact"), [("offsets", True), ("sources/0", False)])
-def test_batch_whose_plan_or_files_are_lost_is_planned_again_and_compared_with_the_ledger(
-    spark: "SparkSession",
-    later: World,
-    database: str,
-    undisturbed: list[Any],
-    log: str,
-    exact: bool,
+@pytest.mark.parametrize("log", ["offsets", "sources/0"])
+def test_batch_whose_plan_or_files_are_lost_is_repeated_by_the_ledger(
+    spark: "SparkSession", later: World, database: str, undisturbed: list[Any], log: str
 ) -> None:
+    """New files are there already: they are not taken for those of before."""
     where = str(later.checkpoint)
-    (later.checkpoint / _log(log)(later.checkpoint)).unlink()
-    batch = Kept(Folder(where)).restorable()[-1] - 1
+    if log == "offsets":
+        (later.checkpoint / _log(log)(later.checkpoint)).unlink()
+    else:
+        flip(next(later.checkpoint.glob("sources/0/*.compact")))
+    batch = Kept(Folder(where)).restorable()[-1]
     before = _ledger(database)
     again = restored(Folder(where), batch, database, dry_run=False)["repeated"]
-    # The ledger has the plan, and not the names of the files.
-    assert (again["last_exact_batch_id"] == again["last_batch_id"] == later.newest) is exact
-    Play(spark, database, later.folder).command()
+    assert again["last_exact_batch_id"] == again["last_batch_id"] == later.newest
+    Play(spark, database, later.folder).command(max_files_per_trigger=None)
     assert _left(database) == undisturbed
     assert _ledger(database)[: len(before)] == before
+
+
+def test_plan_that_the_ledger_refused_is_not_taken_for_one_of_before(
+    spark: "SparkSession", later: World, database: str, undisturbed: list[Any]
+) -> None:
+    """Of a ledger without the names of files, as older versions left it."""
+    where, play = str(later.checkpoint), Play(spark, database, later.folder)
+    with psycopg.connect(database) as db:
+        for number, text in db.execute("SELECT batch_no, source_offsets FROM holdfast.batch"):
+            db.execute(
+                "UPDATE holdfast.batch SET source_offsets = %s WHERE batch_no = %s",
+                [without_files(text)[0], number],
+            )
+    flip(next(later.checkpoint.glob("sources/0/*.compact")))
+    batch = Kept(Folder(where)).restorable()[-1]
+    before = _ledger(database)
+    for _ in range(2):
+        again = restored(Folder(where), batch, database, dry_run=False)["repeated"]
+        assert (again["last_exact_batch_id"], again["last_batch_id"]) == (batch, later.newest)
+        with pytest.raises(QueryFailed, match=ReplayDiverged.__name__):
+            play.command(max_files_per_trigger=None)
+    # The way out: only the files of before, one a batch as then.
+    restored(Folder(where), batch, database, dry_run=False)
+    new = sorted((later.folder / "events").iterdir())[FILES:]
+    for each in new:
+        each.rename(later.folder / each.name)
+    play.command()
+    assert _ledger(database) == before
+    for each in new:
+        (later.folder / each.name).rename(each)
+    play.command()
+    assert _left(database) == undisturbed
 
 
 def test_damaged_snapshots_and_shared_files_are_replaced_by_older_ones(

@@ -6,6 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from sink.contract.source_offsets import readable_offsets, without_files
 from sink.errors import (
     CheckpointBehind,
     CheckpointUnreadable,
@@ -81,6 +82,43 @@ def test_checkpoint_that_cannot_be_read_is_not_taken_for_one_that_fits(
     assert source_offsets(files, 3) is None
     assert "the source's offsets of batch 3 are not stored" in caplog.text
     assert source_offsets(files, 4) is None
+
+
+def _plan(*entries: int) -> str:
+    lines = [f'{{"logOffset":{entry}}}' for entry in entries]
+    return "\n".join(["v1", '{"batchWatermarkMs":7}', *lines])
+
+
+def _log(*names: str, entry: int) -> list[str]:
+    return [f'{{"path":"{name}","timestamp":5,"batchId":{entry}}}' for name in names]
+
+
+def test_offsets_are_kept_with_the_files_that_a_batch_reads(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "sources/0").mkdir(parents=True)
+    (tmp_path / "sources/1").mkdir()
+    older = _log(*(f"file:///{'x' * 90}/{n}" for n in range(3000)), entry=8)
+    newest = _log("file:///a%20b", 'file:///c,\\"files\\":{', entry=9)
+    (tmp_path / "sources/0/8").write_text("\n".join(["v1", *older]))
+    (tmp_path / "sources/0/9.compact").write_text("\n".join(["v1", *older, *newest]))
+    (tmp_path / "sources/1/0.compact").write_text("\n".join(["v1", *_log("one", entry=0)]))
+    for batch, plan in enumerate([_plan(-1), _plan(9), _plan(9, 0), _plan(9, 0), _plan(8, 1)]):
+        (tmp_path / f"offsets/{batch}").write_text(plan)
+    kept = [source_offsets(local_files(str(tmp_path)), batch) or "" for batch in range(5)]
+    for text, plan, files in (
+        (kept[0], _plan(-1), {}),
+        (kept[1], _plan(9), {0: list(map(json.loads, newest))}),
+        (kept[2], _plan(9, 0), {1: list(map(json.loads, _log("one", entry=0)))}),
+        (kept[3], _plan(9, 0), {}),
+        # Its log has no such entry.
+        (kept[4], _plan(8, 1), {}),
+    ):
+        assert without_files(text) == (plan, files)
+        assert readable_offsets(text) == readable_offsets(plan)
+    (tmp_path / "offsets/9").write_text(_plan(7))
+    (tmp_path / "offsets/10").write_text(_plan(8))
+    (tmp_path / "sources/0/8").write_text("\n".join(["v1", *older * 4]))
+    assert source_offsets(local_files(str(tmp_path)), 10) == _plan(8), "too many to keep"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from spark_app.checkpoint.checksums import (
 )
 from spark_app.checkpoint.retention import Retention
 from spark_app.checkpoint_manager import spark_files
-from spark_app.checkpoint_manager.source_entries import Entry, Name, entries, read_for, rebuilt
+from spark_app.checkpoint_manager.source_entries import Entry, Log, Name, entries, read_for, rebuilt
 from spark_app.checkpoint_manager.spark_files import Changelog, Link
 
 
@@ -215,3 +215,41 @@ def test_a_duration_keeps_every_batch_that_can_begin_in_it(
     batches: int, keep_for_ms: int | None, interval_ms: int, kept: int
 ) -> None:
     assert Retention.covering(batches, keep_for_ms, interval_ms) == Retention(kept)
+
+
+def _line(number: int) -> str:
+    return f'{{"path":"{number}","batchId":{number}}}'
+
+
+def _written(count: int, interval: int) -> dict[Name, str]:
+    """A log as Spark writes it, a file an entry, without removing any."""
+    found: dict[Name, str] = {}
+    for number in range(count):
+        compact = not (number + 1) % interval
+        lines = [_line(one) for one in range(0 if compact else number, number + 1)]
+        found[Name(number, compact)] = "\n".join(["v1", *lines])
+    return found
+
+
+@given(st.integers(0, 45), st.integers(1, 30), st.sampled_from([5, 10]))
+def test_log_is_continued_as_spark_wrote_it(position: int, more: int, interval: int) -> None:
+    whole = _written(position + 1 + more, interval)
+    kept = {name: text for name, text in whole.items() if name.number <= position}
+    log = Log(position, whole, kept)
+    added = [log.add(number, [_line(number)]) for number in range(position + 1, len(whole))]
+    assert kept | dict(each for each in added if each) == whole
+
+
+def test_compact_entry_is_not_made_of_an_incomplete_log() -> None:
+    whole = _written(9, 10)
+    del whole[Name(4, compact=False)]
+    log = Log(8, whole, whole)
+    assert log.add(9, [_line(9)]) is None
+    # Only the newest compact entry is left: Spark takes its number for the interval.
+    log = Log(
+        19,
+        [Name(19, compact=True)],
+        {Name(19, compact=True): _written(20, 10)[Name(19, compact=True)]},
+    )
+    names = [found[0] for number in range(20, 40) if (found := log.add(number, [_line(number)]))]
+    assert [name.number for name in names if name.compact] == [39]
