@@ -30,7 +30,17 @@ from spark_app.checkpoint_manager.restore import restored
 from spark_app.checkpoint_manager.verify import verified
 from spark_app.lifecycle.failure import QueryFailed
 from tests.support.command import holdfast
-from tests.support.job.damage import cut, emptied, flip, gone, last_bit
+from tests.support.job.damage import (
+    BACK,
+    DAMAGE,
+    STAYS,
+    cut,
+    emptied,
+    flip,
+    newest_in,
+    newest_of,
+    sums_of,
+)
 from tests.support.job.job_process import QUICK, job_process
 from tests.support.job.jobs import Play, event, put
 from tests.support.servers.databases import copy_of
@@ -117,89 +127,6 @@ def copied(world: World, tmp_path: Path) -> Path:
     return Path(shutil.copytree(world.copy, tmp_path / "checkpoint"))
 
 
-def _newest(checkpoint: Path, kind: str) -> str:
-    """Return a file of a kind that the state after the newest batch needs."""
-    kept = Kept(Folder(str(checkpoint)))
-    assert kept.newest is not None
-    files = kept.chains(kept.newest)[0, 0].files
-    return [name for name in files if name.endswith(kind)][-1]
-
-
-def _oldest_changelog(checkpoint: Path) -> str:
-    """Return a changelog of a kept batch that the newest does not need."""
-    kept = Kept(Folder(str(checkpoint)))
-    assert kept.newest is not None
-    mine = kept.chains(kept.newest)[0, 0].files
-    for batch in kept.committed:
-        for name in kept.chains(batch)[0, 0].files:
-            if name.endswith(".changelog") and name not in mine:
-                return name
-    raise AssertionError("the newest batch needs all changelogs")
-
-
-def _named(pattern: str) -> Callable[[Path], str]:
-    return lambda checkpoint: str(next(checkpoint.glob(pattern)).relative_to(checkpoint))
-
-
-def _log(log: str, back: int = 0) -> Callable[[Path], str]:
-    """Return a file of a log: that of the newest batch, or of one so many before it."""
-
-    def find(checkpoint: Path) -> str:
-        names = (each.name for each in (checkpoint / log).iterdir())
-        return f"{log}/{max(int(name) for name in names if name.isdecimal()) - back}"
-
-    return find
-
-
-def _sums(name: str) -> str:
-    """Return the checksum file that Hadoop keeps beside a file."""
-    folder, _, last = name.rpartition("/")
-    return f"{folder}/.{last}.crc"
-
-
-STARTS, STAYS = ExitCode.DEGRADED, ExitCode.FAILED
-BACK = "--batch"
-COPY = "from a copy"
-AGAIN = "It writes the checksum of"
-
-DAMAGE = {
-    "metadata flipped": (_named("metadata"), flip, STAYS, COPY),
-    "metadata gone": (_named("metadata"), gone, STAYS, COPY),
-    "settings cut": (_named("holdfast.json"), cut, STAYS, COPY),
-    "policy flipped": (_named("holdfast-policy.json"), flip, STAYS, COPY),
-    "initial cut": (_named("holdfast-initial.json"), cut, STARTS, "not affected"),
-    "newest plan flipped": (_log("offsets"), flip, STAYS, BACK),
-    "newest plan cut": (_log("offsets"), cut, STAYS, BACK),
-    "newest plan gone": (_log("offsets"), gone, STAYS, BACK),
-    "plan before it gone": (_log("offsets", 1), gone, STAYS, BACK),
-    "older plan gone": (_log("offsets", 3), gone, STARTS, "not possible"),
-    "newest commit flipped": (_log("commits"), flip, STAYS, BACK),
-    "newest commit cut": (_log("commits"), cut, STAYS, BACK),
-    "older commit flipped": (_log("commits", 3), flip, STARTS, "not possible"),
-    "older commit gone": (_log("commits", 3), gone, STARTS, "not affected"),
-    "source entry flipped": (_log("sources/0"), flip, STAYS, BACK),
-    "source entry gone": (_log("sources/0"), gone, STAYS, BACK),
-    "older source entry flipped": (_log("sources/0", 6), flip, STARTS, "not affected"),
-    "compact entry cut": (_named("sources/0/9.compact"), cut, STAYS, BACK),
-    "delta flipped": (lambda c: _newest(c, ".changelog"), flip, STAYS, BACK),
-    "delta cut": (lambda c: _newest(c, ".changelog"), cut, STAYS, BACK),
-    "delta gone": (lambda c: _newest(c, ".changelog"), gone, STAYS, BACK),
-    "older delta flipped": (_oldest_changelog, flip, STARTS, "not possible"),
-    "snapshot flipped": (lambda c: _newest(c, ".zip"), flip, STARTS, "older snapshot"),
-    "snapshot cut": (lambda c: _newest(c, ".zip"), cut, STARTS, "older snapshot"),
-    "snapshot gone": (lambda c: _newest(c, ".zip"), gone, STARTS, "older snapshot"),
-    "shared file flipped": (lambda c: _newest(c, ".sst"), flip, STARTS, "older snapshot"),
-    "shared file gone": (lambda c: _newest(c, ".sst"), gone, STARTS, "older snapshot"),
-    "checksum flipped": (lambda c: f"{_newest(c, '.changelog')}.crc", flip, STARTS, AGAIN),
-    "sums of an entry emptied": (lambda c: _sums(_log("sources/0")(c)), emptied, STARTS, AGAIN),
-    "sums of a plan cut": (lambda c: _sums(_log("offsets")(c)), cut, STARTS, AGAIN),
-    "sums of a delta cut": (lambda c: _sums(_newest(c, ".changelog")), cut, STARTS, AGAIN),
-    "sums of an entry flipped": (lambda c: _sums(_log("sources/0")(c)), last_bit, STAYS, BACK),
-    "operator flipped": (_named("state/0/_metadata/v2/0"), flip, STAYS, "No kept batch"),
-    "schema cut": (_named("state/0/_stateSchema/default/0_*"), cut, STAYS, "No kept batch"),
-}
-
-
 def _with_both(name: str) -> set[str]:
     """A file, or the one whose checksum it is."""
     return {name, name.removesuffix(".crc"), name.removesuffix(".crc").replace("/.", "/")}
@@ -246,7 +173,7 @@ def test_damage_is_named_with_what_it_means_and_the_way_out(case: str, copied: P
 
 
 def test_commit_that_was_never_written_is_a_batch_to_replay(copied: Path) -> None:
-    (copied / _log("commits")(copied)).unlink()
+    (copied / newest_in("commits")(copied)).unlink()
     answer, code = verified(Folder(str(copied)))
     assert code == ExitCode.OK
     assert answer["last_planned_batch_id"] == answer["last_batch_id"] + 1
@@ -361,7 +288,7 @@ def test_prune_that_died_half_way_leaves_a_checkpoint_that_starts(copied: Path, 
 
 
 def test_prune_refuses_a_damaged_checkpoint(copied: Path) -> None:
-    flip(copied / _newest(copied, ".changelog"))
+    flip(copied / newest_of(copied, ".changelog"))
     before = Folder(str(copied)).files
     with pytest.raises(CommandError, match=r"is not intact.*Nothing was removed"):
         pruned(Folder(str(copied)), 3, 0, dry_run=False)
@@ -528,7 +455,7 @@ def test_newest_delta_that_is_damaged_is_left_behind_by_a_restore(
     spark: "SparkSession", later: World, database: str, undisturbed: list[Any]
 ) -> None:
     play, where = Play(spark, database, later.folder), str(later.checkpoint)
-    flip(later.checkpoint / _newest(later.checkpoint, ".changelog"))
+    flip(later.checkpoint / newest_of(later.checkpoint, ".changelog"))
     before = _left(database)
     with pytest.raises(Exception, match="job checkpoints verify` names"):
         play.command()
@@ -545,11 +472,11 @@ def test_newest_delta_that_is_damaged_is_left_behind_by_a_restore(
 def test_damaged_checksum_files_of_intact_files_are_written_again(
     spark: "SparkSession", later: World, database: str, undisturbed: list[Any]
 ) -> None:
-    where, delta = str(later.checkpoint), _newest(later.checkpoint, ".changelog")
-    snapshot = _newest(later.checkpoint, ".zip")
-    emptied(later.checkpoint / _sums(_log("sources/0")(later.checkpoint)))
-    cut(later.checkpoint / _sums(_log("offsets")(later.checkpoint)))
-    cut(later.checkpoint / _sums(delta))
+    where, delta = str(later.checkpoint), newest_of(later.checkpoint, ".changelog")
+    snapshot = newest_of(later.checkpoint, ".zip")
+    emptied(later.checkpoint / sums_of(newest_in("sources/0")(later.checkpoint)))
+    cut(later.checkpoint / sums_of(newest_in("offsets")(later.checkpoint)))
+    cut(later.checkpoint / sums_of(delta))
     flip(later.checkpoint / f"{snapshot}.crc")
     answer, code = verified(Folder(where))
     assert (code, len(answer["damaged"])) == (ExitCode.DEGRADED, 4), answer
@@ -566,7 +493,7 @@ def test_batch_whose_plan_or_files_are_lost_is_repeated_by_the_ledger(
     """New files are there already: they are not taken for those of before."""
     where = str(later.checkpoint)
     if log == "offsets":
-        (later.checkpoint / _log(log)(later.checkpoint)).unlink()
+        (later.checkpoint / newest_in(log)(later.checkpoint)).unlink()
     else:
         flip(next(later.checkpoint.glob("sources/0/*.compact")))
     batch = Kept(Folder(where)).restorable()[-1]
@@ -634,7 +561,7 @@ def test_start_with_a_lost_plan_or_a_damaged_log_is_refused(
         ("holdfast.json", cut),
         # These Spark would take as they are.
         (f"offsets/{later.newest - 1}", flip),
-        (_log("sources/0")(later.checkpoint), flip),
+        (newest_in("sources/0")(later.checkpoint), flip),
     ):
         later.put_back()
         damage(later.checkpoint / name)
