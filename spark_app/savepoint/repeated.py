@@ -2,7 +2,8 @@
 
 The new checkpoint repeats them as they were planned (`checkpoint.repeats`): batch K is batch N + K
 of the savepoint's query, with the same input, and N that of the savepoint. The ledger has the plan
-of each; which files a plan reads is in the log of the old checkpoint alone.
+of each, and the files that it reads; of batches that older versions wrote, the files are in the log
+of the old checkpoint alone.
 """
 
 import json
@@ -18,6 +19,7 @@ from uuid import UUID
 from pyspark.sql import SparkSession
 
 from sink.contract.exits import CommandError
+from sink.contract.source_offsets import Files as SourceFiles
 from sink.contract.source_offsets import without_files
 from sink.foreach_batch import OutboxSink
 from sink.transaction.continuation import Continuation
@@ -41,6 +43,8 @@ class Since(NamedTuple):
     source: Continuation
     plan: str
     """The text of Spark's `offsets/N`; empty where it was not stored."""
+    files: SourceFiles
+    """The files that it read from each file source; empty where they were not stored."""
 
 
 class Past(NamedTuple):
@@ -64,7 +68,7 @@ def read_since(sink: OutboxSink, found: Manifest) -> Past:
     def read(connection: "psycopg.Connection") -> Past:
         rows = connection.execute(_statement("read_since"), values).fetchall()
         batches = (
-            Since(Continuation(query_id, batch_id, digest), without_files(plan or "")[0])
+            Since(Continuation(query_id, batch_id, digest), *without_files(plan or ""))
             for batch_id, digest, plan, _ in rows
         )
         return Past(rows[0][3] if rows else None, tuple(batches))
@@ -156,7 +160,7 @@ class RepeatedPlans:
             if log is None:
                 now.append(line)
                 continue
-            yield from self._entry(number, log, line)
+            yield from self._entry(number, log, line, each.files.get(number, []))
             now.append(NO_OFFSET if log.newest < 0 else _offset(log.newest))
         conf = {name: self._spark.conf.get(name, old) for name, old in conf.items()}
         described["conf"] = conf | {"spark.sql.shuffle.partitions": self._partitions}
@@ -164,12 +168,18 @@ class RepeatedPlans:
         text = json.dumps(described, separators=(",", ":"))
         yield repeats.PLAN, "\n".join([header, text, *now])
 
-    def _entry(self, number: int, log: _Log, line: str) -> Iterator[tuple[str, str]]:
+    def _entry(
+        self, number: int, log: _Log, line: str, recorded: Sequence[dict[str, Any]]
+    ) -> Iterator[tuple[str, str]]:
         position = read_files.log_offset(line)
         if position is None or position == log.position:
             return
         before, log.position = log.position, position
-        rows = self._added(number, -1 if before is None else before, position)
+        after = -1 if before is None else before
+        rows = _between(recorded, after, position)
+        if {row["batchId"] for row in rows} != set(range(after + 1, position + 1)):
+            rows = _between(self._old_log(number), after, position)
+        rows = [{"path": row["path"], "timestamp": row["timestamp"]} for row in rows]
         if isinstance(self._sources[number], Ticks):
             names = [PurePosixPath(unquote(row["path"])).name for row in rows]
             for row, name in zip(rows, names, strict=True):
@@ -180,15 +190,6 @@ class RepeatedPlans:
                 yield f"{repeats.TICKS}/{name}", content
         name, text = log.add(rows, self._interval)
         yield f"{repeats.SOURCES}/{number}/{name}", text
-
-    def _added(self, number: int, after: int, until: int) -> list[dict[str, Any]]:
-        """Return path and timestamp of the files that came between two entries of the old log."""
-        rows = self._old_log(number)
-        return [
-            {"path": row["path"], "timestamp": row["timestamp"]}
-            for row in rows
-            if after < row["batchId"] <= until
-        ]
 
     def _old_log(self, number: int) -> list[dict[str, Any]]:
         if number not in self._old_logs:
@@ -223,6 +224,11 @@ class RepeatedPlans:
             " batch was run, and what the ledger has stands; put that checkpoint back in its place,"
             " or use a savepoint of the newest batch."
         )
+
+
+def _between(rows: Sequence[dict[str, Any]], after: int, until: int) -> list[dict[str, Any]]:
+    """Return the rows that came between two entries of a log."""
+    return [row for row in rows if after < row["batchId"] <= until]
 
 
 def _offset(newest: int) -> str:

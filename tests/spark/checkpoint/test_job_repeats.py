@@ -15,6 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from sink import LedgerBehind, ReplayDiverged
 from sink.contract.exits import CommandError
+from sink.contract.source_offsets import without_files
 from spark_app.checkpoint_manager.folder import Folder
 from spark_app.checkpoint_manager.restore import restored
 from spark_app.lifecycle.failure import QueryFailed
@@ -114,16 +115,31 @@ def test_savepoint_that_is_older_than_its_stream_repeats_the_batches_since(
     assert not any(differing for _, _, differing in _ledger(db))
 
 
-def test_savepoint_whose_stream_went_on_without_its_checkpoint_is_refused(
+def test_savepoint_whose_stream_went_on_needs_its_checkpoint_for_names_alone(
     play: Play, db: psycopg.Connection
 ) -> None:
     saved, new = str(play.folder / "saved"), play.folder / "new"
     play.save(str(play.folder / "checkpoint"), saved, 0)
     (play.folder / "checkpoint").rename(play.folder / "elsewhere")
     before = _ledger(db)
+    stored = db.execute("SELECT batch_no, source_offsets FROM holdfast.batch").fetchall()
+    for number, text in stored:
+        _store(db, number, without_files(text)[0])
     with pytest.raises(CommandError, match=r"went on to batch 3\..* it is not there"):
         play.command(savepoint=saved, checkpoint=str(new))
     assert (_ledger(db), new.exists()) == (before, False)
+
+    for number, text in stored:
+        _store(db, number, text)
+    play.command(savepoint=saved, checkpoint=str(new), max_files_per_trigger=None)
+    assert _said(db) == [BLOCK, RELEASE]
+    assert [batch for _, batch, _ in _ledger(db)[len(before) :]] == list(range(len(before)))
+
+
+def _store(db: psycopg.Connection, batch_no: int, offsets: str) -> None:
+    db.execute(
+        "UPDATE holdfast.batch SET source_offsets = %s WHERE batch_no = %s", [offsets, batch_no]
+    )
 
 
 def test_file_that_changed_since_is_refused_when_its_batch_is_repeated(
