@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.lists import Page, print_page
 from dispatcher.cli.options import (
     NUMBER_MAX,
     AsJson,
@@ -19,7 +18,7 @@ from dispatcher.cli.options import (
     key_of,
     when_of,
 )
-from dispatcher.cli.output import display, print_rows, shortened, visible
+from dispatcher.cli.output import Page, display, print_page, print_rows, shortened, visible
 from dispatcher.operators.attempts.store import (
     SCAN_MAX,
     AttemptPlace,

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.lists import Page, print_page
 from dispatcher.cli.options import AsJson, BeforeId, Dsn, Limit, Since, Until, Wide, when_of
-from dispatcher.cli.output import print_rows, shortened, visible
+from dispatcher.cli.output import Page, print_page, print_rows, shortened, visible
 from dispatcher.operators.audit.store import Audit, WantedActions
 from dispatcher.operators.common.session import Row
 from sink.contract.exits import CommandError, ExitCode

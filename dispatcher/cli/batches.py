@@ -4,9 +4,17 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.lists import Page, print_page
 from dispatcher.cli.options import NUMBER_MAX, AsJson, Dsn, Limit, QueryId, Wide, query_id_of
-from dispatcher.cli.output import counted, display, print_facts, print_json, print_rows, shortened
+from dispatcher.cli.output import (
+    Page,
+    counted,
+    display,
+    print_facts,
+    print_json,
+    print_page,
+    print_rows,
+    shortened,
+)
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.streams.store import Streams
 from sink.contract.source_offsets import range_lines

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.lists import Page, print_page
 from dispatcher.cli.options import (
     NUMBER_MAX,
     AsJson,
@@ -21,10 +20,12 @@ from dispatcher.cli.options import (
     reason_of,
 )
 from dispatcher.cli.output import (
+    Page,
     counted,
     export_rows,
     print_facts,
     print_json,
+    print_page,
     print_rows,
     shortened,
     visible,

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 import typer
 
-from dispatcher.cli.lists import Page, print_page
 from dispatcher.cli.options import AsJson, Dsn, Wide
-from dispatcher.cli.output import print_rows, visible
+from dispatcher.cli.output import Page, print_page, print_rows, visible
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.common.text import span
 from dispatcher.operators.dispatchers.store import Dispatchers

@@ -9,7 +9,6 @@ from typing import IO, Annotated, Any
 
 import typer
 
-from dispatcher.cli.lists import Page, print_page
 from dispatcher.cli.options import (
     NUMBER_MAX,
     AsJson,
@@ -27,12 +26,14 @@ from dispatcher.cli.options import (
     when_of,
 )
 from dispatcher.cli.output import (
+    Page,
     counted,
     display,
     json_default,
     open_output,
     print_facts,
     print_json,
+    print_page,
     print_rows,
     visible,
 )

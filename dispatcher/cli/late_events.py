@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.lists import Page, print_page
 from dispatcher.cli.options import AsJson, BeforeId, Dsn, Limit, OfStream, Since, Wide, when_of
-from dispatcher.cli.output import print_rows
+from dispatcher.cli.output import Page, print_page, print_rows
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.late_events.store import LateEvents, Wanted
 from sink.contract.states import LateReason

@@ -4,27 +4,30 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from textwrap import fill
 from typing import IO, Any
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
-from dispatcher.cli import layout
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.common.text import visible
+from dispatcher.shared.text import shell_word
 from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
 
 __all__ = [
+    "Page",
     "console",
     "counted",
     "display",
@@ -34,6 +37,7 @@ __all__ = [
     "print_facts",
     "print_json",
     "print_needs",
+    "print_page",
     "print_rows",
     "set_wide",
     "shortened",
@@ -44,6 +48,12 @@ __all__ = [
 PIPE_COLUMNS = 10_000
 _WIDE: ContextVar[bool] = ContextVar("wide", default=False)
 BODY_CHARACTERS_MAX = 2_000
+
+
+BORDER = 1
+PADDING = 2
+TEXT_WIDTH = 24
+"""A column of text wraps at its words down to this width before another column is left out."""
 
 
 def print_json(value: Any) -> None:
@@ -69,9 +79,9 @@ def print_rows(
     and named below; where not even two fit, each row is a record. `--wide` keeps every column.
     """
     cells = {name: [_cell(row[name]) for row in rows] for name in columns}
-    measured = [layout.column(visible(name), cells[name]) for name in columns]
+    measured = [column(visible(name), cells[name]) for name in columns]
     shown = console()
-    fitted = layout.fit(measured, shown.width, leave_out)
+    fitted = fit(measured, shown.width, leave_out)
     if fitted is None and rows:
         _print_records(cells, columns, title)
         return
@@ -246,3 +256,115 @@ def _flush_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its natural width, and the one below which a word or a key would be cut."""
+
+    name: str
+    natural: int
+    least: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The columns that fit, with the width of each, and the names of those that do not."""
+
+    widths: Mapping[str, int]
+    left_out: Sequence[str]
+
+
+def column(name: str, cells: Sequence[str]) -> Column:
+    """Measure a column with its heading.
+
+    >>> column("id", ["17", "1804"])
+    Column(name='id', natural=4, least=4)
+    >>> column("reason", ["the amount is no integer and no decimal"])
+    Column(name='reason', natural=39, least=24)
+    """
+    lines = [name.replace("_", " ")] + [line for cell in cells for line in cell.splitlines()]
+    natural = max(map(cell_len, lines))
+    word = max((cell_len(word) for line in lines for word in line.split()), default=0)
+    return Column(name, natural, max(word, min(natural, TEXT_WIDTH)))
+
+
+def fit(columns: Sequence[Column], width: int, ranks: Sequence[str] = ()) -> Layout | None:
+    """Choose the columns that fit `width`; None where fewer than two do.
+
+    The columns of `ranks` are left out first, in that order, then the others from the right.
+
+    >>> id_, why = Column("id", 4, 4), Column("why", 60, 24)
+    >>> fit([id_, why], 80)
+    Layout(widths={'id': 4, 'why': 60}, left_out=[])
+    >>> fit([id_, why], 50)
+    Layout(widths={'id': 4, 'why': 39}, left_out=[])
+    >>> fit([id_, why, Column("key", 35, 35)], 60)
+    Layout(widths={'id': 4, 'why': 49}, left_out=['key'])
+    >>> fit([Column("key", 35, 35), Column("other", 35, 35)], 60) is None
+    True
+    """
+    kept = list(columns)
+    left_out: list[str] = []
+    later = [each.name for each in columns if each.name not in ranks]
+    going = [*ranks, *reversed(later)]
+    while _width(kept) > width:
+        if len(kept) <= min(2, len(columns)):
+            return None
+        name = going.pop(0)
+        kept = [each for each in kept if each.name != name]
+        left_out.append(name)
+    spare = width - _width(kept)
+    widths = {}
+    for each in kept:
+        extra = min(spare, each.natural - each.least)
+        widths[each.name] = each.least + extra
+        spare -= extra
+    return Layout(widths, left_out)
+
+
+def _width(columns: Sequence[Column]) -> int:
+    return BORDER + sum(each.least + PADDING + BORDER for each in columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of rows under the name that they have in JSON, here and in the API."""
+
+    name: str
+    rows: Sequence[Row]
+    further: Any = None
+    """The cursor of the next page; None on the last, and where a list has one page."""
+
+    option: str = "before"
+    """The option that takes the cursor."""
+
+    about: Row | None = None
+    """What the rows have in common, as members beside them."""
+
+    def content(self) -> Row:
+        """Return what `--json` prints: the rows, and the cursor as `next_before`."""
+        return {**(self.about or {}), self.name: self.rows, f"next_{self.option}": self.further}
+
+
+def _cursor(further: Any) -> str:
+    return further if isinstance(further, str) else display(further)
+
+
+def print_page(
+    page: Page, show: Callable[[Sequence[Row]], None], nothing: str, *, as_json: bool
+) -> None:
+    """Print a page as JSON or by `show`, and how to get the next one.
+
+    Raises `CommandError` (nothing matched) with the text `nothing` for an empty list; its JSON is
+    printed before.
+    """
+    if as_json:
+        print_json(page.content())
+    elif page.rows:
+        show(page.rows)
+    if not page.rows and page.further is None:
+        raise CommandError(nothing, ExitCode.NOTHING_MATCHED)
+    if not as_json and page.further is not None:
+        kind = "older" if page.option == "before" else "more"
+        typer.echo(f"{kind} rows: --{page.option} {shell_word(_cursor(page.further))}")

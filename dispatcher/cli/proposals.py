@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.lists import Page, print_page
 from dispatcher.cli.options import (
     AsJson,
     BeforeTime,
@@ -17,7 +16,7 @@ from dispatcher.cli.options import (
     reason_of,
     when_of,
 )
-from dispatcher.cli.output import print_facts, print_json, print_rows, visible
+from dispatcher.cli.output import Page, print_facts, print_json, print_page, print_rows, visible
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.proposals.store import Proposals
 from dispatcher.shared.text import last_word

@@ -7,9 +7,17 @@ from uuid import UUID
 
 import typer
 
-from dispatcher.cli.lists import Page, print_page
 from dispatcher.cli.options import AsJson, Dsn, Reason, Wide, query_id_of, reason_of
-from dispatcher.cli.output import console, counted, display, print_facts, print_json, print_rows
+from dispatcher.cli.output import (
+    Page,
+    console,
+    counted,
+    display,
+    print_facts,
+    print_json,
+    print_page,
+    print_rows,
+)
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.streams.store import Streams
 from sink.contract.checkpoint import local_folder

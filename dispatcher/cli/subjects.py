@@ -5,9 +5,17 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.lists import Page, print_page
 from dispatcher.cli.options import AsJson, Dsn, Limit, Reason, Wide, exact_time_of, reason_of
-from dispatcher.cli.output import display, print_facts, print_json, print_rows, shortened, visible
+from dispatcher.cli.output import (
+    Page,
+    display,
+    print_facts,
+    print_json,
+    print_page,
+    print_rows,
+    shortened,
+    visible,
+)
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.subjects.rules import By, repair_commands
 from dispatcher.operators.subjects.skip_gap import GapSkipper

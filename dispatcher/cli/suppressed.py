@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.lists import Page, print_page
 from dispatcher.cli.options import (
     AsJson,
     BeforeCursor,
@@ -23,7 +22,16 @@ from dispatcher.cli.options import (
     reason_of,
     when_of,
 )
-from dispatcher.cli.output import counted, display, print_json, print_rows, shortened, visible
+from dispatcher.cli.output import (
+    Page,
+    counted,
+    display,
+    print_json,
+    print_page,
+    print_rows,
+    shortened,
+    visible,
+)
 from dispatcher.operators.common.overtaking import overtaken_text
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.suppressed.actions import write_overtaken

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.lists import Page, print_page
 from dispatcher.cli.options import AsJson, Dsn, Reason, Wide, reason_of
-from dispatcher.cli.output import print_json, print_rows
+from dispatcher.cli.output import Page, print_json, print_page, print_rows
 from dispatcher.operators.common.session import Row, operator_connection
 from dispatcher.operators.tokens.store import Tokens
 from sink.contract.states import AccessRole

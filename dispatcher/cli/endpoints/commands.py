@@ -8,9 +8,8 @@ import typer
 from dispatcher.cli.endpoints import apply as endpoint_apply
 from dispatcher.cli.endpoints import settings
 from dispatcher.cli.endpoints import test as endpoint_test
-from dispatcher.cli.lists import Page, print_page
 from dispatcher.cli.options import AsJson, Dsn, Reason, Wide, reason_of
-from dispatcher.cli.output import print_json, print_rows, visible
+from dispatcher.cli.output import Page, print_json, print_page, print_rows, visible
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.config.environment import references
 from dispatcher.operators.endpoints.store import DEFAULTS, Endpoints

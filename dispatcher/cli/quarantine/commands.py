@@ -10,7 +10,6 @@ from uuid import UUID
 
 import typer
 
-from dispatcher.cli.lists import Page, print_page
 from dispatcher.cli.options import (
     NUMBER_MAX,
     AsJson,
@@ -24,9 +23,11 @@ from dispatcher.cli.options import (
     reason_of,
 )
 from dispatcher.cli.output import (
+    Page,
     export_rows,
     print_facts,
     print_json,
+    print_page,
     print_rows,
     shortened,
     visible,

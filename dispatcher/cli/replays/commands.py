@@ -8,7 +8,6 @@ from uuid import UUID
 
 import typer
 
-from dispatcher.cli.lists import Page, print_page
 from dispatcher.cli.options import (
     NUMBER_MAX,
     AsJson,
@@ -27,7 +26,7 @@ from dispatcher.cli.options import (
     require_terminal,
     when_of,
 )
-from dispatcher.cli.output import counted, print_json, print_rows, visible
+from dispatcher.cli.output import Page, counted, print_json, print_page, print_rows, visible
 from dispatcher.cli.replays.redeliver import OutsideWindow, Rate, Wait
 from dispatcher.cli.replays.reissue import print_reissued
 from dispatcher.cli.replays.views import (

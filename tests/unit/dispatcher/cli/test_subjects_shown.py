@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dispatcher.cli import subjects
-from dispatcher.cli.lists import Page, print_page
+from dispatcher.cli.output import Page, print_page
 
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
 FOUND: dict[str, Any] = {
