@@ -264,6 +264,10 @@ bench-receiver: $(STAMP) ## measure the receiving half: verifications a core, th
 bench-queries: $(STAMP) ## measure every page, read and list on a million entries: QUERIES="--server DSN"
 	@$(BIN)/python -m tests.benchmarks.queries $(QUERIES)
 
+.PHONY: bench-slow-clients
+bench-slow-clients: $(STAMP) ## measure healthy clients of the API beside slow bodies and wrong tokens, and without
+	@$(BIN)/python -m tests.benchmarks.slow_clients
+
 .PHONY: bench-source
 bench-source: kafka-jars ## measure topics: rate against files and Spark's own, lag, catch-up, slow partitions
 	@$(BIN)/python -m tests.benchmarks.source

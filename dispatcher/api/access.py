@@ -5,7 +5,7 @@ The API does not accept the cookie, so no other site can make a browser use it.
 
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from hashlib import sha256
 from http import HTTPStatus
@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security.utils import get_authorization_scheme_param
 from starlette.exceptions import HTTPException
 
 from dispatcher.operators.common.pool import OperatorPool
@@ -26,9 +27,10 @@ from sink.contract.states import AccessRole
 
 FAILURES_MAX = 10
 FAILURES_SECONDS = 60.0
-"""After this many different wrong tokens from one address within this time, tokens that were never
-valid before are not looked up for it. The same wrong token again is a misconfigured job and does
-not count.
+"""After this many different wrong tokens from one address within this time, tokens from it that
+were never valid before are looked up one at a time, and wrong ones get 429. A right one is never
+refused: others may be behind the same proxy. The same wrong token again is a misconfigured job and
+does not count.
 """
 
 KNOWN_MAX = 10_000
@@ -71,6 +73,8 @@ class Failures:
         self._wrong: OrderedDict[str, dict[bytes, float]] = OrderedDict()
         self._right: OrderedDict[bytes, None] = OrderedDict()
         self._lock = Lock()
+        self.turn = Lock()
+        """Held while a token of an address with too many wrong ones is looked up."""
 
     def known(self, address: str, secret: str) -> bool:
         """Return whether this secret was recently wrong from this address."""
@@ -78,7 +82,10 @@ class Failures:
             return _hash(secret) in self._recent(address)
 
     def wait(self, address: str, secret: str) -> float:
-        """Return for how many seconds this secret is not looked up; 0 if it may be now."""
+        """Return how long this address has too many wrong secrets, in seconds; 0 if it has not.
+
+        Also 0 for a secret that was right before.
+        """
         with self._lock:
             recent = self._recent(address)
             if len(recent) < FAILURES_MAX or _hash(secret) in self._right:
@@ -113,15 +120,22 @@ def _trim(kept: OrderedDict[Any, Any], newest: object, most: int) -> None:
         kept.popitem(last=False)
 
 
+def bearer_of(request: Request) -> Holder:
+    """Return the holder of a request's bearer token; raises as `holder_of`."""
+    scheme, secret = get_authorization_scheme_param(request.headers.get("authorization"))
+    if scheme.lower() != "bearer" or not secret.startswith(TOKEN_PREFIX):
+        raise _unknown("no token: send `Authorization: Bearer hft_...`. Nothing was changed.")
+    return holder_of(request, secret)
+
+
 def needs(role: AccessRole) -> Callable[..., Session]:
     """Return the dependency of an API route that requires this role or a higher one."""
 
+    # The dependency describes the token in the API's description.
     def session(
-        request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+        request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
     ) -> Session:
-        if given is None or not given.credentials.startswith(TOKEN_PREFIX):
-            raise _unknown("no token: send `Authorization: Bearer hft_...`. Nothing was changed.")
-        found = Session(holder_of(request, given.credentials), request.app.state.pool)
+        found = Session(bearer_of(request), request.app.state.pool)
         if not found.may(role):
             raise HTTPException(
                 HTTPStatus.FORBIDDEN,
@@ -135,18 +149,21 @@ def needs(role: AccessRole) -> Callable[..., Session]:
 
 
 def holder_of(request: Request, secret: str) -> Holder:
-    """Return the holder of a secret; raises 401, 429 after too many wrong ones, and 503."""
+    """Return the holder of a secret; raises 401, 429 for one of too many wrong ones, and 503."""
     failures: Failures = request.app.state.failures
     address = request.client.host if request.client else ""
     if failures.known(address, secret):
         raise _unknown(WRONG)
-    if (wait := failures.wait(address, secret)) > 0:
+    wait = failures.wait(address, secret)
+    with failures.turn if wait > 0 else nullcontext():
+        holder = _looked_up(request.app.state.pool, secret)
+    if holder is None and wait > 0:
         raise HTTPException(
             HTTPStatus.TOO_MANY_REQUESTS,
-            "too many wrong tokens from this address. Nothing was changed; try again in a minute.",
+            "this is one of too many wrong tokens from this address. Nothing was changed; try again"
+            " in a minute.",
             {"Retry-After": str(int(wait) + 1)},
         )
-    holder = _looked_up(request.app.state.pool, secret)
     if holder is None:
         failures.add(address, secret)
         raise _unknown(WRONG)

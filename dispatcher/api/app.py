@@ -4,11 +4,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 
 from dispatcher.api import console, health, metrics, problems, routes
-from dispatcher.api.access import Failures
+from dispatcher.api.access import Failures, bearer_of
+from dispatcher.api.console.frame.guard import LOGIN_PATH, person
 from dispatcher.api.long_reads import ExclusiveRun
 from dispatcher.api.requests import no_others
 from dispatcher.api.settings import ApiSettings
@@ -16,6 +17,20 @@ from dispatcher.api.shield import Shield
 from dispatcher.operators.common.pool import OperatorPool
 
 PREFIX = "/api/v1"
+
+
+def _authenticate(request: Request) -> bool:
+    """Return True for a caller with a token or a login; False where the body has the token.
+
+    Raises what the route would raise, and raises it before the body is read.
+    """
+    if request.url.path.startswith(PREFIX):
+        bearer_of(request)
+    elif request.url.path == LOGIN_PATH:
+        return False
+    else:
+        person(request)
+    return True
 
 
 def application(settings: ApiSettings) -> FastAPI:
@@ -52,7 +67,7 @@ def application(settings: ApiSettings) -> FastAPI:
     app.include_router(api)
     console.install(app)
     problems.describe(app)
-    app.add_middleware(Shield, settings=settings)
+    app.add_middleware(Shield, settings=settings, authenticate=_authenticate)
     # The outermost middleware, so that requests refused by the shield are counted too.
     metrics.install(app, pool.counts, PREFIX)
     return app

@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from dispatcher.shared.errors import StoreUnavailableError
 from sink.contract.exits import CommandError, ExitCode
@@ -113,6 +114,7 @@ def install(app: FastAPI) -> None:
     app.exception_handler(StoreUnavailableError)(_away)
     app.exception_handler(RequestValidationError)(_invalid)
     app.exception_handler(HTTPException)(_http)
+    app.exception_handler(ClientDisconnect)(_left)
     app.exception_handler(Exception)(_unforeseen)
 
 
@@ -172,6 +174,11 @@ def _http(_: Request, error: HTTPException) -> JSONResponse:
     if detail in THEIRS:
         detail = OURS.get(HTTPStatus(error.status_code), detail)
     return problem(error.status_code, detail, headers=error.headers)
+
+
+async def _left(_request: Request, _error: Exception) -> JSONResponse:
+    # Nobody reads it; a stack trace in the log for each would let anybody fill the disk.
+    return problem(HTTPStatus.BAD_REQUEST, "the client left. Nothing was changed.")
 
 
 def _unforeseen(_: Request, error: Exception) -> JSONResponse:

@@ -1,7 +1,8 @@
 """uvicorn, the socket that it listens on, and the time limits of a connection.
 
 uvicorn waits without a limit for the head of a request, and for a client that does not read. Enough
-such connections would lock out everybody else."""
+such connections would lock out everybody else, as would its own limit of connections, which refuses
+the newest: a new one takes the place of the one that has kept this server waiting longest."""
 
 import asyncio
 import socket
@@ -27,8 +28,8 @@ STOP_SECONDS = 10
 WATCH_SECONDS = 5.0
 """How often it is read whether the database serves this version."""
 
-REQUESTS_MAX = 200
-"""Maximum number of concurrent requests; further ones get 503."""
+CONNECTIONS_MAX = 800
+"""Maximum number of connections, below the usual limit of 1,024 open files."""
 
 HEADER_BYTES_MAX = 32_768
 
@@ -92,7 +93,6 @@ def server(settings: ApiSettings) -> uvicorn.Server:
             log_level="warning",
             server_header=False,
             proxy_headers=settings.behind_proxy,
-            limit_concurrency=REQUESTS_MAX,
             timeout_keep_alive=IDLE_SECONDS,
             timeout_graceful_shutdown=STOP_SECONDS,
             h11_max_incomplete_event_size=HEADER_BYTES_MAX,
@@ -126,13 +126,22 @@ TAKE_SECONDS = 30.0
 class DeadlineProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 protocol, with time limits for request heads and for writes."""
 
+    _since = 0.0
+    """When the server began to wait for this client, by the loop's clock."""
+
     _late: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the time limit of the first request's head."""
+        """Start the time limit of the first request's head; make room if there are too many."""
         super().connection_made(transport)
+        self._since = self.loop.time()
         self._expect()
+        if len(self.connections) > CONNECTIONS_MAX:
+            others = [each for each in self.connections if isinstance(each, DeadlineProtocol)]
+            waiting = [each for each in others if each.is_waiting() and each is not self]
+            if waiting:
+                min(waiting, key=lambda each: each._since).transport.abort()  # noqa: SLF001 - ours
 
     def data_received(self, data: bytes) -> None:
         """Stop the time limit once the whole head has arrived."""
@@ -145,6 +154,7 @@ class DeadlineProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         """Start the time limit of a further request whose head has begun to arrive."""
         super().on_response_complete()
+        self._since = self.loop.time()
         if self._is_without_request() and self.conn.trailing_data[0]:
             self._expect()
 
@@ -168,6 +178,11 @@ class DeadlineProtocol(H11Protocol):
         self._forget()
         self._unstick()
         super().connection_lost(exc)
+
+    def is_waiting(self) -> bool:
+        """Return whether the server waits for a request of this client, or for the rest of one."""
+        unfinished = self._is_without_request() or self.cycle.more_body
+        return unfinished and not self.transport.is_closing()
 
     def _expect(self) -> None:
         if self._late is None:

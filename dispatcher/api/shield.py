@@ -1,15 +1,24 @@
-"""Checks of every request (host, size, time) and headers of every response."""
+"""Checks of every request (host, caller, size, time) and headers of every response.
+
+The caller is known before a body is read, and a request that waits for its client takes no part in
+the budget of requests: clients that are slow, however many, keep nobody else from being answered.
+"""
 
 import asyncio
 import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dispatcher.api.problems import problem
 from dispatcher.api.settings import BODY_BYTES_MAX, ApiSettings
+from dispatcher.shared.errors import StoreUnavailableError
 
 HEADERS = {
     "Cache-Control": "no-store",
@@ -34,6 +43,22 @@ requested URL: a path, or a user name in front of another host.
 BODY_SECONDS = 15.0
 """Time limit for the body of a request."""
 
+GRACE_SECONDS = 5.0
+BYTES_PER_SECOND_MIN = 8_192
+"""Minimum rate of a body, after the grace."""
+
+STRANGER_BYTES_MAX = 65_536
+"""Maximum size of the body of somebody nobody knows yet: the form of the login."""
+
+REQUESTS_MAX = 200
+"""Maximum number of requests that are worked on at once; further ones get 503. Those for health,
+and those that wait for their client, do not count."""
+
+HEALTH = "/healthz/"
+
+Authenticate = Callable[[Request], bool]
+"""Returns whether a body needs no other check of its sender; raises for a caller who may send none.
+"""
 
 CLOSE = {"Connection": "close"}
 """Sent where the rest of the request is not read."""
@@ -42,8 +67,11 @@ CLOSE = {"Connection": "close"}
 class Shield:
     """ASGI middleware outside all routes."""
 
-    def __init__(self, app: ASGIApp, settings: ApiSettings) -> None:
+    def __init__(self, app: ASGIApp, settings: ApiSettings, authenticate: Authenticate) -> None:
+        """`authenticate` is called before a body is read, in a thread."""
         self._app = app
+        self._authenticate = authenticate
+        self._working = 0
         names = ("localhost", "127.0.0.1", "::1", settings.host, *settings.names)
         self._names = {name.lower() for name in names}
         self._headers = dict(HEADERS)
@@ -61,7 +89,8 @@ class Shield:
                 headers = MutableHeaders(scope=message)
                 for name, value in self._headers.items():
                     headers.setdefault(name, value)
-            await send(message)
+            async with self._waiting():
+                await send(message)
 
         headers = Headers(scope=scope)
         if not self._is_ours(headers.get("host", "")):
@@ -85,8 +114,77 @@ class Shield:
             refused = _too_large()
             refusal = problem(refused.status_code, refused.detail, headers=CLOSE)
             await refusal(scope, receive, answer)
+        elif self._working >= REQUESTS_MAX and not scope["path"].startswith(HEALTH):
+            refusal = problem(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"{REQUESTS_MAX} requests are worked on. Nothing was changed; try again.",
+                headers={"Retry-After": "1", **CLOSE},
+            )
+            await refusal(scope, receive, answer)
         else:
-            await self._app(scope, _limited(receive), answer)
+            self._working += 1
+            try:
+                await self._app(scope, self._limited(scope, receive), answer)
+            finally:
+                self._working -= 1
+
+    @asynccontextmanager
+    async def _waiting(self) -> AsyncIterator[None]:
+        """Take the request out of the budget while it waits for its client."""
+        self._working -= 1
+        try:
+            yield
+        finally:
+            self._working += 1
+
+    def _limited(self, scope: Scope, receive: Receive) -> Receive:
+        """Return a `receive` that knows the caller before a body is read, and limits the body.
+
+        It limits size, time and rate. It raises HTTPException, because the framework reports any
+        other error within a body as invalid JSON.
+        """
+        clock = asyncio.get_running_loop().time
+        taken, whole, began, most = 0, False, 0.0, 0
+
+        async def limited() -> Message:
+            nonlocal taken, whole, began, most
+            if whole:  # the next message is the disconnect, which has no time limit
+                return await receive()
+            if not most:
+                most = await self._allowed(scope)
+                began = clock()
+            seconds = min(BODY_SECONDS, GRACE_SECONDS + taken / BYTES_PER_SECOND_MIN)
+            try:
+                async with self._waiting(), asyncio.timeout_at(began + seconds):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(
+                    HTTPStatus.REQUEST_TIMEOUT,
+                    f"the request did not arrive within {BODY_SECONDS:.0f} s, or is slower than"
+                    f" {BYTES_PER_SECOND_MIN:,} bytes a second. Nothing was changed; send it"
+                    " again.",
+                    CLOSE,
+                ) from None
+            whole = not message.get("more_body", False)
+            taken += len(message.get("body", b""))
+            if taken > most:
+                raise _too_large(most)
+            return message
+
+        return limited
+
+    async def _allowed(self, scope: Scope) -> int:
+        """Return how many bytes this caller may send; raises HTTPException if none."""
+        try:
+            known = await run_in_threadpool(self._authenticate, Request(scope))
+        except HTTPException as refused:
+            refused.headers = {**(refused.headers or {}), **CLOSE}
+            raise
+        except StoreUnavailableError as away:
+            raise HTTPException(
+                HTTPStatus.SERVICE_UNAVAILABLE, str(away), {"Retry-After": "5", **CLOSE}
+            ) from None
+        return BODY_BYTES_MAX if known else STRANGER_BYTES_MAX
 
     def _is_ours(self, host: str) -> bool:
         found = HOST.fullmatch(host)
@@ -98,41 +196,9 @@ def _declared(headers: Headers) -> int:
     return int(given) if given.isascii() and given.isdigit() and len(given) < 19 else 0
 
 
-def _limited(receive: Receive) -> Receive:
-    """Return a `receive` that limits the size of a body and the time it may take.
-
-    It raises HTTPException, because the framework reports any other error within a body as invalid
-    JSON.
-    """
-    taken, whole = 0, False
-    deadline = asyncio.get_running_loop().time() + BODY_SECONDS
-
-    async def limited() -> Message:
-        nonlocal taken, whole
-        if whole:  # the next message is the disconnect, which has no time limit
-            return await receive()
-        try:
-            async with asyncio.timeout_at(deadline):
-                message = await receive()
-        except TimeoutError:
-            raise HTTPException(
-                HTTPStatus.REQUEST_TIMEOUT,
-                f"the request did not arrive within {BODY_SECONDS:.0f} s. Nothing was changed;"
-                " send it again.",
-                CLOSE,
-            ) from None
-        whole = not message.get("more_body", False)
-        taken += len(message.get("body", b""))
-        if taken > BODY_BYTES_MAX:
-            raise _too_large()
-        return message
-
-    return limited
-
-
-def _too_large() -> HTTPException:
+def _too_large(most: int = BODY_BYTES_MAX) -> HTTPException:
     return HTTPException(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        f"the request body is larger than {BODY_BYTES_MAX:,} bytes. Nothing was changed.",
+        f"the request body is larger than {most:,} bytes. Nothing was changed.",
         CLOSE,
     )

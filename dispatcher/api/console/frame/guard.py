@@ -27,6 +27,8 @@ from sink.contract.states import AccessRole
 CSRF_FIELD = "csrf"
 CSRF_HEADER = "X-CSRF-Token"
 
+LOGIN_PATH = "/login"
+
 FIELDS_MAX = 2_000
 """Maximum number of fields of a form."""
 

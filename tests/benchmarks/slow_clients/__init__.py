@@ -1,0 +1,1 @@
+"""The API beside clients that are slow, or have wrong tokens."""
