@@ -11,13 +11,13 @@
         return respond(answer(receipt, delivery.secret))
 
 The route must not declare another body: FastAPI would read it first, without a limit. Without
-`answer_problems` a request that is not a delivery gets the same status and headers, with the
-problem in FastAPI's `detail`, but what the route refuses (`Refused`, `BadData`) is a 500.
-Only Starlette, the base of FastAPI, is imported.
+`answer_problems` a refusal, also one that the route raises (`Refused`, `BadData`), has the same
+status and headers, with the problem in FastAPI's `detail`. Only Starlette, the base of FastAPI, is
+imported.
 """
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -35,7 +35,7 @@ from sink.contract.failpoints import failpoint
 
 
 class DeliveryRefused(HTTPException):
-    """The request is not a genuine delivery; `answer` is the answer to it."""
+    """The request is not a genuine delivery, or the route refuses it; `answer` is its answer."""
 
     def __init__(self, problem: Problem) -> None:
         self.answer = problem.answer()
@@ -48,11 +48,11 @@ def verified_delivery(
     *,
     body_bytes_max: int = BODY_BYTES_MAX,
     body_seconds_max: float = BODY_SECONDS_MAX,
-) -> Callable[[Request], Awaitable[Delivery]]:
+) -> Callable[[Request], AsyncIterator[Delivery]]:
     """Return the dependency. It raises `DeliveryRefused`; limits are as in `VerifyDeliveries`."""
     accepted = _some(secrets)
 
-    async def dependency(request: Request) -> Delivery:
+    async def dependency(request: Request) -> AsyncIterator[Delivery]:
         headers = request.headers.raw
         body = await _body(request, body_bytes_max, body_seconds_max)
         try:
@@ -60,7 +60,10 @@ def verified_delivery(
         except VerificationError as error:
             raise _refused(error) from None
         failpoint("R1")
-        return delivery
+        try:
+            yield delivery
+        except Refused as refused:
+            raise DeliveryRefused(refused.problem) from None
 
     return dependency
 

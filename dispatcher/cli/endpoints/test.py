@@ -46,7 +46,7 @@ def probe(
 ) -> None:
     """Send an endpoint one signed request as the dispatcher would, and report each step.
 
-    Its type is holdfast.test and it names no subject: a conforming receiver verifies it, rejects
+    Its type is holdfast.test, its subject holdfast_test: a conforming receiver verifies it, rejects
     the unknown type and does not act on it. No attempt is recorded and no lane changes; breaker,
     rate and state are ignored. Run it where the dispatcher runs. Exit code 0: the receiver accepts
     the signature; 1: it does not, or is unreachable; 4: unknown.

@@ -187,3 +187,16 @@ def test_inquiry_tells_what_became_of_a_key_and_only_to_who_can_sign(url: str) -
     bodied = httpx.request("GET", f"{url}{INQUIRY_PATH}{key}", headers=signed, content=b"{}")
     assert bodied.json()["reason"] == "bad_body"
     assert httpx.get(f"{url}{INQUIRY_PATH}{key}").json()["reason"] == "missing_header"
+
+
+def test_fastapi_needs_no_handler_for_a_refusal(payouts_dsn: str) -> None:
+    app = FastAPI()
+    deal = deal_on(payouts_dsn)
+
+    @app.post("/webhooks")
+    def webhook(delivery: Annotated[Delivery, Depends(verified_delivery(SECRETS))]) -> Response:
+        return respond(answer(deal(delivery), delivery.secret))
+
+    with served_by_uvicorn(app) as url:
+        refused = send(url, Sent.of("m_482", "block", 2, data={}))
+    assert (refused.status_code, refused.json()["detail"]["reason"]) == (422, "bad_data")
