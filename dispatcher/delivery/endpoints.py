@@ -14,7 +14,7 @@ from dispatcher.delivery.rules.lease import fits, lease_seconds_for
 from dispatcher.delivery.store.postgres import PostgresStore
 from dispatcher.delivery.telemetry.log import Line, Telemetry
 from dispatcher.outbound.endpoint import Endpoint, EndpointRow
-from dispatcher.outbound.key_window import KeyWindow
+from dispatcher.outbound.key_window import KeyWindow, is_shorter, window_text
 from dispatcher.outbound.reference_rule import ReferenceRule
 from dispatcher.outbound.request import USER_AGENT, Composer, Headers
 from dispatcher.outbound.secrets import Material, read_material, target_of
@@ -64,6 +64,7 @@ class Endpoints:
         self._names: dict[int, str] = {}
         self._exposed: dict[int, tuple[str, ...]] = {}
         self._windows: dict[int, KeyWindow] = {}
+        self._stated: dict[int, KeyWindow] = {}
         self.lease_seconds = lease_seconds or lease_seconds_for([])
 
     @property
@@ -80,9 +81,28 @@ class Endpoints:
         """Return the name of an endpoint that was ever loaded, else its id."""
         return self._names.get(endpoint_id, str(endpoint_id))
 
-    def learn(self, endpoint_id: int, window: KeyWindow) -> None:
-        """Store a receiver's key-retention window with the next load."""
-        self._windows[endpoint_id] = window
+    def learn(self, ready: Ready, stated: KeyWindow) -> bool:
+        """Store the key-retention window that a receiver states with the next load.
+
+        A window shorter than the budget of an entry counts as that long: retries need it, and one
+        that says less must not bury what waits. Returns whether that is so, or it was longer.
+        """
+        id_, needed = ready.endpoint.id, KeyWindow(ready.endpoint.budget_seconds)
+        too_short = is_shorter(stated, needed)
+        window = needed if too_short else stated
+        shrunk = ready.key_window is not None and is_shorter(window, ready.key_window)
+        if window != ready.key_window:
+            self._windows[id_] = window
+        if (too_short or shrunk) and self._stated.get(id_) != stated:
+            self._telemetry.warn(
+                Line.KEY_WINDOW_SHRUNK,
+                endpoint=self.name(id_),
+                stated=window_text(stated),
+                kept=window_text(window),
+                before=None if ready.key_window is None else window_text(ready.key_window),
+            )
+        self._stated[id_] = stated
+        return too_short or shrunk
 
     async def note_windows(self) -> None:
         """Store the windows from `learn`; raises `StoreUnavailableError`."""

@@ -150,11 +150,11 @@ class Sender:
             fault = one_line(f"fault of the dispatcher: {type(error).__name__}")
             answer = NoAnswer(fault) if progress.sent else NotSent(fault)
         duration_ms = round((seconds() - started) * 1000)
-        if isinstance(answer, Response) and answer.key_window is not None:
-            self._learn(ready, answer.key_window)
         attempt = _judged(entry, key, answer, ready, duration_ms, ours=ours, clock=self._clock)
         if attempt.other_key is not None:
             self._transport.drop(ready.target)
+        if isinstance(answer, Response) and attempt.receipt and self._learn(ready, answer):
+            attempt = replace(attempt, window_shrunk=True)
         return replace(attempt, response=INQUIRED) if isinstance(found, Response) else attempt
 
     async def _before_repeating(
@@ -188,10 +188,15 @@ class Sender:
             return None
         return await self._transport.send(ready.target, request, progress)
 
-    def _learn(self, ready: Ready, said: str) -> None:
-        window = parse_key_window(said)
-        if window is not None and window != ready.key_window:
-            self._endpoints.learn(ready.endpoint.id, window)
+    def _learn(self, ready: Ready, answer: Response) -> bool:
+        """Learn the key window of an answer with a genuine receipt; returns whether it shrank.
+
+        Without proof, whatever answers between the receiver and us could state one.
+        """
+        stated = parse_key_window(answer.key_window)
+        if stated is None or classify(answer) is not Outcome.DELIVERED:
+            return False
+        return self._endpoints.learn(ready, stated)
 
     def _request(self, ready: Ready, lane: Lane, entry: Entry, key: str) -> Request | Refused:
         timestamp = int(self._clock.now())

@@ -34,6 +34,17 @@ def parse_key_window(value: str | None) -> KeyWindow | None:
     return KeyWindow(int(value)) if _SECONDS.fullmatch(value) else None
 
 
+def is_shorter(one: KeyWindow, other: KeyWindow) -> bool:
+    """Return whether `one` ends before `other`.
+
+    >>> is_shorter(KeyWindow(90), KeyWindow(None)), is_shorter(KeyWindow(None), KeyWindow(90))
+    (True, False)
+    """
+    if one.seconds is None:
+        return False
+    return other.seconds is None or one.seconds < other.seconds
+
+
 def window_text(window: KeyWindow) -> str:
     """Return the window as text.
 

@@ -92,7 +92,8 @@ class Attempt:
 
     `ours`: it failed by an internal error or was cancelled by a stop, and says nothing about the
     receiver. `other_key` is the key in the answer where that is not `key`. `barred`: the address
-    guard refused the endpoint, not the entry.
+    guard refused the endpoint, not the entry. `window_shrunk`: the receiver states a shorter
+    key-retention window than before, or than the endpoint's retries need.
     """
 
     sequence: int
@@ -108,6 +109,7 @@ class Attempt:
     ours: bool = False
     other_key: str | None = None
     barred: bool = False
+    window_shrunk: bool = False
 
     @property
     def put_off(self) -> bool:

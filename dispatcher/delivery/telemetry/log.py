@@ -46,6 +46,7 @@ class Line(StrEnum):
     ENDPOINT_WAITING = "endpoint.waiting"
     ENDPOINT_DISABLED = "endpoint.disabled"
     ENDPOINT_HELD = "endpoint.held"
+    KEY_WINDOW_SHRUNK = "key_window.shrunk"
     BREAKER_OPENED = "breaker.opened"
     BREAKER_RECOVERING = "breaker.recovering"
     BREAKER_CLOSED = "breaker.closed"

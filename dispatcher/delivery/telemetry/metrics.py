@@ -66,6 +66,7 @@ class Measures:
         self.other_keys: Counter[Labels] = Counter()
         self.stale: Counter[Labels] = Counter()
         self.barred: Counter[Labels] = Counter()
+        self.windows_shrunk: Counter[Labels] = Counter()
         self.replay_items = 0
         self.attempt_seconds = Histogram(ATTEMPT_SECONDS)
         self.end_to_end_seconds = Histogram(END_TO_END_SECONDS)
@@ -86,7 +87,13 @@ class Measures:
         """Start every counter of these at 0: Prometheus sees no increase from an absent series."""
         counters = (self.unknown, self.fenced, self.rescued, self.dead)
         for name in endpoints:
-            for counter in (*counters, self.other_keys, self.stale, self.barred):
+            for counter in (
+                *counters,
+                self.other_keys,
+                self.stale,
+                self.barred,
+                self.windows_shrunk,
+            ):
                 counter.setdefault((name,), 0)
             for outcome in Outcome:
                 self.attempts.setdefault((name, outcome.value), 0)
@@ -126,6 +133,7 @@ class DispatcherCollector(Collector):
         yield _counter("other_keys", "Answers about another key", m.other_keys, by)
         yield _counter("stale_answers", "First attempts answered stale", m.stale, by)
         yield _counter("addresses_refused", "Attempts that the address guard refused", m.barred, by)
+        yield _counter("key_windows_shrunk", "Too short key windows", m.windows_shrunk, by)
         yield _counter("replay_items", "Claimed items of replays", {(): m.replay_items}, [])
         for name, help_text, key in (
             ("dropped_results", "Results dropped during an outage", "dropped_results"),

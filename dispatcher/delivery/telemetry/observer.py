@@ -86,6 +86,7 @@ class Observer:
                 measures.stale[name,] += attempt.number == 1 and says_stale(attempt.receipt)
             measures.other_keys[name,] += attempt.other_key is not None
             measures.barred[name,] += attempt.barred
+            measures.windows_shrunk[name,] += attempt.window_shrunk
         if settlement.dead is not None:
             measures.dead[name,] += 1
 

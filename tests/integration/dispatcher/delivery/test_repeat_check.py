@@ -18,6 +18,7 @@ from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
 
 Answer = tuple[int, dict[str, str]]
+KEPT = "SELECT key_window_seconds, key_window_seen_at IS NOT NULL FROM holdfast.endpoint_pace"
 OTHER_KEY_BYTES = b"another secret than the sender's"
 UNKNOWN = 404, {"reason": "unknown_key"}
 
@@ -29,6 +30,9 @@ class Memory:
     url: str
     lossy: int = 0
     window: str | None = None
+    status: int = 200
+    proves: bool = False
+    """Whether its answers to deliveries have a receipt."""
     posted: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     bodies: dict[str, bytes] = field(default_factory=dict)
@@ -58,8 +62,10 @@ def memory() -> Iterator[Memory]:
             if memory.lossy:
                 memory.lossy -= 1
                 self.close_connection = True
+            elif memory.proves:
+                self.answer(memory.status, memory.truth(key)[1])
             else:
-                self.answer(200, {"key": key, **memory.says} if memory.says else {})
+                self.answer(memory.status, {"key": key, **memory.says} if memory.says else {})
 
         def do_GET(self) -> None:
             key = self.path.removeprefix(INQUIRY_PATH)
@@ -192,6 +198,9 @@ def test_no_inquiry_where_no_path_is_set(
         ("forever", (None, True)),
         ("999999999999", (999_999_999_999, True)),
         ("45 days", (None, False)),
+        ("432000", (432_000, True)),
+        ("1", (432_000, True)),
+        ("0", (432_000, True)),
     ],
 )
 def test_window_that_a_receiver_tells_is_kept(
@@ -202,12 +211,29 @@ def test_window_that_a_receiver_tells_is_kept(
     said: str,
     kept: tuple[int | None, bool],
 ) -> None:
+    """Also one that is too short for the retries, as these need it: 5 days."""
     add_endpoint(db, memory.url)
-    memory.window = said
+    memory.window, memory.proves = said, True
     decisions.write("m_1")
     drain(dsn)
-    query = "SELECT key_window_seconds, key_window_seen_at IS NOT NULL FROM holdfast.endpoint_pace"
-    assert db.execute(query).fetchone() == kept
+    assert db.execute(KEPT).fetchone() == kept
+
+
+@pytest.mark.parametrize(("status", "proves"), [(503, False), (503, True), (200, False)])
+def test_window_without_proof_of_delivery_is_not_learned(
+    dsn: str,
+    db: psycopg.Connection,
+    decisions: Decisions,
+    memory: Memory,
+    status: int,
+    proves: bool,
+) -> None:
+    add_endpoint(db, memory.url, schedule_seconds=[3600])
+    memory.window, memory.status, memory.proves = "3888000", status, proves
+    decisions.write("m_1")
+    drain(dsn)
+    assert len(memory.posted) == 1
+    assert db.execute(KEPT).fetchone() == (None, False)
 
 
 def test_key_that_may_be_forgotten_is_not_sent_again_until_a_person_says_so(

@@ -2,20 +2,24 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from dispatcher.delivery.database_clock import DatabaseClock
-from dispatcher.delivery.endpoints import Ready
+from dispatcher.delivery.endpoints import Endpoints, Ready
 from dispatcher.delivery.holds import Holds
 from dispatcher.delivery.rules.lease import SETTLE_SECONDS
 from dispatcher.delivery.rules.lifecycle import Move
 from dispatcher.delivery.rules.values import Entry, Lane, Settlement
 from dispatcher.delivery.sender import RepeatCheck, Sender
+from dispatcher.delivery.telemetry.log import Line
 from dispatcher.outbound.endpoint import Endpoint
+from dispatcher.outbound.key_window import KeyWindow
 from dispatcher.outbound.signing import Signer
 from dispatcher.outbound.target import Target
 from dispatcher.receiver.message.secret import Secret
@@ -103,3 +107,34 @@ def test_receiver_whose_inquiry_fails_is_sent_the_key_again() -> None:
     sent = Sent(check_repeat=broken)
     assert sent.run(entry(2)).move is Move.ADVANCE
     assert (sent.posted, sent.crashed) == (1, ["ask"])
+
+
+@pytest.mark.parametrize(
+    ("known", "stated", "stored", "shrunk"),
+    [
+        (None, 10_000_000, 10_000_000, False),
+        (10_000_000, 20_000_000, 20_000_000, False),
+        (20_000_000, 10_000_000, 10_000_000, True),
+        (20_000_000, 1, ENDPOINT.budget_seconds, True),
+        (ENDPOINT.budget_seconds, 1, None, True),
+    ],
+)
+def test_key_window_that_shrinks_is_logged_once(
+    known: int | None, stated: int, stored: int | None, *, shrunk: bool
+) -> None:
+    lines: list[Line] = []
+    telemetry = _as_any(SimpleNamespace(warn=lambda line, **_: lines.append(line)))
+    nothing: Any = None
+    noted: dict[int, KeyWindow] = {}
+
+    async def note(windows: dict[int, KeyWindow]) -> None:
+        noted.update(windows)
+
+    store = _as_any(SimpleNamespace(note_key_windows=note))
+    endpoints = Endpoints(store, nothing, telemetry, 30.0, nothing)
+    ready = replace(READY, key_window=None if known is None else KeyWindow(known))
+    assert endpoints.learn(ready, KeyWindow(stated)) is shrunk
+    assert endpoints.learn(ready, KeyWindow(stated)) is shrunk
+    asyncio.run(endpoints.note_windows())
+    assert noted == ({} if stored is None else {1: KeyWindow(stored)})
+    assert lines == [Line.KEY_WINDOW_SHRUNK] * shrunk

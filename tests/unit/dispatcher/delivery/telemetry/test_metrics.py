@@ -60,7 +60,7 @@ def _full() -> Measures:
     measures.attempts["payouts", "delivered"] += 3
     for counter in (measures.unknown, measures.fenced, measures.rescued, measures.dead):
         counter[by] += 1
-    for counter in (measures.other_keys, measures.stale, measures.barred):
+    for counter in (measures.other_keys, measures.stale, measures.barred, measures.windows_shrunk):
         counter[by] += 1
     measures.attempt_seconds.observe(0.003, ("payouts", "delivered"))
     measures.end_to_end_seconds.observe(4, by)
@@ -137,7 +137,7 @@ def test_counters_of_an_endpoint_begin_at_zero_and_keep_what_they_have() -> None
     measures.initialise(["payouts", "ledger"])
     value_of = _registry(measures).get_sample_value
     names = ("unknown_outcomes", "fenced_writes", "leases_expired", "dead", "other_keys")
-    for name in (*names, "stale_answers", "addresses_refused"):
+    for name in (*names, "stale_answers", "addresses_refused", "key_windows_shrunk"):
         assert value_of(f"holdfast_{name}_total", by) == 0
     for outcome in Outcome:
         assert value_of("holdfast_attempts_total", by | {"outcome": outcome.value}) == 0
