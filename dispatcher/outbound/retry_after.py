@@ -8,8 +8,12 @@ import re
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 
-_SECONDS = re.compile(r"[0-9]{1,7}")
+SECONDS_MAX = 10**9
+"""More seconds count as this many, far beyond any hold (`RETRY_AFTER_SECONDS_MAX`)."""
+
+_SECONDS = re.compile(r"[0-9]+")
 _DATE = re.compile(r"[A-Za-z]{3,9}, [ -~]{10,32}")
+_ASCTIME = re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} ( [1-9]|[1-3][0-9]) [0-9:]{8} [0-9]{4}")
 
 
 def parse_retry_after(values: tuple[str, ...], now: datetime) -> float | None:
@@ -21,13 +25,15 @@ def parse_retry_after(values: tuple[str, ...], now: datetime) -> float | None:
         return None
     value = values[0].strip(" \t")
     if _SECONDS.fullmatch(value):
-        return float(value)
-    if not _DATE.fullmatch(value):
+        return min(float(value), SECONDS_MAX)
+    if _ASCTIME.fullmatch(value):
+        value += " +0000"  # which the RFC says it is
+    elif not _DATE.fullmatch(value):
         return None
     try:
         moment = parsedate_to_datetime(value)
     except (ValueError, OverflowError):
         return None
     if moment.tzinfo is None:
-        return None  # "-0000" and asctime dates: unknown zone
+        return None  # "-0000": unknown zone
     return max(0.0, (moment - now).total_seconds())
