@@ -10,8 +10,12 @@ if not __package__:
     elsewhere = (entry for entry in sys.path if os.path.realpath(entry) != here)
     sys.path[:] = [os.path.dirname(here), *elsewhere]  # noqa: PTH120 - as above
 
+from typer import BadParameter
+from typer.main import get_command
+
 from sink.contract import standard_error
 from sink.contract.exits import CommandError
+from sink.contract.numbers import exact
 from spark_app.command.cli import app
 
 
@@ -19,7 +23,7 @@ def main() -> None:
     """Run the command; a failure is one line on stderr and an exit code of `ExitCode`."""
     standard_error.install()
     try:
-        app(prog_name="spark_app")
+        exact(get_command(app), BadParameter)(prog_name="spark_app")
     except CommandError as error:
         print(f"holdfast: {error}", file=sys.stderr)  # noqa: T201 - the command's own report
         sys.exit(error.exit_code)

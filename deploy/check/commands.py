@@ -6,9 +6,8 @@ from functools import cache
 from typing import Any
 
 import typer
-import typer.main
 
-from dispatcher.cli.main import application
+from dispatcher.cli.main import command
 from dispatcher.operators.config.settings import SETTINGS
 
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][\w.-]*)\)")
@@ -21,7 +20,7 @@ KNOWN = frozenset(each.name for each in SETTINGS)
 @cache
 def _command(first: str) -> Any:
     """Return the parser with the group of a first word; finding the groups takes most time."""
-    return typer.main.get_command(application([first]))
+    return command([first])
 
 
 def options_of(words: Sequence[str]) -> dict[str, Any]:

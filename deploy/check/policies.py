@@ -7,6 +7,7 @@ from deploy.check.pods import Pod, port_of, selects
 from deploy.check.project import Document
 from deploy.check.served import served
 from deploy.check.workloads import Runs
+from sink.contract.numbers import is_whole
 
 Needs = dict[str, set[tuple[str, int]]]
 """What a pod must reach outside, each by any one of some ports."""
@@ -45,7 +46,7 @@ def _needs(pod: Pod, running: list[Runs]) -> Needs:
         brokers = str(each.options.get("bootstrap_servers") or "")
         for broker in filter(None, brokers.split(",")):
             port = broker.rpartition(":")[2]
-            if port.isdigit():
+            if is_whole(port):
                 needs[f"the broker {broker}"] = {("TCP", int(port))}
     return needs
 

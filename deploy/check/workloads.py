@@ -11,6 +11,7 @@ from deploy.check.pods import Pod, selects
 from deploy.check.project import Document
 from deploy.check.quantities import amount
 from sink.contract.exits import CommandError
+from sink.contract.numbers import is_whole
 from spark_app.exposure.policy_file import read
 
 
@@ -366,7 +367,7 @@ def _scaled(document: Document, documents: list[Document]) -> Iterator[str]:
         and selects(wanted, d.spec["template"]["metadata"].get("labels") or {})
     ]
     low = str(spec.get("minAvailable", 0))
-    kept = low == "100%" or (low.isdigit() and int(low) >= min(replicas, default=1))
+    kept = low == "100%" or (is_whole(low) and int(low) >= min(replicas, default=1))
     if str(spec.get("maxUnavailable", 1)) in {"0", "0%"} or kept:
         yield f"{document}: it lets no pod go, so no node can be drained"
 

@@ -26,6 +26,7 @@ from starlette.exceptions import HTTPException
 from sink.contract.canonical import NotCanonical
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.key import Key
+from sink.contract.numbers import whole_number
 
 
 def storable(given: str) -> str:
@@ -90,6 +91,10 @@ def _written_out(given: object) -> object:
     return given
 
 
+def _digits(given: object) -> object:
+    return whole_number(given) if isinstance(given, str) else given
+
+
 def _in_utc(given: datetime) -> datetime:
     if given.year not in YEARS:
         raise ValueError(f"a time must be in the years {YEARS[0]} to {YEARS[-1]}")
@@ -99,11 +104,14 @@ def _in_utc(given: datetime) -> datetime:
 Text = Annotated[str, AfterValidator(storable), Field(max_length=NAME_CHARACTERS_MAX)]
 """A name or a type, compared exactly."""
 
-Limit = Annotated[int, Field(ge=1, le=LIMIT_MAX, description="Maximum number of rows.")]
+DIGITS = BeforeValidator(_digits)
+"""Of a number in a URL: digits and nothing else."""
 
-Number = Annotated[int, Field(ge=1, le=NUMBER_MAX)]
+Limit = Annotated[int, Field(ge=1, le=LIMIT_MAX, description="Maximum number of rows."), DIGITS]
 
-BatchId = Annotated[int, Field(ge=0, le=NUMBER_MAX, description="Spark's batch id.")]
+Number = Annotated[int, Field(ge=1, le=NUMBER_MAX), DIGITS]
+
+BatchId = Annotated[int, Field(ge=0, le=NUMBER_MAX, description="Spark's batch id."), DIGITS]
 
 KeyText = Annotated[
     str, Field(pattern="^hf_[0-9a-f]{32}$", description="The key as receivers get it: hf_...")
@@ -118,7 +126,9 @@ Cursor = Annotated[
 ]
 
 NumberBefore = Annotated[
-    int, Field(ge=1, le=NUMBER_MAX, description="`next_before` of the page before this one.")
+    int,
+    Field(ge=1, le=NUMBER_MAX, description="`next_before` of the page before this one."),
+    DIGITS,
 ]
 
 Moment = Annotated[AwareDatetime, BeforeValidator(_written_out), AfterValidator(_in_utc)]

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dispatcher.api.problems import problem
 from dispatcher.api.settings import BODY_BYTES_MAX, ApiSettings
 from dispatcher.shared.errors import StoreUnavailableError
+from sink.contract.numbers import is_whole
 
 HEADERS = {
     "Cache-Control": "no-store",
@@ -193,7 +194,7 @@ class Shield:
 
 def _declared(headers: Headers) -> int:
     given = headers.get("content-length", "0")
-    return int(given) if given.isascii() and given.isdigit() and len(given) < 19 else 0
+    return int(given) if is_whole(given) else 0
 
 
 def _too_large(most: int = BODY_BYTES_MAX) -> HTTPException:

@@ -7,16 +7,19 @@ from importlib.metadata import EntryPoint, entry_points, version
 from inspect import cleandoc
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.main import get_command
 
 from dispatcher.cli.options import AsJson
 from dispatcher.cli.output import print_json
+from dispatcher.operators.common.text import visible
 from sink.contract import standard_error
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.numbers import exact
 
 OWN_PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy")
 
@@ -109,6 +112,11 @@ def application(first: list[str]) -> typer.Typer:
     return app
 
 
+def command(first: list[str]) -> Any:
+    """Return the command of `application`, whose numbers are digits and nothing else."""
+    return exact(get_command(application(first)), typer.BadParameter)
+
+
 def _add(app: typer.Typer, name: str, place: str) -> None:
     module, _, attribute = place.partition(":")
     found = getattr(import_module(f"dispatcher.cli.{module}"), attribute)
@@ -143,7 +151,7 @@ def main() -> None:
     _prepare_output()
     try:
         try:
-            application(sys.argv[1:2])()
+            command(sys.argv[1:2])()
         finally:
             _write_out()
     except CommandError as error:
@@ -199,8 +207,9 @@ def _load(point: EntryPoint, *, wanted: bool) -> typer.Typer:
 
 
 def _print_error(message: str) -> None:
+    lines = "\n".join(map(visible, message.split("\n")))
     Console(stderr=True, highlight=False, soft_wrap=True).print(
-        f"[bold red]holdfast:[/] {escape(message)}", markup=True
+        f"[bold red]holdfast:[/] {escape(lines)}", markup=True
     )
 
 

@@ -22,9 +22,9 @@ from rich.text import Text
 
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.common.text import visible
-from dispatcher.shared.text import shell_word
 from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.shell import shell_word
 
 __all__ = [
     "Page",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dispatcher.outbound.reference_rule import ReferenceRule
 from dispatcher.outbound.transport.transport import ENGINES, EngineName
+from sink.contract.numbers import is_whole
 
 LEASE_SECONDS_MAX = 600
 
@@ -14,7 +15,7 @@ def address(listen: str) -> tuple[str, int]:
     """Split HOST:PORT, with an IPv6 host in brackets. Raises `ValueError` for anything else."""
     host, _, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+    if not host or not is_whole(port) or int(port) > 65535:
         raise ValueError(f"--listen must be HOST:PORT, such as 127.0.0.1:9464, not {listen!r}")
     return host, int(port)
 

@@ -4,8 +4,9 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
-from shlex import quote
 from urllib.parse import quote as percent_encoded
+
+from sink.contract.shell import shell_word
 
 HIDDEN_CHARACTERS_MIN = 6
 """Shorter values are not masked: they would match parts of words."""
@@ -87,20 +88,6 @@ def one_line(text: str) -> str:
     return plain[:ERROR_CHARACTERS_MAX]
 
 
-def shell_word(text: str) -> str:
-    """Return `text` as one word of a shell command that a person pastes, without any change.
-
-    Unprintable characters become escapes of their UTF-8 bytes, as bash, zsh and ksh read them.
-    Nothing is truncated or masked: another name would be another subject.
-
-    >>> print(shell_word("m  two"), shell_word("m\\ttwo"))
-    'm  two' $'m\\x09two'
-    """
-    if text.isprintable():
-        return quote(text)
-    return f"$'{''.join(_escaped(each) for each in text)}'"
-
-
 def last_word(text: str) -> str:
     """Return `shell_word(text)` as the end of a command, after `--` where it looks like an option.
 
@@ -108,9 +95,3 @@ def last_word(text: str) -> str:
     ('m_1', '-- -x')
     """
     return f"{'-- ' if text.startswith('-') else ''}{shell_word(text)}"
-
-
-def _escaped(each: str) -> str:
-    if each.isprintable() and each not in "'\\!":
-        return each
-    return "".join(f"\\x{byte:02x}" for byte in each.encode(errors="surrogatepass"))

@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
+from sink.contract.numbers import is_whole
+
 NOTHING = "-"
 """Spark's line for a source that had no data yet."""
 
@@ -271,7 +273,7 @@ def _position(source: Any) -> dict[tuple[str, int], int] | None:
         if not topic or not isinstance(partitions, dict):
             return None
         for name, offset in partitions.items():
-            number = int(name) if name.isascii() and name.isdigit() and len(name) < 11 else -1
+            number = int(name) if is_whole(name) else -1
             if str(number) != name or type(offset) is not int or not 0 <= offset <= OFFSET_MAX:
                 return None
             found[topic, number] = offset

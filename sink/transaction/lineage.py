@@ -13,6 +13,7 @@ from typing import Protocol
 from uuid import UUID
 
 from sink.contract.checkpoint import local_folder
+from sink.contract.numbers import is_whole
 from sink.errors import CheckpointBehind, CheckpointUnreadable, LedgerBehind
 from sink.transaction.read_files import with_read_files
 
@@ -238,4 +239,4 @@ def _query_id(files: Files) -> UUID | None:
 
 
 def _newest(names: list[str]) -> int | None:
-    return max((int(name) for name in names if name.isascii() and name.isdigit()), default=None)
+    return max((int(name) for name in names if is_whole(name)), default=None)

@@ -9,13 +9,13 @@ two streams that decide about the same subjects wait for each other and never de
 
 import logging
 from datetime import timedelta
-from shlex import quote
 from uuid import UUID
 
 import psycopg
 
 from sink.contract.failpoints import failpoint
 from sink.contract.requeue import ENDINGS
+from sink.contract.shell import shell_word
 from sink.errors import Fenced, UnadoptedCheckpoint
 from sink.rows.numbering import Numbered, number
 from sink.rows.quarantine_limit import QuarantineLimit
@@ -100,8 +100,8 @@ def unadopted(
     stands: str = "Nothing was written.",
 ) -> UnadoptedCheckpoint:
     """Return the error of a query id that is not adopted, and how to adopt it."""
-    where = "" if checkpoint is None else f" --checkpoint {quote(checkpoint)}"
-    this = "this checkpoint" if checkpoint is None else f"the checkpoint {checkpoint}"
+    where = "" if checkpoint is None else f" --checkpoint {shell_word(checkpoint)}"
+    this = "this checkpoint" if checkpoint is None else f"the checkpoint {shell_word(checkpoint)}"
     return UnadoptedCheckpoint(
         f"stream {stream!r} has adopted query {adopted}, but {this} is query {query_id}."
         f" {stands} If the checkpoint was moved or lost by mistake, restart from the"

@@ -4,11 +4,11 @@ Spark writes that path into the state and reads a part of the state from it, whe
 moved. A start at another path would fail, and leave a new folder at the old one.
 """
 
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from sink.contract.exits import CommandError
+from sink.contract.shell import shell_word
 from spark_app.checkpoint.files import CheckpointFiles
 from spark_app.checkpoint.shape import FILE, LOCATION
 
@@ -25,7 +25,7 @@ def require_same_path(files: CheckpointFiles, kept: Mapping[str, Any]) -> None:
         return
     there = str(begun_at).removeprefix("file:")
     raise CommandError(
-        f"{files.checkpoint} was begun in another place, {there}, and Spark reads a part of its"
-        " state from there. Nothing was read or written; move it back there, unless it still is,"
-        f" and start with --checkpoint {shlex.quote(there)}."
+        f"{files.checkpoint} was begun in another place, {shell_word(there)}, and Spark reads a"
+        " part of its state from there. Nothing was read or written; move it back there, unless it"
+        f" still is, and start with --checkpoint {shell_word(there)}."
     )

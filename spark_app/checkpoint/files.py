@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from sink.contract.exits import CommandError
 from sink.contract.failpoints import failpoint
+from sink.contract.numbers import is_whole
 from spark_app.exposure.settings import MILLISECOND_US
 
 NO_OFFSET = "-"
@@ -223,7 +224,7 @@ class CheckpointFiles:
 
     def batches(self, folder: str) -> list[int]:
         """Return the batch ids for which a folder has a file."""
-        return [int(name) for name in self.names(folder) if name.isascii() and name.isdigit()]
+        return [int(name) for name in self.names(folder) if is_whole(name)]
 
     def damaged(self, name: str) -> CommandError:
         """Return the error of a damaged file."""

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from sink.contract.exits import CommandError, ExitCode
-from spark_app.command.values import milliseconds, require_checkpoint, require_database
+from sink.contract.numbers import milliseconds
+from spark_app.command.values import require_checkpoint, require_database
 
 app = typer.Typer(
     help="The batches that a checkpoint keeps: sizes, integrity, going back.",

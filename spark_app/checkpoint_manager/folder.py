@@ -14,6 +14,7 @@ from uuid import UUID
 
 from sink.contract.checkpoint import local_folder
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.numbers import is_whole
 from spark_app.checkpoint import initial, origin, policy_history, repeats, retention, shape
 from spark_app.checkpoint.checksum_files import damaged_beside, hadoop_file, spark_file
 from spark_app.checkpoint.checksums import hadoop_problem, spark_problem
@@ -97,7 +98,7 @@ class Folder:
     def batches(self, log: str) -> list[int]:
         """Return the batches for which `offsets` or `commits` has a file, in ascending order."""
         names = (each.rpartition("/") for each in self.files)
-        return sorted(int(n) for folder, _, n in names if folder == log and n.isdecimal())
+        return sorted(int(n) for folder, _, n in names if folder == log and is_whole(n))
 
     def in_folder(self, folder: str) -> list[str]:
         """Return the names of the files in a folder."""
@@ -192,11 +193,11 @@ def _content_problem(name: str, content: bytes) -> str | None:
             _query_id(content.decode())
         elif name in _OWN:
             return _own_problem(name, _json(content.decode()))
-        elif (folder == "offsets" and last.isdecimal()) or name == repeats.PLAN:
+        elif (folder == "offsets" and is_whole(last)) or name == repeats.PLAN:
             spark_files.plan(content.decode())
         elif name == repeats.SOURCE:
             _source(content.decode())
-        elif folder == "commits" and last.isdecimal():
+        elif folder == "commits" and is_whole(last):
             spark_files.committed(content.decode())
         elif folder.startswith("sources/") and source_entries.name(last):
             _source_file(content.decode())

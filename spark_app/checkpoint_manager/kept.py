@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
+from sink.contract.numbers import is_whole
 from spark_app.checkpoint import origin, policy_history, shape
 from spark_app.checkpoint_manager import source_entries, spark_files
 from spark_app.checkpoint_manager.folder import METADATA, MISSING, Folder
@@ -125,7 +126,7 @@ class Kept:
     def _operators(self, batch: int, found: "_Found") -> None:
         for operator in self._committed_ids(batch) or {}:
             folder = f"state/{operator}/_metadata/v2"
-            numbers = (int(n) for n in self._folder.in_folder(folder) if n.isdecimal())
+            numbers = (int(n) for n in self._folder.in_folder(folder) if is_whole(n))
             newest = max((n for n in numbers if n <= batch), default=0)
             name = f"{folder}/{newest}"
             if found.require(name) and (described := self._folder.operator(name)) is not None:

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from sink.contract.exits import CommandError
+from sink.contract.numbers import is_whole
 from spark_app.checkpoint import repeats, shape
 from spark_app.checkpoint_manager import source_entries, spark_files
 from spark_app.checkpoint_manager.folder import Folder
@@ -68,7 +69,7 @@ def pending(folder: Folder) -> list[int]:
     return sorted(
         int(number)
         for number in {each[1] for each in parts if each[0] == repeats.FOLDER and len(each) > 2}
-        if number.isdecimal() and f"{repeats.FOLDER}/{number}/{repeats.PLAN}" in folder.files
+        if is_whole(number) and f"{repeats.FOLDER}/{number}/{repeats.PLAN}" in folder.files
     )
 
 

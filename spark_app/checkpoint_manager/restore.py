@@ -19,6 +19,7 @@ from uuid import UUID
 from sink.contract.canonical import rfc3339
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.failpoints import failpoint
+from sink.contract.numbers import is_whole
 from sink.errors import SinkError
 from spark_app.checkpoint import repeats, shape
 from spark_app.checkpoint.checksum_files import hadoop_file
@@ -130,7 +131,7 @@ def _intent(folder: Folder, batch: int, newest: int) -> Restore:
     numbers = [
         int(each.removeprefix(REMOVED))
         for each in history.removed_folders(folder)
-        if each.removeprefix(REMOVED).isdecimal()
+        if is_whole(each.removeprefix(REMOVED))
     ]
     return Restore(
         batch=batch,
@@ -171,7 +172,7 @@ def _batch_of(name: str) -> int | None:
     """Return the batch of a plan, a commit, or the metadata of an operator."""
     folder, _, last = name.rpartition("/")
     if folder in ("offsets", "commits") or folder.endswith("/_metadata/v2"):
-        return int(last) if last.isdecimal() else None
+        return int(last) if is_whole(last) else None
     return None
 
 

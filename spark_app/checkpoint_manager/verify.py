@@ -2,13 +2,13 @@
 way out.
 """
 
-import shlex
 from collections.abc import Mapping
 from itertools import takewhile
 from operator import itemgetter
 from typing import Any
 
 from sink.contract.exits import ExitCode
+from sink.contract.shell import shell_word
 from spark_app.checkpoint import origin, policy_history, repeats, shape
 from spark_app.checkpoint_manager import history
 from spark_app.checkpoint_manager.folder import METADATA, MISSING, Folder, moved_from
@@ -113,7 +113,7 @@ def _advice(
     folder: Folder, document: Document, blocking: Mapping[str, str], usable: list[int]
 ) -> list[str]:
     """Return what the next start does, and the way out."""
-    where = shlex.quote(str(folder.path))
+    where = shell_word(str(folder.path))
     restore = f"holdfast job checkpoints restore --checkpoint {where} --batch"
     if (batch := document["unfinished_restore_batch_id"]) is not None:
         return [f"A restore to batch {batch} was interrupted; finish it: {restore} {batch}"]

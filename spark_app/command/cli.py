@@ -12,12 +12,12 @@ from typing import Annotated, Any
 import typer
 
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.numbers import milliseconds
 from sink.rows.quarantine_limit import REFUSED_ROWS
 from spark_app.checkpoint_manager.cli import app as checkpoints
 from spark_app.command.sources import Asked, Source
 from spark_app.command.values import (
     mebibytes,
-    milliseconds,
     require_checkpoint,
     require_database,
     timeout_milliseconds,

@@ -3,24 +3,10 @@
 import re
 
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.numbers import milliseconds
 
-_DURATION = re.compile(r"(\d{1,9})\s*(ms|s|m|h)")
-_MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
-
-_SIZE = re.compile(r"(\d{1,6})\s*([mg])b?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,6}) *([mg])b?", re.IGNORECASE | re.ASCII)
 _MEBIBYTES = {"m": 1, "g": 1024}
-
-
-def milliseconds(text: str) -> int:
-    """Read a duration; raises ValueError.
-
-    >>> milliseconds("2m")
-    120000
-    """
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is not a duration: expected a number and ms, s, m or h")
-    return int(match[1]) * _MILLISECONDS[match[2]]
 
 
 def timeout_milliseconds(text: str, interval_ms: int) -> int:
@@ -28,7 +14,7 @@ def timeout_milliseconds(text: str, interval_ms: int) -> int:
 
     Below two trigger intervals a tick would be too old for its batch (`input.ticks`).
     """
-    if text.strip() == "0":
+    if text.strip(" ") == "0":
         return 0
     timeout_ms = milliseconds(text)
     if 0 < timeout_ms < 2 * interval_ms:
@@ -45,7 +31,7 @@ def mebibytes(text: str) -> int:
     >>> mebibytes("2g")
     2048
     """
-    match = _SIZE.fullmatch(text.strip())
+    match = _SIZE.fullmatch(text.strip(" "))
     size = int(match[1]) * _MEBIBYTES[match[2].lower()] if match else 0
     if not size:
         raise ValueError(f"{text!r} is not a size: expected a number, at least 1, and m or g")

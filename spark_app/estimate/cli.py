@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from sink.contract.exits import CommandError, ExitCode
-from spark_app.command.values import milliseconds
+from sink.contract.numbers import milliseconds
 from spark_app.estimate.model import Estimate, Load, estimate
 from spark_app.estimate.units import COMMAND, DATE, GROUPS, MACHINE
 from spark_app.exposure.settings import MILLISECOND_US, Settings

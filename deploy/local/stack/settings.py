@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import Self
 
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.numbers import whole_number
 
 
 class Input(StrEnum):
@@ -59,14 +60,14 @@ class StackSettings:
         return cls(
             stream=given["STREAM"],
             topic=given["TOPIC"],
-            payouts_port=int(given["PAYOUTS_PORT"]),
-            kafka_port=int(given["KAFKA_PORT"]),
-            prometheus_port=int(given["PROMETHEUS_PORT"]),
-            alertmanager_port=int(given["ALERTMANAGER_PORT"]),
-            dashboards_port=int(given["GRAFANA_PORT"]),
-            console_port=int(given["API_PORT"]),
-            job_port=int(given["JOB_METRICS_PORT"]),
-            dispatcher_ports=tuple(map(int, given["DISPATCHER_METRICS_PORTS"].split(","))),
+            payouts_port=whole_number(given["PAYOUTS_PORT"]),
+            kafka_port=whole_number(given["KAFKA_PORT"]),
+            prometheus_port=whole_number(given["PROMETHEUS_PORT"]),
+            alertmanager_port=whole_number(given["ALERTMANAGER_PORT"]),
+            dashboards_port=whole_number(given["GRAFANA_PORT"]),
+            console_port=whole_number(given["API_PORT"]),
+            job_port=whole_number(given["JOB_METRICS_PORT"]),
+            dispatcher_ports=tuple(map(whole_number, given["DISPATCHER_METRICS_PORTS"].split(","))),
         )
 
     @property

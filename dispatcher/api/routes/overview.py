@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from dispatcher.api.access import Viewer
+from dispatcher.api.requests import DIGITS
 from dispatcher.api.responses import Count, ResponseModel, Seconds, Time
 from dispatcher.api.routes.endpoints import ListedEndpoint
 from dispatcher.api.routes.streams import ListedStream
@@ -123,7 +124,9 @@ class OverviewNow(ResponseModel):
 def show_overview(
     request: Request,
     session: Viewer,
-    minutes: Annotated[int, Field(ge=1, le=MINUTES_MAX, description="Minutes to look back.")] = 60,
+    minutes: Annotated[
+        int, Field(ge=1, le=MINUTES_MAX, description="Minutes to look back."), DIGITS
+    ] = 60,
 ) -> OverviewNow:
     """Return rates, latency, endpoints and needs. The cost does not grow with the outbox."""
     with session.open(Overview) as store:

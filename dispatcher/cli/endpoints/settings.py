@@ -3,7 +3,6 @@
 `given` checks each value, `whole` checks what must fit together.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial, wraps
@@ -17,6 +16,7 @@ from dispatcher.operators.config.environment import reference_fault
 from dispatcher.operators.endpoints.rules import CHECKS, BadValueError, complete
 from dispatcher.outbound.operator_headers import LITERALS
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.numbers import milliseconds, whole_number
 from sink.contract.states import EnvelopeStyle, OrderPolicy
 
 KNOWN_TYPES = ("payout_hold.block", "payout_hold.release")
@@ -179,17 +179,17 @@ def _headers(option: str, texts: Sequence[str]) -> dict[str, str]:
 
 def _schedule(schedule: str) -> list[int]:
     try:
-        return [int(part) for part in schedule.split(",")]
+        return [whole_number(part.strip(" ")) for part in schedule.split(",")]
     except ValueError:
         raise usage("--schedule must be whole seconds, comma-separated.") from None
 
 
 def _seconds(option: str, text: str) -> int:
     """Read `90s`, `90m`, `12h` or `5d`."""
-    found = re.fullmatch(r"([0-9]{1,8})([smhd])", text, re.ASCII)
-    if found is None:
-        raise usage(f"{option} must be a time such as 90s, 5m, 12h or 5d.")
-    return int(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[found[2]]
+    try:
+        return milliseconds(text, units="s m h d") // 1000
+    except ValueError:
+        raise usage(f"{option} must be a time such as 90s, 5m, 12h or 5d.") from None
 
 
 SETTINGS = {

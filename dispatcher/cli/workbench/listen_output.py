@@ -3,7 +3,6 @@
 All text from the wire passes through `visible`, so that it cannot control the terminal.
 """
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
 from ipaddress import ip_address
@@ -15,6 +14,7 @@ from dispatcher.workbench.listen.arrival import REFUSED, Arrival
 from dispatcher.workbench.listen.record import Report
 from sink.contract.canonical import rfc3339
 from sink.contract.money import money
+from sink.contract.shell import shell_word
 
 MEMBERS_MAX = 16
 VALUE_CHARACTERS_MAX = 80
@@ -193,7 +193,7 @@ def add_command(url: str, host: str, references: list[str]) -> str:
         kind, _, name = reference.partition(":")
         # The dispatcher may run in another directory, so the path is absolute.
         words += ["--secret-ref", f"file:{Path(name).resolve()}" if kind == "file" else reference]
-    return shlex.join(words)
+    return " ".join(map(shell_word, words))
 
 
 def ready_text(url: str, command: str, seed: int | None) -> str:

@@ -15,14 +15,13 @@ import typer
 
 from sink.contract.envelope import BODY_BYTES_MAX
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.numbers import milliseconds
 
 if TYPE_CHECKING:
     from dispatcher.receiver.message.secret import Secret
 
 STANDARD_INPUT = "-"
 _SECONDS = re.compile(r"0|[1-9][0-9]{0,11}")
-_DURATION = re.compile(r"([0-9]{1,8})(ms|s|m|h)")
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 SecretRefs = Annotated[
     list[str] | None,
@@ -98,7 +97,9 @@ def moment_of(option: str, text: str) -> datetime:
 
 def seconds_of(option: str, text: str) -> float:
     """Parse `500ms`, `90s`, `5m` or `2h` into seconds; raises `CommandError`."""
-    found = _DURATION.fullmatch(text)
-    if found is None or int(found[1]) == 0:
-        raise usage(f"{option} {text!r} is not a duration such as 500ms, 90s, 5m or 2h.")
-    return int(found[1]) * _UNITS[found[2]]
+    try:
+        if (duration := milliseconds(text)) > 0:
+            return duration / 1000
+    except ValueError:
+        pass
+    raise usage(f"{option} {text!r} is not a duration such as 500ms, 90s, 5m or 2h.")

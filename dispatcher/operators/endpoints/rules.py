@@ -51,7 +51,8 @@ def _url(value: object) -> str:
             "must be http:// or https:// with a host: ASCII without spaces, user, password or"
             f" fragment, of at most {URL_CHARACTERS_MAX} characters"
         )
-    return url
+    scheme, rest = url.split(":", 1)
+    return f"{scheme.lower()}:{rest}"  # as ck_endpoint_url
 
 
 def _types(value: object) -> list[str]:

@@ -15,6 +15,7 @@ from dispatcher.workbench.conform.rules import (
     Rule,
     Verdict,
 )
+from sink.contract.numbers import is_whole
 from sink.contract.wire import KEY_WINDOW, KEY_WINDOW_FOREVER, ReceiptOutcome
 
 UNSEEN = "cannot be graded from outside: the answer has no outcome, and there is no --probe"
@@ -167,5 +168,5 @@ def window_seconds(declared: str) -> float | None:
     """Return the key window in seconds; infinity for "forever", None if it is malformed."""
     if declared == KEY_WINDOW_FOREVER:
         return float("inf")
-    ok = declared.isascii() and declared.isdigit() and len(declared) <= _WINDOW_DIGITS_MAX
+    ok = is_whole(declared) and len(declared) <= _WINDOW_DIGITS_MAX
     return float(declared) if ok and (declared == "0" or declared[0] != "0") else None

@@ -13,6 +13,7 @@ from dispatcher.workbench.conform.reply import Reply
 from dispatcher.workbench.conform.rules import Rule
 from dispatcher.workbench.conform.sample import Delivery, Sample
 from dispatcher.workbench.conform.shot import Shot, shot
+from sink.contract.numbers import is_whole
 
 SETTLE_SECONDS_MAX = 5.0
 _PAUSE_SECONDS, _PAUSE_SECONDS_MAX = 0.05, 2.0
@@ -86,6 +87,6 @@ class Kit:
 
 def _pause(reply: Reply) -> float:
     asked = reply.headers.get("retry-after", "")
-    if asked.isascii() and asked.isdigit():
+    if is_whole(asked):
         return min(float(asked[:4]), _PAUSE_SECONDS_MAX) or _PAUSE_SECONDS
     return _PAUSE_SECONDS

@@ -13,6 +13,7 @@ from dispatcher.api.console.forms.fields import given
 from dispatcher.api.console.frame.pages import page
 from dispatcher.api.requests import TEXT
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.numbers import is_whole
 from sink.contract.states import AccessRole
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ TYPED_ABOVE = 1000
 
 CHOSEN_MAX = 200
 """Maximum number of rows of a list that are changed at once."""
-
-NUMBER_DIGITS_MAX = 18
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -113,11 +112,7 @@ def numbers_of(texts: Sequence[str]) -> list[int]:
             "nothing is selected. Nothing was changed; go back and tick at least one row.",
             ExitCode.USAGE,
         )
-    fine = [
-        each
-        for each in texts
-        if each.isascii() and each.isdigit() and len(each) <= NUMBER_DIGITS_MAX and int(each) > 0
-    ]
+    fine = [each for each in texts if is_whole(each) and int(each) > 0]
     if len(fine) != len(texts) or len(texts) > CHOSEN_MAX:
         raise CommandError(
             f"the selection is not 1 to {CHOSEN_MAX} ids. Nothing was changed; go back to the"

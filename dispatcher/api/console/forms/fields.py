@@ -7,6 +7,7 @@ from typing import NamedTuple
 from dispatcher.api.requests import NAME_CHARACTERS_MAX
 from dispatcher.operators.common.times import When, exact, when
 from sink.contract.exits import CommandError, ExitCode
+from sink.contract.numbers import is_whole
 
 
 class Field(NamedTuple):
@@ -63,7 +64,7 @@ def whole(name: str, text: str) -> int | None:
     if given(text) is None:
         return None
     plain = text.strip()
-    if not (plain.isascii() and plain.isdigit() and len(plain) < 19):
+    if not is_whole(plain):
         raise CommandError(
             f"{name} is not a whole number. Nothing was changed; correct the filter.",
             ExitCode.USAGE,

@@ -3,12 +3,12 @@
 The signature and the values of configured headers are redacted.
 """
 
-import shlex
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dispatcher.outbound.operator_headers import joined
 from dispatcher.outbound.request import Composer, Headers
+from sink.contract.shell import shell_word
 from sink.contract.states import EnvelopeStyle
 from sink.contract.wire import WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP
 
@@ -41,10 +41,10 @@ def copy_of(entry: Mapping[str, Any], endpoint: Mapping[str, Any]) -> Copy:
 
 def _curl(url: str, headers: Headers, body: str) -> str:
     left_out = {WEBHOOK_TIMESTAMP: LEFT_OUT, WEBHOOK_SIGNATURE: f"v1,{LEFT_OUT}"}
-    lines = [f"curl --request POST {shlex.quote(url)}"]
+    lines = [f"curl --request POST {shell_word(url)}"]
     lines += [
-        f"  --header {shlex.quote(f'{name}: {left_out.get(name, value)}')}"
+        f"  --header {shell_word(f'{name}: {left_out.get(name, value)}')}"
         for name, value in headers
     ]
-    lines.append(f"  --data-raw {shlex.quote(body)}")
+    lines.append(f"  --data-raw {shell_word(body)}")
     return " \\\n".join(lines)

@@ -13,7 +13,7 @@ from dispatcher.api.console.frame.pages import page
 from dispatcher.api.console.frame.screens import ROWS, acts, older_than, wants_bodies
 from dispatcher.api.console.frame.templating import link
 from dispatcher.api.console.rendering.diff import line_diff
-from dispatcher.api.requests import no_others
+from dispatcher.api.requests import DIGITS, no_others
 from dispatcher.operators.streams.store import Streams
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.source_offsets import range_lines
@@ -23,7 +23,7 @@ router = APIRouter(dependencies=[Depends(no_others)])
 ROWS_COMPARED = 50
 NUMBER_MAX = 2**63 - 1
 
-BatchId = Annotated[int, Query(ge=0, le=NUMBER_MAX)]
+BatchId = Annotated[int, Query(ge=0, le=NUMBER_MAX), DIGITS]
 
 
 @router.get("/batches")

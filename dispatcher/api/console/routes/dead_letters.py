@@ -29,7 +29,7 @@ from dispatcher.api.console.frame.screens import (
     which_of,
 )
 from dispatcher.api.console.frame.templating import link
-from dispatcher.api.requests import no_others
+from dispatcher.api.requests import DIGITS, no_others
 from dispatcher.operators.common.session import Row
 from dispatcher.operators.dead_letters.rules import what_helps, what_it_holds
 from dispatcher.operators.dead_letters.store import DeadLetters, Filter
@@ -42,7 +42,7 @@ from sink.contract.states import AccessRole, DeadReason
 router = APIRouter()
 strict = [Depends(no_others)]
 
-Number = Annotated[int, Path(ge=1, le=2**63 - 1)]
+Number = Annotated[int, Path(ge=1, le=2**63 - 1), DIGITS]
 Chosen = Annotated[list[str], Query()]
 Operator = Annotated[Login, Depends(Acting(AccessRole.OPERATOR))]
 

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from dispatcher.api.console.frame.guard import Person
 from dispatcher.api.console.frame.pages import page
 from dispatcher.api.console.rendering.charts import Chart, Series, per_minute, percentiles
-from dispatcher.api.requests import no_others
+from dispatcher.api.requests import DIGITS, no_others
 from dispatcher.operators.dispatchers.store import Dispatchers
 from dispatcher.operators.overview.store import MINUTES_MAX, Overview
 from sink.contract.states import Outcome
@@ -40,6 +40,7 @@ PLACES = {
     "stopped_lanes": "/subjects?held=stopped",
     "dead_letters": "/dead",
     "silenced_subjects": "/subjects?silenced=yes",
+    "watermark_ahead": "/batches",
     "stale_answers": "/endpoints",
     "addresses_refused": "/endpoints",
     "credentials_refused": "/endpoints",
@@ -58,7 +59,7 @@ PLACES = {
 def overview(
     request: Request,
     person: Person,
-    minutes: Annotated[int, Query(ge=1, le=MINUTES_MAX)] = 60,
+    minutes: Annotated[int, Query(ge=1, le=MINUTES_MAX), DIGITS] = 60,
 ) -> Response:
     """Show the overview."""
     with person.session.open(Overview) as store:

@@ -27,7 +27,7 @@ from dispatcher.api.console.frame.screens import (
     which_of,
 )
 from dispatcher.api.console.frame.templating import link
-from dispatcher.api.requests import no_others
+from dispatcher.api.requests import DIGITS, no_others
 from dispatcher.operators.common.overtaking import overtaken_text
 from dispatcher.operators.quarantine.actions import (
     Way,
@@ -45,7 +45,7 @@ from sink.contract.states import AccessRole, QuarantineReason, QuarantineResolut
 router = APIRouter()
 strict = [Depends(no_others)]
 
-Number = Annotated[int, Path(ge=1, le=2**63 - 1)]
+Number = Annotated[int, Path(ge=1, le=2**63 - 1), DIGITS]
 Chosen = Annotated[list[str], Query()]
 Operator = Annotated[Login, Depends(Acting(AccessRole.OPERATOR))]
 

@@ -162,6 +162,11 @@ def test_add_and_set_refuse_alike_and_change_nothing(dsn: str, db: psycopg.Conne
     assert len(audited(db)) == 1
 
 
+def test_scheme_in_capitals_is_stored_in_small_letters(dsn: str) -> None:
+    done = holdfast(*ADD[:4], URL.replace("https", "HTTPS"), *ADD[5:], dsn=dsn)
+    assert (done.returncode, shown(dsn)["url"]) == (ExitCode.OK, URL), done.stderr
+
+
 def test_secret_is_rotated_in_two_steps(dsn: str, db: psycopg.Connection) -> None:
     holdfast(*ADD, dsn=dsn)
 
@@ -245,6 +250,9 @@ def test_types_of_an_endpoint_that_is_sent_to_name_the_pause_as_it_is_typed(dsn:
         (["--secret-ref", NEXT, "--secret-ref", NEXT], "two different"),
         (["--type", "a.b", "--type", "a.b"], "--type has a.b twice"),
         (["--allow-cidr", "fe80::1%eth0/128"], "zone"),
+        (["--schedule", "5,1_0"], "--schedule must be whole seconds"),
+        (["--concurrency", "+5"], "not a valid integer"),
+        (["--total-timeout", "\u0663"], "not a valid number"),
     ],
 )
 def test_what_is_named_twice_or_cannot_be_stored_is_refused_in_words(

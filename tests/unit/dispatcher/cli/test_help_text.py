@@ -4,7 +4,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dispatcher.cli.main import fill_help, help_of
+from dispatcher.cli.main import _print_error, fill_help, help_of
 
 
 def test_paragraph_is_one_line_and_brackets_stay() -> None:
@@ -35,3 +35,11 @@ def test_help_of_every_command_shows_its_docstring_as_written(depth: int) -> Non
     words = [*["group"] * depth, "made", "--help"]
     said = CliRunner().invoke(app, words).output
     assert "[endpoint.NAME] names one each." in said
+
+
+def test_error_drives_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    _print_error("stream a\x1b[2J\u202eb\nsecond line [red]")
+    said = capsys.readouterr().err
+    assert all(line.isprintable() for line in said.splitlines())
+    assert "\\x1b[2J\\u202eb" in said
+    assert "second line [red]" in said

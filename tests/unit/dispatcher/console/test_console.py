@@ -1,5 +1,6 @@
 """What pages of the console are made of, without a server."""
 
+import subprocess
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -216,3 +217,20 @@ def test_copied_request_is_quoted_for_the_shell_and_tells_no_secret() -> None:
     assert "TOKEN_NAME" not in command
     assert '\'{"it\'"\'"\'s":"$(rm -rf /)"}\'' in command
     assert "'https://example.com/a?b=c&d='\"'\"''" in command
+
+
+def test_copied_request_drives_no_terminal_and_keeps_its_bytes() -> None:
+    body = '{"data":{"note":"\u202e\x9b2J\x7f it\'s"},"key":"k"}'
+    entry = {"key": f"hf_{'0' * 32}", "subject_id": 1, "subject": "m", "traceparent": None}
+    endpoint = {
+        "name": "payouts",
+        "url": "https://example.com/",
+        "headers": {},
+        "headers_literal": {},
+        "envelope": "standard",
+    }
+    command = copy_of({**entry, "body": body}, endpoint).command
+    assert all(line.isprintable() for line in command.splitlines())
+    script = f"curl() {{ printf '%s' \"${{@: -1}}\"; }}\n{command}"
+    done = subprocess.run(["/bin/bash", "-c", script], capture_output=True, check=True)
+    assert done.stdout.decode() == body

@@ -64,6 +64,12 @@ def test_every_setting_of_an_endpoint_can_stand_in_a_file() -> None:
     assert set(KEYS) == {*DEFAULTS, "url", "secret_refs"}
 
 
+@pytest.mark.parametrize("scheme", ["HTTPS", "HttpS", "http"])
+def test_scheme_in_capitals_is_stored_as_the_table_wants_it(scheme: str) -> None:
+    stored = CHECKS["url"](f"{scheme}://Pay.example/Hook?A=B")
+    assert stored == f"{scheme.lower()}://Pay.example/Hook?A=B"
+
+
 def test_every_setting_is_checked_in_one_place_whoever_gives_it() -> None:
     assert set(KEYS) == set(CHECKS) == {option.column for option in OPTIONS.values()}
 

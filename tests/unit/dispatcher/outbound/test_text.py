@@ -15,10 +15,10 @@ from dispatcher.shared.text import (
     hide,
     last_word,
     one_line,
-    shell_word,
     spellings,
     storable,
 )
+from sink.contract.shell import shell_word
 
 
 @given(st.binary(max_size=6000))
