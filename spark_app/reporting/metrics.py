@@ -9,11 +9,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import QuarantineReason
+from sink.contract.states import LateReason, QuarantineReason
 from sink.transaction.ledger import Replayed, Written
 from spark_app.lifecycle.failure import Cause
 from spark_app.reporting.batch_counts import LATE_REASONS, FinishedBatch
 from spark_app.reporting.query_progress import (
+    ahead_seconds,
     checkpoint_phases,
     dropped_rows,
     event_rows,
@@ -67,6 +68,9 @@ class Metrics:
         )
         self._quarantined = self._counter("quarantined_rows", "Rows that were refused", "reason")
         self._late = self._counter("late_rows", "Events that were not applied", "reason")
+        self._late_ahead = self._counter(
+            "late_ahead_rows", "Events that were late because the watermark was ahead of the clock"
+        )
         self._windows = self._counter("windows", "Windows emitted, corrections included")
         self._restarts = self._counter("restarts", "Restarts after a failure", "cause")
 
@@ -77,6 +81,9 @@ class Metrics:
         )
         self._lag = self._gauge(
             "watermark_lag_seconds", "Start of the latest batch minus its watermark"
+        )
+        self._ahead = self._gauge(
+            "watermark_ahead_seconds", "Watermark of the latest batch minus its start, at least 0"
         )
         self._last = self._gauge("last_batch_timestamp_seconds", "Start of the latest batch")
         self._bytes = self._gauge("state_memory_bytes", "Memory that RocksDB holds for the state")
@@ -94,7 +101,7 @@ class Metrics:
         """Export every counter from the start: Prometheus sees no increase in a new series."""
         for counter in (
             *(self._rows, self._ticks, self._entries),
-            *(self._suppressed, self._duplicates, self._windows),
+            *(self._suppressed, self._duplicates, self._windows, self._late_ahead),
         ):
             counter.labels(self._stream)
         for counter, values in (
@@ -150,6 +157,11 @@ class Metrics:
         for reason, count in counts.items():
             counter.labels(self._stream, reason).inc(count)
 
+    def late_ahead(self, done: FinishedBatch) -> None:
+        """Count the late events of a batch whose watermark was ahead of the clock."""
+        if isinstance(done.outcome, Written):
+            self._late_ahead.labels(self._stream).inc(done.counts.late[LateReason.LATE])
+
     def recorded(self, progress: StreamingQueryProgress) -> None:
         """Record Spark's progress report of a batch that it has recorded."""
         self._rows.labels(self._stream).inc(event_rows(progress))
@@ -160,6 +172,7 @@ class Metrics:
         if reached is not None:
             self._watermark.labels(self._stream).set(reached.timestamp())
             self._lag.labels(self._stream).set((started - reached).total_seconds())
+        self._ahead.labels(self._stream).set(ahead_seconds(progress))
         for phase, milliseconds in progress.durationMs.items():
             self._duration.labels(self._stream, phase).observe(milliseconds / 1000)
         for phase, seconds in checkpoint_phases(progress).items():

@@ -10,6 +10,7 @@ from spark_app.lifecycle.batches import Batches
 from spark_app.reporting.batch_counts import FinishedBatch
 from spark_app.reporting.metrics import Metrics
 from spark_app.reporting.query_progress import (
+    ahead_seconds,
     batches_after,
     dropped_rows,
     event_rows,
@@ -47,6 +48,8 @@ class Progress:
             self._metrics.recorded(progress)
             done = self._batches.take(progress.batchId)
             if done is not None:
+                if ahead_seconds(progress):
+                    self._metrics.late_ahead(done)
                 print(line(progress, done), file=sys.stderr, flush=True)  # noqa: T201
             refuse_dropped_rows(progress)
         self.waits_since_start = self._shown < 0 and waits(latest)
@@ -85,6 +88,8 @@ def line(progress: StreamingQueryProgress, done: FinishedBatch) -> str:
         "watermark": "none" if watermark(progress) is None else progress.eventTime["watermark"],
         "ms": progress.durationMs.get("triggerExecution", 0),
     }
+    if ahead := ahead_seconds(progress):
+        values["ahead"] = f"{ahead:.0f}s"
     if idle := tick_rows(progress):
         values["idle"] = idle
     return " ".join(f"{name}={value}" for name, value in values.items())

@@ -67,6 +67,15 @@ def watermark(progress: StreamingQueryProgress) -> datetime | None:
     return None if text == _NO_WATERMARK else datetime.fromisoformat(text)
 
 
+def ahead_seconds(progress: StreamingQueryProgress) -> float:
+    """Return how far the watermark of the batch is ahead of its start; 0 where it is not.
+
+    Only an event dated ahead of the clock moves it there, and events on time are late behind it.
+    """
+    reached = watermark(progress)
+    return 0.0 if reached is None else max(0.0, (reached - started_at(progress)).total_seconds())
+
+
 def dropped_rows(progress: StreamingQueryProgress) -> int:
     """Return how many rows Spark's own late filter dropped before the operator."""
     return sum(operator.numRowsDroppedByWatermark for operator in progress.stateOperators)

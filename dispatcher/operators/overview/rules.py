@@ -50,6 +50,7 @@ class NeedKind(StrEnum):
     STOPPED_LANES = "stopped_lanes"
     DEAD_LETTERS = "dead_letters"
     SILENCED_SUBJECTS = "silenced_subjects"
+    WATERMARK_AHEAD = "watermark_ahead"
     STALE_ANSWERS = "stale_answers"
     ADDRESSES_REFUSED = "addresses_refused"
     CREDENTIALS_REFUSED = "credentials_refused"
@@ -82,9 +83,9 @@ def overview_needs(found: Mapping[str, Any]) -> list[Need]:
     `found` has the columns of `common/heartbeats.sql` and `overview/counts.sql`, `endpoints` (rows
     of `endpoints.sql`), `undelivered` (rows of the shared `undelivered.sql`; the oldest also with
     the columns of `last_answer.sql`) with `undelivered_seconds`, `stale` (the endpoint of each
-    decision that it answered `stale` without an explanation) with `stale_complete`, `days_ahead`
-    (the minimum over entry, attempt and suppressed) and `snapshots` (rows of
-    `database/snapshots.sql`).
+    decision that it answered `stale` without an explanation) with `stale_complete`, the columns of
+    `ahead.sql`, `days_ahead` (the minimum over entry, attempt and suppressed) and `snapshots` (rows
+    of `database/snapshots.sql`).
     """
     made = [*_read_only(found), *_delivery(found), *_clock(found), *_people(found)]
     made += _partitions(found["days_ahead"])
@@ -273,6 +274,15 @@ def _people(found: Mapping[str, Any]) -> Iterator[Need]:
         )
         command = "holdfast subjects list --silenced"
         yield Need(NeedKind.SILENCED_SUBJECTS, silenced, said, command)
+    if late := found["late_ahead"]:
+        streams = found["ahead_streams"]
+        said = (
+            f"{_some(late, 'event was', 'events were')} late in the last 24 h because the watermark"
+            f" of {_names(streams)} was up to {span(found['ahead_seconds'])} ahead of the clock:"
+            " an event dated ahead moved it"
+        )
+        command = f"holdfast late list --reason late --stream {streams[0]}"
+        yield Need(NeedKind.WATERMARK_AHEAD, late, said, command)
     if rows := found["quarantined"]:
         said = f"{_some(rows, 'quarantined row is', 'quarantined rows are')} open"
         yield Need(NeedKind.QUARANTINE, rows, said, "holdfast quarantine list")

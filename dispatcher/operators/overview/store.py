@@ -33,6 +33,9 @@ DEAD_SCANNED = 2_000
 
 SNAPSHOTS_SHOWN = 10
 
+LATE_SCANNED = 10_000
+"""Maximum number of late events that a need considers, the newest."""
+
 STALE_SCANNED = 100
 """The newest `stale` answers of a day that are checked for an explanation."""
 
@@ -75,8 +78,8 @@ class Overview(OperatorSession):
         """Return what needs a person: `kind` (a `NeedKind`), `count`, `sentence`, `command`.
 
         The most urgent comes first. Counts end at 100,000; stopped lanes are those of the first
-        2,000 dead letters, stale answers the newest 100 of the last 24 h. An entry older than
-        `undelivered_minutes` that is not delivered needs a person.
+        2,000 dead letters, stale answers the newest 100 of the last 24 h, late events the newest
+        10,000. An entry older than `undelivered_minutes` that is not delivered needs a person.
         """
         with self._transaction():
             undelivered = self._undelivered(undelivered_minutes)
@@ -169,11 +172,13 @@ class Overview(OperatorSession):
     def _needs(self, counts: Row, endpoints: list[Row], undelivered: Row) -> list[Row]:
         """Read the rest; later statements of this transaction have the rights of the login."""
         stale, days_ahead = self._stale(), self._one("days_ahead")["days"]
+        ahead = self._one("overview/ahead", {"most": LATE_SCANNED})
         # The login, not the role, has the right to see other sessions.
         self._run("common/login")
         snapshots = self._all("database/snapshots", {"limit": SNAPSHOTS_SHOWN})
         around = {"endpoints": endpoints, "days_ahead": days_ahead, "snapshots": snapshots}
-        return [need.row() for need in overview_needs({**counts, **undelivered, **stale, **around})]
+        found = {**counts, **undelivered, **stale, **ahead, **around}
+        return [need.row() for need in overview_needs(found)]
 
     def _stale(self) -> Row:
         """Return the endpoint of each decision that it answered `stale` without an explanation.

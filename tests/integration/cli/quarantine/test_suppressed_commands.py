@@ -163,6 +163,24 @@ def test_a_silenced_subject_needs_a_person_until_it_is_put_right(
     )
 
 
+def test_status_tells_of_events_late_by_a_watermark_ahead(dsn: str, db: psycopg.Connection) -> None:
+    add = """
+        INSERT INTO holdfast.late_event (stream, reason, event_id, merchant_id, type, amount_minor,
+            currency, occurred_at, watermark, written_at)
+        SELECT 'payouts', reason::holdfast.late_reason, reason || ahead, 'm', 't', 1, 'USD', now(),
+            now() - written + ahead, now() - written
+        FROM (VALUES ('late', '-30 s'::interval, '1 s'::interval), ('late', '210 s', '1 s'),
+            ('late', '210 s', '2 d'), ('future_dated', '210 s', '1 s')
+        ) AS given (reason, ahead, written)"""
+    db.execute(add)
+    code, told = _json(dsn, "status")
+    [need] = [need for need in told["needs"] if need["kind"] == "watermark_ahead"]
+    assert (code, need["count"]) == (ExitCode.DEGRADED, 1)
+    assert need["command"] == "holdfast late list --reason late --stream payouts"
+    db.execute("UPDATE holdfast.late_event SET watermark = written_at - interval '1 s'")
+    assert "watermark_ahead" not in [need["kind"] for need in _json(dsn, "status")[1]["needs"]]
+
+
 def test_a_date_within_the_tolerance_silences_nobody(dsn: str, db: psycopg.Connection) -> None:
     _silence(dsn, db, ahead=timedelta(hours=23))
     _, told = _json(dsn, "status")

@@ -49,6 +49,9 @@ QUIET: dict[str, Any] = {
     "stale_complete": True,
     "quarantined": 0,
     "silenced": 0,
+    "late_ahead": 0,
+    "ahead_streams": [],
+    "ahead_seconds": None,
     "diverged_replays": 0,
     "diverged_streams": [],
     "replays_waiting": [],
@@ -129,6 +132,10 @@ def test_each_kind_is_said_with_its_count_and_command() -> None:
         2,
         "holdfast subjects list --silenced",
     )
+    ahead = _one(late_ahead=3, ahead_streams=["payouts"], ahead_seconds=210.0)
+    assert (ahead["kind"], ahead["count"]) == ("watermark_ahead", 3)
+    assert ahead["command"] == "holdfast late list --reason late --stream payouts"
+    assert "up to 3 min 30 s ahead of the clock" in ahead["sentence"]
     assert _one(quarantined=2)["command"] == "holdfast quarantine list"
     diverged = _one(diverged_replays=1, diverged_streams=["payouts"])
     assert diverged["command"] == "holdfast stream show payouts"
