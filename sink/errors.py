@@ -91,6 +91,8 @@ class Fenced(Permanent):
 class UnadoptedCheckpoint(Permanent):
     """The batch comes from a query id (a checkpoint) that the stream has not adopted.
 
+    Also where another stream has the batches of the query: the sink has another name than before.
+
     >>> sink = OutboxSink(dsn, stream="payouts")
     >>> sink.start(query_id, first_run)
     >>> sink.start(other_query_id, second_run)
@@ -159,6 +161,8 @@ class CheckpointBehind(Permanent):
 
 class LedgerBehind(Permanent):
     """The checkpoint has committed batches, or the run has written one, that the ledger has not.
+
+    Also where the first batch of a query in the ledger would not be its batch 0, or `first_batch`.
 
     >>> sink = OutboxSink(dsn, stream="payouts", checkpoint=checkpoint_with_two_batches)
     >>> older = OutboxSink(dsn, stream="payouts")

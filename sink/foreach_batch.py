@@ -113,6 +113,11 @@ class OutboxSink:
     batch, and the first batch refuses an older copy of the checkpoint or of the database
     (`CheckpointBehind`, `LedgerBehind`).
 
+    A query of which the stream has no batch begins with batch 0; anything else means that the
+    database lost its batches (`LedgerBehind`), or that the stream got another name
+    (`UnadoptedCheckpoint`). `first_batch` declares another number, for a query that ran before it
+    got this sink. Leave it: it counts for no later batch, and a new checkpoint begins with 0.
+
     `path` sets how the rows reach Postgres. "driver": through the driver. "staged": Spark's tasks
     copy them, so the executors must be able to use the DSN. "auto": staged from 64 MiB on, by the
     plan's estimate or else by the size of the previous batch; with `select` or `also`, which read
@@ -145,6 +150,7 @@ class OutboxSink:
         *,
         stream: str,
         checkpoint: str | PathLike[str] | None = None,
+        first_batch: int | None = None,
         select: Callable[[pa.Table], BatchInput] | None = None,
         also: "Callable[[psycopg.Connection, pa.Table], None] | None" = None,
         suppress_repeats: bool = False,
@@ -159,6 +165,7 @@ class OutboxSink:
         self._settings: dict[str, Any] = {
             "stream": stream,
             "checkpoint": where,
+            "first_batch": first_batch,
             "select": select,
             "also": also,
             "suppress_repeats": suppress_repeats,
@@ -179,6 +186,7 @@ class OutboxSink:
             dsn,
             stream,
             checkpoint=where,
+            first_batch=first_batch,
             suppress_repeats=suppress_repeats,
             quarantine_limit=quarantine_limit,
             timeouts=timeouts,

@@ -21,8 +21,8 @@ class Continuation:
     """A batch of the ledger, as proof of the state after it.
 
     >>> sink = OutboxSink(dsn, stream="payouts")
-    >>> outcome = sink.apply(decisions, Identity(query_id, first_run, 7))
-    >>> sink.continue_from(sink.proof(query_id, 7), other_query_id, 0)
+    >>> outcome = sink.apply(decisions, Identity(query_id, first_run, 0))
+    >>> sink.continue_from(sink.proof(query_id, 0), other_query_id, 0)
     >>> sink.apply(decisions, Identity(other_query_id, second_run, 1)).counts.duplicates
     2
     """
@@ -42,10 +42,10 @@ class Repeated:
     """What a run announces whose checkpoint went back: that it repeats batches of before.
 
     >>> sink = OutboxSink(dsn, stream="payouts")
-    >>> six, seven = (Identity(query_id, first_run, batch) for batch in (6, 7))
-    >>> outcomes = sink.apply(decisions, six), sink.apply(decisions, seven)
-    >>> sink.continue_from(sink.proof(query_id, 6), other_query_id, 0)
-    >>> again = Repeated(until=1, source=sink.proof(query_id, 7))
+    >>> for batch in range(2):
+    ...     outcome = sink.apply(decisions, Identity(query_id, first_run, batch))
+    >>> sink.continue_from(sink.proof(query_id, 0), other_query_id, 0)
+    >>> again = Repeated(until=1, source=sink.proof(query_id, 1))
     >>> sink.start(other_query_id, second_run, repeated=again)
     >>> type(sink.apply(decisions, Identity(other_query_id, second_run, 1))).__name__
     'Replayed'

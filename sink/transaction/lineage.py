@@ -14,7 +14,12 @@ from uuid import UUID
 
 from sink.contract.checkpoint import local_folder
 from sink.contract.numbers import is_whole
-from sink.errors import CheckpointBehind, CheckpointUnreadable, LedgerBehind
+from sink.errors import (
+    CheckpointBehind,
+    CheckpointUnreadable,
+    LedgerBehind,
+    UnadoptedCheckpoint,
+)
 from sink.transaction.read_files import with_read_files
 
 _log = logging.getLogger(__name__)
@@ -156,8 +161,8 @@ def compare(
     """Compare a checkpoint with the ledger's newest batch of its query (None: it knows none).
 
     Batches up to `repeated_until` are planned again as they were, so the ledger may have them.
-    Raises `CheckpointBehind` and `LedgerBehind`. A query that the ledger does not know may have run
-    without this sink before.
+    Raises `CheckpointBehind` and `LedgerBehind`. For a query that the ledger does not know, see
+    `require_beginning`.
     """
     if recorded is None:
         return
@@ -174,6 +179,61 @@ def compare(
             " recorded repeat nothing."
         )
     require_recorded(stream, checkpoint.location, checkpoint.committed, recorded)
+
+
+def require_beginning(
+    stream: str,
+    query_id: UUID,
+    batch_id: int | None,
+    declared: int | None,
+    other: tuple[str, int] | None,
+) -> None:
+    """Refuse a query that begins in the middle, where the ledger has no batch of it in the stream.
+
+    `batch_id` is the batch that Spark runs next, None if that is not known yet; `declared` the one
+    with which a person says that the query begins in this ledger; `other` another stream with
+    batches of the query, and its newest. Raises `UnadoptedCheckpoint` for a renamed stream, and
+    `LedgerBehind` where the batches before are missing.
+    """
+    if declared is not None and batch_id in (None, declared):
+        return
+    number = "N" if batch_id is None else batch_id
+    declare = f"pass first_batch={number} to OutboxSink"
+    if batch_id is None:
+        declare += ", with the number of the batch that Spark runs next"
+    if other is not None:
+        raise renamed(
+            stream, query_id, other, f"If the query is meant to write {stream!r} too, {declare}."
+        )
+    if batch_id:
+        raise LedgerBehind(
+            f"stream {stream!r}: batch {batch_id} would be the first one of query {query_id} in the"
+            " ledger, and Spark does not run those before it again: the database was put back to an"
+            " older moment, or is another one. Nothing was written. Restore the newest copy of the"
+            f" database; or {_remedy(stream)}: what is missing is decided again under the same"
+            " keys, and keys that are recorded repeat nothing. If the query ran without this sink"
+            f" before, and nothing is missing, {declare}."
+        )
+
+
+def renamed(
+    stream: str, query_id: UUID, other: tuple[str, int], advice: str = ""
+) -> UnadoptedCheckpoint:
+    """Return the error of a query whose batches another stream has: its name and the newest."""
+    name, newest = other
+    return UnadoptedCheckpoint(
+        f"stream {stream!r} has no batch of query {query_id}, and stream {name!r} has its batches"
+        f" until {newest}: under another name the sink does not know the last transition of each"
+        f" subject. Nothing was written. Start again with the stream {name!r}; or begin a new"
+        f" checkpoint, whose recorded keys repeat nothing. {advice}".rstrip()
+    )
+
+
+def next_batch(checkpoint: Checkpoint) -> int:
+    """Return the batch that Spark runs next with a checkpoint."""
+    if checkpoint.committed is not None:
+        return checkpoint.committed + 1
+    return checkpoint.planned or 0
 
 
 def require_recorded(

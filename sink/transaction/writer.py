@@ -53,8 +53,8 @@ _STREAM = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}", re.ASCII)
 """As ck_stream_name."""
 
 _STARTS = (
-    "This run has written no batch, and what the ledger has stands. When the cause is gone, restart"
-    " the query."
+    "This run has written nothing to the outbox, and what the ledger has stands. When the cause is"
+    " gone, restart the query."
 )
 
 _DOORBELL_SECONDS = 2.0
@@ -111,6 +111,7 @@ class Writer:
         stream: str,
         *,
         checkpoint: str | None = None,
+        first_batch: int | None = None,
         suppress_repeats: bool = False,
         quarantine_limit: QuarantineLimit | None = None,
         timeouts: Timeouts | None = None,
@@ -119,6 +120,7 @@ class Writer:
     ) -> None:
         """Raises `ValueError` for an invalid setting; does not connect.
 
+        `first_batch` is the batch with which a query begins that ran before it got this sink.
         With `doorbell`, dispatchers that listen are notified of each written batch.
         """
         if not _STREAM.fullmatch(stream):
@@ -127,6 +129,8 @@ class Writer:
                 " letter or a digit"
             )
         future_dated.check_tolerance(future_tolerance)
+        if first_batch is not None and (type(first_batch) is not int or first_batch < 0):
+            raise ValueError(f"first_batch is {first_batch!r}: expected a number of 0 or more")
         if not dsn:
             raise ValueError(
                 "there is no DSN: expected postgresql://user@host/database, often from the variable"
@@ -143,6 +147,7 @@ class Writer:
         self.stream = stream
         self._dsn = dsn
         self._checkpoint = checkpoint
+        self._first_batch = first_batch
         self.files: Files | None = lineage.local_files(checkpoint)
         """Of the checkpoint, compared with the ledger; None: it is not compared."""
         self._write = partial(
@@ -224,9 +229,9 @@ class Writer:
         (`ValueError`); an existing stream of a job continues. `repeated` announces the batches of
         before that it repeats.
         The first query id of a new stream is adopted. Raises before the epoch moves:
-        `UnadoptedCheckpoint` for another one, `CheckpointBehind` or `LedgerBehind` where the
-        checkpoint and the ledger do not match, and `CheckpointUnreadable`; also `SchemaMismatch`
-        and `SinkUnavailable`.
+        `UnadoptedCheckpoint` for another one, or one that another stream has batches of;
+        `CheckpointBehind` or `LedgerBehind` where the checkpoint and the ledger do not match, and
+        `CheckpointUnreadable`; also `SchemaMismatch` and `SinkUnavailable`.
         """
         # Outside the transaction: a file system that does not answer must not hold the lock.
         checkpoint = lineage.read_checkpoint(self.files, query_id)
@@ -240,7 +245,8 @@ class Writer:
                     acts_for=acts_for,
                     checkpoint=self._checkpoint,
                 )
-                self._compare(connection, query_id, checkpoint, repeated)
+                if acts_for is None:
+                    self._compare(connection, query_id, run_id, checkpoint, repeated)
                 started = one_row(
                     connection,
                     "batch/start_run",
@@ -285,7 +291,7 @@ class Writer:
             with self._transaction(connection):
                 failpoint("S2")
                 acts_for = write_batch.lock(connection, run, batch_id)
-                recorded = self._recorded(connection, run, batch_id)
+                recorded = self._recorded(connection, run, batch_id, acts_for)
                 if recorded is not None:
                     return self._accept(
                         connection, run, batch_id, batch, recorded, commit_unknown=commit.unknown
@@ -403,13 +409,14 @@ class Writer:
         self,
         connection: psycopg.Connection,
         query_id: UUID,
+        run_id: UUID,
         checkpoint: Checkpoint | None,
         repeated: Repeated | None,
     ) -> None:
+        next_id = None if checkpoint is None else lineage.next_batch(checkpoint)
+        recorded = self._newest_recorded(connection, query_id, run_id, next_id)
         if checkpoint is None:
             return
-        newest = one_row(connection, "batch/newest_batch", stream=self.stream, query_id=query_id)
-        recorded = newest["batch_id"]
         planned = checkpoint.planned
         if recorded is not None and (planned is None or recorded > planned):
             # Another driver may have planned and written it meanwhile; under the stream's lock it
@@ -419,13 +426,35 @@ class Writer:
             until = -1 if repeated is None else repeated.until
             lineage.compare(self.stream, checkpoint, recorded, repeated_until=until)
 
-    def _recorded(self, connection: psycopg.Connection, run: Run, batch_id: int) -> Recorded | None:
+    def _newest_recorded(
+        self, connection: psycopg.Connection, query_id: UUID, run_id: UUID, next_id: int | None
+    ) -> int | None:
+        """Return the newest batch of a query in the ledger; raises as `require_beginning`."""
+        newest = one_row(
+            connection,
+            "batch/newest_batch",
+            stream=self.stream,
+            query_id=query_id,
+            run_id=run_id,
+        )
+        recorded: int | None = newest["batch_id"]
+        if recorded is None:
+            other = newest["other_stream"] and (newest["other_stream"], newest["other_batch_id"])
+            lineage.require_beginning(self.stream, query_id, next_id, self._first_batch, other)
+        return recorded
+
+    def _recorded(
+        self, connection: psycopg.Connection, run: Run, batch_id: int, acts_for: str
+    ) -> Recorded | None:
         """Return the ledger's row of a batch; None where it is new.
 
-        Raises `LedgerBehind` for a new batch where the batch that this run wrote before it is gone.
+        Raises `LedgerBehind` for a new batch where the batch that this run wrote before it is gone,
+        and as `require_beginning`. Batches written by hand have no order.
         """
         newest = batch_id if self._newest is None else self._newest
         found = ledger.read(connection, run, {batch_id, newest})
+        if not found and self._newest is None and acts_for == run.stream:
+            self._newest_recorded(connection, run.query_id, run.run_id, batch_id)
         if batch_id not in found and newest not in (batch_id, *found):
             raise lineage.forgotten(run.stream, newest, batch_id)
         return found.get(batch_id)

@@ -94,6 +94,19 @@ def newest_batch(sink: OutboxSink, stream: str, query_id: UUID) -> int | None:
     return sink.read(read)
 
 
+def other_stream(sink: OutboxSink, stream: str, query_id: UUID) -> tuple[str, int] | None:
+    """Return another stream that has batches of a query, and the newest of them, or None.
+
+    Raises what `OutboxSink.read` does.
+    """
+
+    def read(connection: "psycopg.Connection") -> tuple[str, int] | None:
+        values = {"stream": stream, "query_id": query_id}
+        return connection.execute(_statement("read_other_stream"), values).fetchone()
+
+    return sink.read(read)
+
+
 def newer_query(sink: OutboxSink, stream: str, query_id: UUID) -> tuple[UUID, int] | None:
     """Return the query that has written batches after the newest one of a query, and its newest.
 

@@ -23,7 +23,7 @@ from sink.contract.checkpoint import local_folder
 from sink.contract.exits import CommandError
 from sink.contract.failpoints import failpoint
 from sink.foreach_batch import OutboxSink
-from sink.transaction.lineage import require_recorded
+from sink.transaction.lineage import renamed, require_recorded
 from spark_app.checkpoint import initial, policy_history, shape
 from spark_app.checkpoint.checkpoint_path import require_same_path
 from spark_app.checkpoint.checksum_files import mend
@@ -32,6 +32,7 @@ from spark_app.checkpoint.initial import (
     Past,
     newer_query,
     newest_batch,
+    other_stream,
     published_until,
     read_past,
 )
@@ -117,6 +118,7 @@ def _mend_checksums(files: CheckpointFiles) -> None:
 def require_ledger(spark: SparkSession, job: Job, sink: OutboxSink) -> None:
     """Raise `LedgerBehind` unless the ledger has every batch that the checkpoint has committed.
 
+    `UnadoptedCheckpoint` names another stream that has them.
     The sink itself can check this only for a query that the ledger knows: another query may have
     run without the sink before, the job never does.
     Raises CommandError for a checkpoint to which the stream came back: its state does not have what
@@ -128,6 +130,8 @@ def require_ledger(spark: SparkSession, job: Job, sink: OutboxSink) -> None:
     if committed is not None:
         query_id = files.query_id()
         recorded = newest_batch(sink, job.stream, query_id)
+        if recorded is None and (other := other_stream(sink, job.stream, query_id)):
+            raise renamed(job.stream, query_id, other)
         require_recorded(job.stream, job.checkpoint, committed, recorded)
         _require_newest_query(sink, job, query_id)
 

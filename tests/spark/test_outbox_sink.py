@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from sink import OutboxSink, Replayed, Written
-from sink.errors import NotStreaming, UnadoptedCheckpoint
+from sink.errors import LedgerBehind, NotStreaming, UnadoptedCheckpoint
 from sink.foreach_batch import UNKNOWN_BYTES, Identity, WritePath, plan_bytes
 from tests.support.dispatch.entries import BLOCK, RELEASE
 from tests.support.job.outbox import contents, sequences
@@ -170,6 +170,41 @@ def test_new_checkpoint_ends_the_query_until_it_is_adopted_and_then_repeats_noth
     assert contents(db)["entry"] == before
     assert sequences(db, "m_482") == [1, 2]
     sink.close()
+
+
+def test_own_job_is_refused_a_database_or_a_stream_without_its_batches(
+    play: Play,
+    dsn: str,
+    make_database: Callable[[str | None], str],
+    template_database: str,
+    tmp_path: Path,
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    _founding_example(tmp_path)
+    checkpoint = tmp_path / "one"
+    sink = OutboxSink(dsn, stream="payouts", checkpoint=checkpoint, suppress_repeats=True)
+    play(sink)
+    sink.close()
+    _file(tmp_path, 2, ("m_482", "release", "2026-11-02T12:45:00Z", 2_100_000))
+    empty = make_database(template_database)
+    refused = [
+        (OutboxSink(empty, stream="payouts", checkpoint=checkpoint), LedgerBehind),
+        (OutboxSink(empty, stream="payouts"), LedgerBehind),
+        (OutboxSink(dsn, stream="renamed", checkpoint=checkpoint), UnadoptedCheckpoint),
+    ]
+    for each, error in refused:
+        with pytest.raises(StreamingQueryException, match=f"{error.__name__}.*Nothing was written"):
+            play(each)
+        assert isinstance(each.failure, error)
+        each.close()
+    with psycopg.connect(empty) as connection:
+        assert contents(connection)["batch"] == []
+    again = OutboxSink(dsn, stream="payouts", checkpoint=checkpoint, suppress_repeats=True)
+    play(again)
+    assert again.last is not None
+    assert (again.last.batch_id, again.last.counts.suppressed) == (2, 1)
+    again.close()
 
 
 @pytest.mark.parametrize("path", ["auto", "driver", "staged"])

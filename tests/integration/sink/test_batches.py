@@ -287,7 +287,7 @@ def test_source_offsets_of_a_local_checkpoint_are_kept(
 ) -> None:
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "4").write_text('v1\n{"batchWatermarkMs":0}\n{"logOffset":3}')
-    spark = driver(checkpoint=f"{scheme}{tmp_path}")
+    spark = driver(checkpoint=f"{scheme}{tmp_path}", first_batch=4)
     spark.batch(4, decision())
     spark.batch(5)
     found = db.execute("SELECT batch_id, source_offsets FROM holdfast.batch ORDER BY 1").fetchall()

@@ -75,7 +75,7 @@ def test_replay_that_diverges_again_and_again_is_kept_once(
 
 
 def test_error_says_which_command_shows_the_rows(driver: MakeDriver) -> None:
-    spark = driver()
+    spark = driver(first_batch=3)
     spark.batch(3, decision("m_1"))
     assert "`holdfast batch diff payouts 3`" in str(_diverged(spark, 3, decision("m_2")))
 

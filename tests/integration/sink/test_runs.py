@@ -97,8 +97,8 @@ def test_older_decision_of_a_recomputation_does_not_invert_the_newest(
     driver: MakeDriver, db: psycopg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = driver()
-    for window, type_ in [(1, BLOCK), (4, RELEASE), (5, BLOCK)]:
-        first.batch(window, decision("m_1", window, type_))
+    for batch_id, (window, type_) in enumerate([(1, BLOCK), (4, RELEASE), (5, BLOCK)]):
+        first.batch(batch_id, decision("m_1", window, type_))
     entries = contents(db)["entry"], contents(db)["subject"]
 
     recomputed = driver()
@@ -317,9 +317,102 @@ def test_batch_that_the_database_loses_under_a_running_driver_is_missed_by_the_n
     assert isinstance(spark.batch(2, decision("m_3")), Written)
 
 
-def test_query_that_ran_before_it_got_the_sink_may_begin_at_any_batch(
+@pytest.mark.parametrize("lost", ["batches", "everything"])
+@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize("with_checkpoint", [True, False])
+def test_database_put_back_before_the_first_batch_of_a_query_is_refused(
+    driver: MakeDriver,
+    db: psycopg.Connection,
+    tmp_path: Path,
+    lost: str,
+    staged: bool,
+    with_checkpoint: bool,
+) -> None:
+    """To a moment between the run's start and its batch 0, or an empty database."""
+    settings = {"staged": staged, "checkpoint": str(tmp_path) if with_checkpoint else None}
+    spark = driver(**settings)
+    if lost == "batches":
+        spark.sink.start(spark.query_id, spark.run_id)
+    before = contents(db)
+    _checkpoint(tmp_path, spark.query_id, planned=4, committed=3)
+    restarted = driver(query_id=spark.query_id, **settings)
+    with pytest.raises(LedgerBehind, match=r"first_batch=4"):
+        restarted.batch(4, decision("m_5"))
+    assert contents(db) | {"stream": None} == before | {"stream": None}
+    # As printed: the person says that the query begins with this batch.
+    explicit = driver(query_id=spark.query_id, first_batch=4, **settings)
+    assert isinstance(explicit.batch(4, decision("m_5")), Written)
+    assert isinstance(driver(query_id=spark.query_id).batch(5, decision("m_6")), Written)
+
+
+def test_first_batch_that_is_not_the_declared_one_is_refused(
+    driver: MakeDriver, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    spark = driver(checkpoint=str(tmp_path), first_batch=7)
+    _checkpoint(tmp_path, spark.query_id, planned=9, committed=8)
+    with pytest.raises(LedgerBehind):
+        spark.batch(9, decision())
+    with pytest.raises(LedgerBehind):
+        driver(first_batch=7).batch(9, decision())
+    assert contents(db)["batch"] == []
+    # A later checkpoint of the same code begins at 0, as each does.
+    assert isinstance(driver(stream="other", first_batch=7).batch(0, decision()), Written)
+
+
+def test_new_checkpoint_that_was_adopted_begins_at_its_batch_0(
+    driver: MakeDriver, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    driver().batch(0, decision("m_1"))
+    new = driver(checkpoint=str(tmp_path))
+    _adopt(db, new.query_id)
+    _checkpoint(tmp_path, new.query_id, planned=0, committed=-1)
+    assert isinstance(new.batch(0, decision("m_2")), Written)
+
+
+def test_query_that_ran_before_it_got_the_sink_begins_at_the_declared_batch(
     driver: MakeDriver, tmp_path: Path
 ) -> None:
-    spark = driver(checkpoint=str(tmp_path))
+    spark = driver(checkpoint=str(tmp_path), first_batch=7)
     _checkpoint(tmp_path, spark.query_id, planned=7, committed=6)
     assert isinstance(spark.batch(7, decision()), Written)
+
+
+@pytest.mark.parametrize("with_checkpoint", [True, False])
+@pytest.mark.parametrize("batch_id", [0, 1])
+def test_renamed_stream_is_refused(
+    driver: MakeDriver,
+    db: psycopg.Connection,
+    tmp_path: Path,
+    batch_id: int,
+    with_checkpoint: bool,
+) -> None:
+    """Under another name, the block that repeats the subject's state would be news."""
+    checkpoint = str(tmp_path) if with_checkpoint else None
+    old = driver(stream="old", checkpoint=checkpoint)
+    old.batch(0, decision("m_1", 0, BLOCK))
+    _checkpoint(tmp_path, old.query_id, planned=batch_id, committed=batch_id - 1)
+    before = contents(db)
+    new = driver(stream="new", query_id=old.query_id, checkpoint=checkpoint)
+    rows = [decision("m_1", window, BLOCK) for window in range(batch_id + 1)]
+    number = batch_id if with_checkpoint else "N"
+    with pytest.raises(UnadoptedCheckpoint, match=rf"'old'.*first_batch={number}"):
+        new.batch(batch_id, *rows)
+    assert contents(db) == before
+    back = driver(stream="old", query_id=old.query_id, checkpoint=checkpoint)
+    assert back.batch(batch_id, *rows).counts.entries == 1 - batch_id
+    declared = driver(
+        stream="new", query_id=old.query_id, checkpoint=checkpoint, first_batch=batch_id
+    )
+    assert isinstance(declared.batch(batch_id, *rows), Written)
+
+
+def test_one_query_may_write_two_streams(driver: MakeDriver) -> None:
+    """Two sinks in one `foreachBatch`: the other stream's batches are of the same start."""
+    one, two = driver(stream="one"), driver(stream="two")
+    two.query_id, two.run_id = one.query_id, one.run_id
+    for batch_id in range(2):
+        assert isinstance(one.batch(batch_id, decision("m_1", batch_id)), Written)
+        assert isinstance(two.batch(batch_id, decision("m_2", batch_id)), Written)
+    one.run_id = two.run_id = uuid4()
+    assert isinstance(two.batch(2, decision("m_2", 2)), Written)
+    assert isinstance(one.batch(2, decision("m_1", 2)), Written)

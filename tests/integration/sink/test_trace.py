@@ -60,7 +60,7 @@ def test_rows_without_the_column_are_traced_too_and_without_an_sdk_nothing_is(
 
 
 def test_span_tells_stream_batch_and_counts(driver: MakeDriver, spans: Spans) -> None:
-    spark = driver()
+    spark = driver(first_batch=3)
     spark.batch(3, decision("m_1"), decision("m_1"), decision("m_2", type_=""))
     attributes = spans.one.attributes or {}
     assert spans.one.name == "send payouts"

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from sink import LedgerBehind, OutboxSink
+from sink import LedgerBehind, OutboxSink, UnadoptedCheckpoint
 from sink.contract import failpoints
 from sink.contract.exits import CommandError
 from sink.contract.failpoints import FailpointHit
@@ -109,6 +109,8 @@ def test_a_database_that_never_knew_what_the_checkpoint_has_finished_is_refused(
             require_ledger(play.spark, remote, driver.sink)
         driver.batch(0)
         require_ledger(play.spark, remote, driver.sink)
+        with pytest.raises(UnadoptedCheckpoint, match="stream 'payouts' has its batches until 0"):
+            require_ledger(play.spark, replace(remote, stream="renamed"), driver.sink)
         for name in ("offsets/2", "commits/1"):
             (checkpoint / name).write_text("v1")
         with pytest.raises(LedgerBehind, match=r"finished batch 1, but .* in the ledger is 0"):

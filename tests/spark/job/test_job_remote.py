@@ -102,7 +102,7 @@ def test_database_and_checkpoint_of_different_moments_are_noticed(
     cluster: Hdfs, spark: "SparkSession", dsn: str
 ) -> None:
     query_id, checkpoint = _query_id(cluster), f"{cluster.uri}/checkpoint"
-    driver = Driver(dsn, query_id=query_id)
+    driver = Driver(dsn, query_id=query_id, first_batch=NEWEST - 1)
     with closing(driver.sink):
         driver.batch(NEWEST - 1, decision("m_1"))
         with pytest.raises(LedgerBehind, match=f"{checkpoint} has finished batch {NEWEST}, but"):

@@ -16,7 +16,7 @@ class Decisions:
     """A stream that writes one batch after another."""
 
     def __init__(self, dsn: str, stream: str = "test") -> None:
-        self._writer = Writer(dsn, stream, suppress_repeats=False)
+        self._writer = Writer(dsn, stream, suppress_repeats=False, first_batch=1)
         self._writer.begin_run(uuid4(), uuid4())
         self._batch_id = 0
         self._windows: dict[str, int] = {}

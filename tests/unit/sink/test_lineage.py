@@ -14,12 +14,15 @@ from sink.errors import (
     Permanent,
     SinkError,
     Transient,
+    UnadoptedCheckpoint,
 )
 from sink.transaction.lineage import (
     Checkpoint,
     compare,
     local_files,
+    next_batch,
     read_checkpoint,
+    require_beginning,
     require_recorded,
     source_offsets,
 )
@@ -182,3 +185,43 @@ def test_query_with_the_sink_from_its_first_batch_is_not_unknown_to_the_ledger()
         require_recorded("payouts", HERE, committed, recorded)
     with pytest.raises(LedgerBehind, match="finished batch 4, but the ledger has no batch of this"):
         require_recorded("payouts", "s3a://bucket/payouts", 4, None)
+
+
+@pytest.mark.parametrize(
+    ("planned", "committed", "expected"), [(None, None, 0), (0, None, 0), (4, 3, 4), (3, 3, 4)]
+)
+def test_next_batch_is_the_one_after_the_newest_commit(
+    planned: int | None, committed: int | None, expected: int
+) -> None:
+    assert next_batch(Checkpoint(HERE, planned, committed)) == expected
+
+
+@pytest.mark.parametrize(
+    ("batch_id", "declared", "other", "expected"),
+    [
+        (0, None, None, None),
+        (0, 7, None, None),  # a later checkpoint of the same code
+        (7, 7, None, None),
+        (None, None, None, None),  # not known yet: its first batch is compared
+        (None, 7, ("old", 6), None),
+        (7, 7, ("old", 6), None),
+        (4, None, None, LedgerBehind),
+        (4, 7, None, LedgerBehind),
+        (4, 0, None, LedgerBehind),
+        (0, None, ("old", 0), UnadoptedCheckpoint),
+        (4, 7, ("old", 3), UnadoptedCheckpoint),
+        (None, None, ("old", 3), UnadoptedCheckpoint),
+    ],
+)
+def test_query_begins_at_batch_0_or_where_a_person_says(
+    batch_id: int | None,
+    declared: int | None,
+    other: tuple[str, int] | None,
+    expected: type[SinkError] | None,
+) -> None:
+    if expected is None:
+        require_beginning("payouts", QUERY_ID, batch_id, declared, other)
+        return
+    with pytest.raises(expected) as raised:
+        require_beginning("payouts", QUERY_ID, batch_id, declared, other)
+    assert isinstance(raised.value, Permanent)

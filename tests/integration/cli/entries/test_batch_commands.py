@@ -112,7 +112,7 @@ def test_batch_says_which_records_of_kafka_it_read(
         (4, '{"events":{"0":117,"1":12}}'),
     ):
         (tmp_path / "offsets" / str(batch_id)).write_text(f"{head}\n{position}")
-    spark = driver(checkpoint=str(tmp_path))
+    spark = driver(checkpoint=str(tmp_path), first_batch=3)
     for batch_id in (3, 4, 5):
         spark.batch(batch_id, decision("m_1", batch_id, (RELEASE, BLOCK)[batch_id % 2]))
 
@@ -265,7 +265,7 @@ def test_text_that_drives_a_terminal_is_shown_escaped(dsn: str, driver: MakeDriv
 def test_batch_under_another_checkpoint_is_pointed_to(
     dsn: str, db: psycopg.Connection, driver: MakeDriver
 ) -> None:
-    spark = driver()
+    spark = driver(first_batch=7)
     spark.batch(7, decision("m_1"))
     db.execute("UPDATE holdfast.stream SET query_id = %s", [uuid4()])
     for command in ("show", "diff"):

@@ -16,7 +16,7 @@ from tests.support.job.driver import Driver
 @pytest.fixture
 def continued(dsn: str) -> Iterator[Driver]:
     """A new checkpoint that continued batch 3 of another one, and has written nothing since."""
-    old = Driver(dsn)
+    old = Driver(dsn, first_batch=3)
     old.batch(3, decision("m_1", 0, BLOCK))
     new = Driver(dsn)
     proof = old.sink.proof(old.query_id, 3)

@@ -238,7 +238,7 @@ def test_doorbell_that_cannot_be_rung_is_a_warning_and_the_batch_is_written(
         return real(connection, name, **values)
 
     monkeypatch.setattr(sink.transaction.writer, "execute", cut)
-    writer = Writer(dsn, "test", suppress_repeats=False, doorbell=True)
+    writer = Writer(dsn, "test", suppress_repeats=False, doorbell=True, first_batch=1)
     writer.begin_run(uuid4(), uuid4())
     with caplog.at_level(logging.WARNING):
         for batch_id in (1, 2):
@@ -255,7 +255,7 @@ def test_sink_rings_once_for_each_batch_that_it_wrote_and_only_where_it_is_told_
 
     db.execute("LISTEN holdfast_doorbell")
     for stream, doorbell in (("quiet", False), ("loud", True)):
-        writer = Writer(dsn, stream, suppress_repeats=False, doorbell=doorbell)
+        writer = Writer(dsn, stream, suppress_repeats=False, doorbell=doorbell, first_batch=1)
         writer.begin_run(uuid4(), uuid4())
         for batch_id in (1, 1, 2):
             _written(writer, batch_id)

@@ -20,7 +20,7 @@ def test_each_attempt_is_a_span_linked_to_its_batch(
     add_endpoint(db, receiver.url)
     receiver.script = lambda _seen: answer(500 if len(receiver.seen) == 1 else 200)
     with tracing() as spans:
-        writer = Writer(dsn, "test", suppress_repeats=False)
+        writer = Writer(dsn, "test", suppress_repeats=False, first_batch=1)
         query_id = uuid4()
         writer.begin_run(query_id, uuid4())
         with batch_span("test", query_id, 1) as span:
