@@ -183,14 +183,14 @@ class Reissues(Entries, ReissueSettling, Repeats):
     def alone(self, id_: UUID, item: Row) -> Iterator[bool]:
         """Exclude plans, applications and cancellations while the block writes and settles an item.
 
-        Yields False when another process has written everything. Raises `CommandError`, as `left`
+        Yields False when another process has written it. Raises `CommandError`, as `left`
         does, when the item may no longer be written.
         """
         with self._transaction():
             self._run("common/replay_lock")
             # Held to the end, so that a cancellation sees what was recorded.
             row = self._one("common/replay_take", {"id": id_})
-            if row["state"] == ReplayState.APPLIED:
+            if not self._one("reissue/is_left", {"id": id_, **item})["is_left"]:
                 yield False
                 return
             self._require_planned(row)

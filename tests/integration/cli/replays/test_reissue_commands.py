@@ -3,6 +3,8 @@
 import getpass
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import psycopg
 import pytest
@@ -260,3 +262,26 @@ def test_each_key_is_looked_at_again_right_before_it_is_written_and_nobody_repla
         assert holdfast("replay", "cancel", short, *WHY, dsn=dsn).returncode == ExitCode.OK
         with pytest.raises(CommandError, match="is cancelled"), store.alone(plan, third):
             pytest.fail("nothing of what was cancelled is begun any more")
+
+
+def test_parallel_applies_report_each_reissue_once(
+    dsn: str, db: psycopg.Connection, decisions: Decisions
+) -> None:
+    keys = _written(decisions, dsn, *(f"m_{number}" for number in range(8)))
+    with Reissues.connect(dsn) as store:
+        id_ = store.plan([store.preview(Key.parse(key)) for key in keys], "the bank lost them")
+    start = Barrier(4)
+
+    def apply(_: int) -> list[str]:
+        with Reissues.connect(dsn) as store:
+            start.wait(60)
+            try:
+                return [each["key"] for each in write_all(dsn, store, id_)]
+            except CommandError:
+                return []  # it came when all was written
+
+    with ThreadPoolExecutor(4) as threads:
+        reported = [key for keys in threads.map(apply, range(4)) for key in keys]
+    assert sorted(reported) == sorted(keys)
+    new = "SELECT count(*) FROM holdfast.batch WHERE stream = 'test.reissue'"
+    assert db.execute(new).fetchone() == (8,)
