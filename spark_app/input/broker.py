@@ -44,6 +44,23 @@ class Range(NamedTuple):
     end: int
 
 
+def compiled(jvm: Any, source: Kafka) -> Any:
+    """Return the pattern of a source, for whole names; raises CommandError (usage).
+
+    The text alone is compiled too: of `a)|(.*`, half would be outside of the anchors.
+    """
+    compile_ = jvm.java.util.regex.Pattern.compile
+    try:
+        compile_(source.topic)
+        return compile_(source.pattern)
+    except (Py4JJavaError, IllegalArgumentException) as error:
+        raise CommandError(
+            f"{source.option} is not a regular expression of Java:"
+            f" {' '.join(str(error).split())}. Nothing was read or written.",
+            ExitCode.USAGE,
+        ) from error
+
+
 class Broker:
     """A client of a cluster. Any thread may use it."""
 
@@ -132,16 +149,7 @@ class Broker:
     def _names(self, source: Kafka) -> list[str]:
         if not source.is_pattern:
             return [source.topic]
-        compiled = self._jvm.java.util.regex.Pattern.compile
-        try:
-            compiled(source.topic)
-            pattern = compiled(source.pattern)
-        except (Py4JJavaError, IllegalArgumentException) as error:
-            raise CommandError(
-                f"{source.option} is not a regular expression of Java:"
-                f" {' '.join(str(error).split())}. Nothing was read or written.",
-                ExitCode.USAGE,
-            ) from error
+        pattern = compiled(self._jvm, source)
         names = self._answer(lambda: self._client.listTopics().names())
         return sorted(str(name) for name in names if pattern.matcher(name).matches())
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
+from spark_app.input.broker import compiled
 from spark_app.input.events import Parsed
 from spark_app.input.formats import KeyRule, ValueFormat
 from spark_app.input.kafka_options import Connection, starting_options
@@ -25,7 +26,8 @@ def read(spark: SparkSession, source: Kafka, connected: Connection) -> DataFrame
     """
     options: dict[str, str] = {**connected.resolved(), **starting_options(source.starting)}
     if source.is_pattern:
-        options["subscribePattern"] = source.pattern
+        jvm = spark.sparkContext._jvm  # noqa: SLF001 - as everybody does
+        options["subscribePattern"] = str(compiled(jvm, source).pattern())
     else:
         options["subscribe"] = source.topic
     if connected.max_offsets_per_trigger is not None:

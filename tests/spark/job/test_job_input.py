@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from sink.contract.exits import CommandError, ExitCode
+from spark_app.input.broker import compiled
+from spark_app.input.sources import Kafka
 from tests.support.job.jobs import Play, event, put
 
 if TYPE_CHECKING:
@@ -134,3 +137,17 @@ def test_what_is_not_applied_is_recorded_with_its_reason(
         FROM holdfast.exposure_window WHERE merchant_id = 'm_1' ORDER BY window_end
     """).fetchall()
     assert exposures == [("12:15", 20), ("12:30", 20)]
+
+
+@pytest.mark.parametrize("text", ["a)|(.*", r"a)\z|\A(?:.*", "a)#", r"a\Q", "(?x)a #", "[a", "a\\"])
+def test_pattern_of_topics_stays_between_its_anchors(spark: "SparkSession", text: str) -> None:
+    with pytest.raises(CommandError) as refused:
+        compiled(spark.sparkContext._jvm, Kafka(text, is_pattern=True))
+    assert refused.value.exit_code is ExitCode.USAGE
+
+
+def test_pattern_of_topics_takes_whole_names(spark: "SparkSession") -> None:
+    pattern = compiled(spark.sparkContext._jvm, Kafka("eu|us", is_pattern=True))
+    assert [bool(pattern.matcher(name).find()) for name in ("eu", "us", "eu-2", "us\n")] == [
+        *(True, True, False, False)
+    ]
