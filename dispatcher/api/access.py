@@ -17,6 +17,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from fastapi.security.utils import get_authorization_scheme_param
 from starlette.exceptions import HTTPException
 
+from dispatcher.api.problems import limited
 from dispatcher.operators.common.pool import OperatorPool
 from dispatcher.operators.common.session import OperatorSession
 from dispatcher.operators.tokens.store import TOKEN_PREFIX, Holder, Tokens
@@ -162,7 +163,7 @@ def holder_of(request: Request, secret: str) -> Holder:
             HTTPStatus.TOO_MANY_REQUESTS,
             "this is one of too many wrong tokens from this address. Nothing was changed; try again"
             " in a minute.",
-            {"Retry-After": str(int(wait) + 1)},
+            limited("wrong-tokens", f"q={FAILURES_MAX};w={FAILURES_SECONDS:.0f}", wait),
         )
     if holder is None:
         failures.add(address, secret)

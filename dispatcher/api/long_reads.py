@@ -15,6 +15,7 @@ from fastapi import Request
 from starlette.exceptions import HTTPException
 
 from dispatcher.api.access import Session
+from dispatcher.api.problems import limited
 from dispatcher.api.requests import Between
 from dispatcher.operators.common.times import When
 from dispatcher.operators.database.store import Database
@@ -44,7 +45,7 @@ class ExclusiveRun:
                 HTTPStatus.TOO_MANY_REQUESTS,
                 "another check or comparison is running. Nothing was read; try again when it has"
                 " ended.",
-                {"Retry-After": str(int(SECONDS_MAX))},
+                limited("long-reads", 'q=1;qu="concurrent-requests"', SECONDS_MAX),
             )
         try:
             yield

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus
+from math import ceil
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -106,6 +107,20 @@ def problem(
     return JSONResponse(
         {**content, "detail": detail, **more}, status, dict(headers or {}), media_type=MEDIA_TYPE
     )
+
+
+def limited(policy: str, quota: str, seconds: float) -> dict[str, str]:
+    """Return the headers of a 429 that ends in so many seconds: Retry-After and RateLimit.
+
+    `quota` has the parameters of the policy (draft-ietf-httpapi-ratelimit-headers-10): `q=10;w=60`
+    for ten in a minute.
+    """
+    wait = ceil(seconds)
+    return {
+        "Retry-After": str(wait),
+        "RateLimit-Policy": f'"{policy}";{quota}',
+        "RateLimit": f'"{policy}";r=0;t={wait}',
+    }
 
 
 def install(app: FastAPI) -> None:

@@ -86,7 +86,10 @@ def test_guesses_are_cut_off_and_no_right_token_is(api: Api) -> None:
         assert set(same) == {401}, "a forgotten job is refused, and locks nobody out"
         others = [ask(f"{TOKEN_PREFIX}{n}") for n in range(FAILURES_MAX)]
         assert [each.status_code for each in others] == [401] * (FAILURES_MAX - 1) + [429]
-        assert 0 < int(others[-1].headers["retry-after"]) <= 61
+        wait = int(others[-1].headers["retry-after"])
+        assert 0 < wait <= 61
+        assert others[-1].headers["ratelimit-policy"] == f'"wrong-tokens";q={FAILURES_MAX};w=60'
+        assert others[-1].headers["ratelimit"] == f'"wrong-tokens";r=0;t={wait}'
         assert ask(api.secrets["viewer"]).status_code == 200, "it was right before"
         assert ask(api.secrets["operator"]).status_code == 200, "it was never sent before"
     assert api.ask("GET", "/status", "operator").status_code == 200

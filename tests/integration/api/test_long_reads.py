@@ -23,6 +23,7 @@ def test_one_check_runs_at_a_time(reading: Api) -> None:
         for path in (LOOK, "/receipts?endpoint=payouts"):
             refused = reading.ask("GET", path, "viewer")
             assert (refused.status_code, refused.headers["retry-after"]) == (429, "30")
+            assert refused.headers["ratelimit"] == '"long-reads";r=0;t=30'
         holder.rollback()
         assert first.result().status_code == 200
     assert reading.ask("GET", LOOK, "viewer").status_code == 200
