@@ -12,10 +12,18 @@ from deploy.grafana.panels import (
 )
 
 LEFT_OUT = {
+    "holdfast_job_late_ahead_rows_total": "they are among the late rows, which are shown",
     "holdfast_log_lines_dropped_total": "it grows while the disk under the log is full",
     "holdfast_job_watermark_timestamp_seconds": "its lag is shown, which says more than a time",
 }
 """Metrics without a panel, each with the reason."""
+
+
+def _since_reported(who: str, rule: str, legend: str) -> Panel:
+    said = "Looked up every minute, so up to a minute and a half is normal."
+    title = f"Time since {who} reported"
+    return alerting(title, rule=rule, legend=legend, description=said, unit="s")
+
 
 _WAITING = Row(
     "What waits, and what needs a person",
@@ -58,10 +66,7 @@ _WAITING = Row(
             "Decisions answered stale in 15 minutes",
             legend="{{endpoint}}",
             rule="HoldfastDecisionStale",
-            description=(
-                "The receiver had a higher sequence before the first delivery, and did not "
-                "apply it."
-            ),
+            description="The receiver had a higher sequence before, and did not apply it.",
         ),
         alerting(
             "Answers about another key in 15 minutes",
@@ -107,6 +112,12 @@ _DELIVERIES = Row(
             legend="{{endpoint}}",
             rule="HoldfastAddressRefused",
             description="The dispatcher's own guard refused the address. Nothing was sent.",
+        ),
+        alerting(
+            "Key windows that shrank in an hour",
+            legend="{{endpoint}}",
+            rule="HoldfastKeyWindowShrunk",
+            description="The receiver keeps keys for less time than before, or than retries need.",
         ),
         value(
             "Replayed items",
@@ -184,13 +195,7 @@ _API = Row(
             legend="{{instance}}",
             description="The scrape of Prometheus is one of them.",
         ),
-        alerting(
-            "Time since an API server reported",
-            unit="s",
-            legend="any",
-            rule="HoldfastApiGone",
-            description="Looked up every minute, so up to a minute and a half is normal.",
-        ),
+        _since_reported("an API server", "HoldfastApiGone", "any"),
     ),
 )
 
@@ -203,13 +208,7 @@ _PAYOUTS = Row(
             legend="held",
             description="Merchants whose payouts are held now, by the service's own table.",
         ),
-        alerting(
-            "Time since the payouts service reported",
-            unit="s",
-            legend="any",
-            rule="HoldfastPayoutsGone",
-            description="Looked up every minute, so up to a minute and a half is normal.",
-        ),
+        _since_reported("the payouts service", "HoldfastPayoutsGone", "any"),
         value(
             "Holds changed",
             expression="sum by (action, effect) (rate(holdfast_payouts_actions_total[5m]))",
@@ -256,13 +255,7 @@ _BATCHES = Row(
             ),
             alert="HoldfastJobStuck",
         ),
-        alerting(
-            "Time since the job reported",
-            unit="s",
-            legend="{{stream}}",
-            rule="HoldfastJobGone",
-            description="Looked up every minute, so up to a minute and a half is normal.",
-        ),
+        _since_reported("the job", "HoldfastJobGone", "{{stream}}"),
         quantiles(
             "Duration of a batch",
             metric="holdfast_job_batch_duration_seconds",
@@ -359,11 +352,16 @@ _ROWS = Row(
             legend="{{stream}} {{reason}}",
             description="Late, dated ahead, repeated, or of a window that was published before.",
         ),
+        value(
+            "Watermark ahead of the clock",
+            expression="max by (stream) (holdfast_job_watermark_ahead_seconds)",
+            unit="s",
+            legend="{{stream}}",
+            description="Above 0 an event was dated ahead, and events on time can be late.",
+        ),
         Panel(
             "Windows and ticks of the idle clock",
-            description=(
-                "Windows that were emitted, and ticks that close windows while no event comes."
-            ),
+            description="Windows that were emitted, and ticks that close windows without events.",
             unit="ops",
             queries=(
                 Query(

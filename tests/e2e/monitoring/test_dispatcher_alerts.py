@@ -35,10 +35,10 @@ TOMORROW = """
 """
 
 
-def said(key: str, outcome: str) -> Behaviour:
+def said(key: str, outcome: str, **headers: str) -> Behaviour:
     """The answer of a receiver that dealt with `key`, with a genuine receipt."""
     content = {"key": key, "outcome": outcome, "applied_at": "2026-11-02T12:15:01Z"}
-    return answer(200, json.dumps({**content, "receipt": receipt(content)}).encode())
+    return answer(200, json.dumps({**content, "receipt": receipt(content)}).encode(), **headers)
 
 
 FAULTS: dict[str, Callable[[Seen], Behaviour]] = {
@@ -46,6 +46,7 @@ FAULTS: dict[str, Callable[[Seen], Behaviour]] = {
     "mixed-up": lambda _seen: said(key_of("m_other", 1), "applied"),
     "stale": lambda seen: said(seen.header("webhook-id"), "stale"),
     "silent": lambda _seen: close,
+    "forgetful": lambda seen: said(seen.header("webhook-id"), "applied", holdfast_key_window="60"),
 }
 """What the receiver does, by the name of the endpoint."""
 
@@ -53,7 +54,7 @@ FAULTS: dict[str, Callable[[Seen], Behaviour]] = {
 OF_RECEIVERS = (
     *("HoldfastEntryDead", "HoldfastAnswerOfAnotherKey", "HoldfastDecisionStale"),
     *("HoldfastOutcomesUnknown", "HoldfastAddressRefused", "HoldfastReceiverDown"),
-    *("HoldfastDecisionsLate", "HoldfastDecisionUndelivered"),
+    *("HoldfastDecisionsLate", "HoldfastDecisionUndelivered", "HoldfastKeyWindowShrunk"),
 )
 
 
@@ -83,6 +84,7 @@ def test_alerts_about_a_receiver_are_fired_by_what_it_does(
         seen.fires("HoldfastDecisionStale", endpoint="stale")
         seen.fires("HoldfastOutcomesUnknown", endpoint="silent")
         seen.fires("HoldfastAddressRefused", endpoint="barred")
+        seen.fires("HoldfastKeyWindowShrunk", endpoint="forgetful")
         seen.fires("HoldfastReceiverDown", endpoint="down")
         seen.fires("HoldfastDecisionsLate", endpoint="down")
         seen.fires("HoldfastDecisionUndelivered", endpoint="dead")
