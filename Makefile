@@ -248,6 +248,10 @@ bench-cluster: $(STAMP) ## measure the job with one and two executors, and the d
 bench-dispatch: $(STAMP) ## measure the dispatcher against bare clients and other queues; needs npm
 	@$(BIN)/python -m tests.benchmarks.dispatch
 
+.PHONY: bench-neighbours
+bench-neighbours: $(STAMP) ## measure a healthy endpoint beside faulty neighbours, and without them
+	@$(BIN)/python -m tests.benchmarks.neighbours
+
 .PHONY: bench-latency
 bench-latency: $(STAMP) ## measure small batches by phase, and the time from an event to its action
 	@$(BIN)/python -m tests.benchmarks.latency

@@ -13,6 +13,8 @@ from dispatcher.outbound.transport.engines import EngineName
 from dispatcher.shared.states import LaneState
 from sink.contract.exits import ExitCode
 from tests.support.dispatch.delivery import attempts, lanes
+from tests.support.dispatch.dispatching import add_endpoint
+from tests.support.dispatch.name_server import name_server
 from tests.support.dispatch.scene import ENGINES, LEASE_SECONDS, SHORT, FirstOf, Scene
 from tests.support.dispatch.webhooks import Gate, answer
 from tests.support.waiting import eventually
@@ -99,6 +101,25 @@ def test_name_that_is_unknown_or_not_resolved_in_time_costs_retries_and_nothing_
     assert lines == [(1, "failed"), (2, "failed"), (3, "delivered"), (1, "delivered")]
     assert scene.receiver.sequences("m_1") == [1, 2]
     scene.check()
+
+
+def test_silent_names_delay_no_other_endpoint_and_no_stop(scene: Scene) -> None:
+    """More of them than any pool of threads has, and a name server that answers for the others."""
+    slow = [f"slow-{n}" for n in range(20)]
+    patient = {"connect_timeout_ms": 20_000, "total_timeout_ms": 20_000}
+    for name in slow:
+        add_endpoint(scene.db, f"http://silent-{name}.test/", name=name, **patient)
+    scene.endpoint(f"http://payouts.test:{scene.receiver.port}/payouts")
+    subjects = [f"m_{n}" for n in range(20)]
+    scene.decisions.write(*subjects, *subjects)
+    with name_server() as server:
+        launcher = (BENT, "--name-server", server.address)
+        with scene.dispatch("log", "--stop-seconds", "1", launcher=launcher) as running:
+            running.until(lambda: len(scene.receiver.seen) == 40)
+            assert all(server.asked[f"silent-{name}.test"] for name in slow)
+            assert not running.lines("attempt")[-1]["endpoint"].startswith("slow")
+            running.terminate()
+            assert running.ends(30) == ExitCode.OK, running.text()
 
 
 @pytest.mark.parametrize("engine", ENGINES)

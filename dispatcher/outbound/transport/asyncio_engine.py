@@ -26,9 +26,9 @@ from dispatcher.outbound.transport.guard import (
     Guard,
     Resolve,
     ResolveError,
-    system_addresses,
 )
 from dispatcher.outbound.transport.http_connection import TIME_IS_UP, Reply
+from dispatcher.outbound.transport.names import system_addresses
 from dispatcher.outbound.transport.transport import Progress
 from dispatcher.shared.clock import seconds
 from dispatcher.shared.outcome import Answer, NoAnswer, NotSent, Refused, Response, too_late

@@ -101,3 +101,4 @@ class Channel:
         if self._preparing is not None:
             self._preparing.cancel()
             await asyncio.wait({self._preparing})
+        await self.dialer.close()

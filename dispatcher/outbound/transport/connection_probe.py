@@ -20,8 +20,8 @@ from dispatcher.outbound.transport.guard import (
     Guard,
     Resolve,
     host_and_port,
-    system_addresses,
 )
+from dispatcher.outbound.transport.names import system_addresses
 from dispatcher.shared.text import one_line
 
 

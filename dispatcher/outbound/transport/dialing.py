@@ -1,7 +1,9 @@
 """Opens connections to one target, only to addresses that the guard permits.
 
-A name is resolved and judged at most every 30 s, however many connections are opened. The judged
-address is the one that is connected to; the certificate is checked against the name of the URL.
+A name is resolved and judged at most every 30 s, however many connections are opened, in a task
+that no attempt's end cancels. While that fails or takes long, the addresses judged last stay in
+use. The judged address is the one that is connected to; the certificate is checked against the name
+of the URL.
 """
 
 import asyncio
@@ -19,6 +21,10 @@ from sink.contract.failpoints import failpoint
 
 RESOLVED_SECONDS = 30.0
 """How long addresses are used before the name is resolved and judged again."""
+
+
+RENEWAL_PATIENCE_SECONDS = 1.0
+"""How long a request with addresses waits for their renewal before it uses them once more."""
 
 
 class NotConnectedError(Exception):
@@ -40,7 +46,7 @@ class Dialer:
         self._tls = tls
         self._first = 0
         self._fresh_until = 0.0
-        self._resolving = asyncio.Lock()
+        self._renewal: asyncio.Task[None] | None = None
 
     @property
     def fresh(self) -> bool:
@@ -52,22 +58,43 @@ class Dialer:
 
         Raises `ResolveError` and `AddressRefusedError`.
         """
-        async with self._resolving:
-            if self.fresh:
-                return
-            limit = min(self._target.connect_timeout, self._target.total_timeout)
-            try:
-                found = await self._guard.addresses(self._host, self._port, limit)
-            except ResolveError:
-                if not self.addresses:
-                    raise
-                # While the resolver fails, the addresses judged last stay in use.
-            except BaseException:
-                self.addresses = ()
-                raise
-            else:
-                self.addresses, self._first = tuple(found), 0
+        if self.fresh:
+            return
+        if self._renewal is None:
+            self._renewal = asyncio.create_task(self._renew())
+            # Every request that waits may be gone when it fails.
+            self._renewal.add_done_callback(lambda done: done.cancelled() or done.exception())
+        renewal = self._renewal
+        patience = RENEWAL_PATIENCE_SECONDS if self.addresses else None
+        ended, _ = await asyncio.wait({renewal}, timeout=patience)
+        if renewal.cancelled():
+            raise ResolveError(f"the look-up of {self._host} was abandoned")
+        if ended:
+            await renewal
+        else:
             self._fresh_until = seconds() + RESOLVED_SECONDS
+
+    async def close(self) -> None:
+        """Abandon a renewal that is under way."""
+        if self._renewal is not None:
+            self._renewal.cancel()
+            await asyncio.wait({self._renewal})
+
+    async def _renew(self) -> None:
+        limit = min(self._target.connect_timeout, self._target.total_timeout)
+        try:
+            found = await self._guard.addresses(self._host, self._port, limit)
+        except ResolveError:
+            if not self.addresses:
+                raise
+        except BaseException:
+            self.addresses = ()
+            raise
+        else:
+            self.addresses, self._first = tuple(found), 0
+        finally:
+            self._renewal = None
+        self._fresh_until = seconds() + RESOLVED_SECONDS
 
     async def dial(self) -> Connection:
         """Connect to the first address that accepts, within the connect timeout.

@@ -15,9 +15,9 @@ from dispatcher.outbound.transport.guard import (
     AddressRefusedError,
     Resolve,
     ResolveError,
-    system_addresses,
 )
 from dispatcher.outbound.transport.httpx_channel import FAULTS, HttpxChannel, Received, fault_text
+from dispatcher.outbound.transport.names import system_addresses
 from dispatcher.shared.outcome import NoAnswer, Refused, Response
 from dispatcher.shared.text import one_line
 

@@ -6,12 +6,12 @@ Certificates are checked against the name of the URL, as usual.
 """
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable, Sequence
 
 import httpx
 
 from dispatcher.outbound.address import Network, is_allowed, refusal
+from dispatcher.outbound.transport.names import system_addresses
 from sink.contract.failpoints import failpoint
 
 ADDRESSES_MAX = 8
@@ -35,13 +35,6 @@ def host_and_port(url: httpx.URL) -> tuple[str, int]:
     """Return the host of `url` in ASCII, as the resolver takes it, and the port."""
     port = _PORTS[url.scheme] if url.port is None else url.port
     return url.raw_host.decode("ascii"), port
-
-
-async def system_addresses(host: str, port: int) -> Sequence[str]:
-    """Return the addresses that the system's resolver finds, in its order."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(info[4][0]) for info in found]
 
 
 class Guard:

@@ -23,7 +23,6 @@ from dispatcher.outbound.transport.guard import (
     AddressRefusedError,
     Resolve,
     ResolveError,
-    system_addresses,
 )
 from dispatcher.outbound.transport.httpx_channel import (
     FAULTS,
@@ -32,6 +31,7 @@ from dispatcher.outbound.transport.httpx_channel import (
     Trace,
     fault_text,
 )
+from dispatcher.outbound.transport.names import system_addresses
 from dispatcher.outbound.transport.transport import Progress
 from dispatcher.shared.clock import seconds
 from dispatcher.shared.outcome import Answer, NoAnswer, NotSent, Refused, Response, too_late

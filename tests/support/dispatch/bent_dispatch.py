@@ -3,23 +3,19 @@
 `--clock-file PATH` shifts the wall clock of this process by the seconds that the file holds, from
 the moment at which it appears; clocks that measure durations go on. `--resolve NAME=A,B,...` lets a
 name have another address at each lookup, the last one for ever; `-` is a name that does
-not exist and `hang` a resolver that does not answer in time. `--set MODULE.NAME=NUMBER` replaces a
-constant. Nothing of the product knows about this.
+not exist and `hang` a resolver that does not answer in time. `--name-server HOST:PORT` is asked
+for names. `--set MODULE.NAME=NUMBER` replaces a constant. Nothing of the product knows
+about this.
 """
 
-import asyncio
 import datetime as dt
 import importlib
-import socket
 import sys
 import time
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
-
-_HANG_SECONDS = 3
-"""Longer than any timeout of the tests; threads that hang hold up the end of their process."""
 
 
 def bend_clock(file: Path) -> None:
@@ -41,27 +37,33 @@ def bend_clock(file: Path) -> None:
 
 
 def bend_resolver(name: str, answers: list[str]) -> None:
-    """Answer lookups of `name`, whichever way the event loop makes them."""
+    """Answer lookups of `name`."""
     left = list(answers)
-    real = socket.getaddrinfo
+    pycares = _ares()
+    real = pycares.Channel.getaddrinfo
 
-    def found(host: Any, port: Any, *arguments: Any, **keywords: Any) -> Any:
-        if host not in (name, name.encode()):
-            return real(host, port, *arguments, **keywords)
+    def found(self: Any, host: str, port: int, *, callback: Any, **keywords: Any) -> None:
+        if host != name:
+            real(self, host, port, callback=callback, **keywords)
+            return
         answer = left.pop(0) if len(left) > 1 else left[0]
         if answer == "-":
-            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        if answer == "hang":
-            time.sleep(_HANG_SECONDS)
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (answer, port))]
+            callback(None, pycares.errno.ARES_ENOTFOUND)
+        elif answer != "hang":
+            nodes = [SimpleNamespace(addr=(answer.encode(), port))]
+            callback(SimpleNamespace(nodes=nodes), None)
 
-    async def ask(self: asyncio.AbstractEventLoop, host: Any, port: Any, **keywords: Any) -> Any:
-        return await self.run_in_executor(None, partial(found, host, port, **keywords))
+    pycares.Channel.getaddrinfo = found
 
-    socket.getaddrinfo = found
-    with suppress(ModuleNotFoundError):
-        # Its loop does not ask `socket`.
-        importlib.import_module("uvloop").Loop.getaddrinfo = ask
+
+def bend_name_server(address: str) -> None:
+    """Ask the name server at this address."""
+    pycares = _ares()
+    pycares.Channel = partial(pycares.Channel, servers=[address])
+
+
+def _ares() -> Any:
+    return importlib.import_module("pycares")
 
 
 def main() -> None:
@@ -75,6 +77,8 @@ def main() -> None:
                 bend_clock(Path(value))
             case "--resolve":
                 bend_resolver(name, given.split(","))
+            case "--name-server":
+                bend_name_server(value)
             case "--set":
                 module, _, constant = name.rpartition(".")
                 target = importlib.import_module(module)

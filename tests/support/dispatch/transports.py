@@ -16,8 +16,9 @@ import uvloop
 from dispatcher.outbound.request import Request
 from dispatcher.outbound.target import Target
 from dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
-from dispatcher.outbound.transport.guard import Resolve, system_addresses
+from dispatcher.outbound.transport.guard import Resolve
 from dispatcher.outbound.transport.httpx_engine import HttpxTransport
+from dispatcher.outbound.transport.names import system_addresses
 from dispatcher.outbound.transport.transport import Progress, Transport
 from dispatcher.shared.outcome import Answer
 from tests.support.dispatch.sender import body

@@ -1,0 +1,77 @@
+"""Names, resolved by c-ares: no thread waits for a name server.
+
+`getaddrinfo` of the C library holds a thread for as long as a name server is silent, and a loop has
+few of them: two on uvloop. So a handful of slow names would keep every other endpoint's name from
+being resolved. Here all look-ups share one thread and none waits for another. As by the C library,
+`/etc/hosts`, `resolv.conf` with its search domains and `nsswitch.conf` decide, and they are read
+again when they change. Other modules of the name service switch (LDAP, mDNS) are not asked.
+"""
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache, partial
+from importlib import import_module
+from typing import Any
+
+TRIES = 6
+"""How often a question is sent. c-ares waits a quarter of a second for a server that is fast for
+others, then doubles that, so a name that takes seconds needs several; attempts have own limits."""
+
+
+async def system_addresses(host: str, port: int) -> Sequence[str]:
+    """Return the addresses of `host`, in the order of RFC 6724.
+
+    Raises `OSError` if it has none, or no name server says so in the time of `resolv.conf`.
+    """
+    numeric = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    with suppress(socket.gaierror):
+        return _texts(numeric(flags=socket.AI_NUMERICHOST))
+    loop, channel = asyncio.get_running_loop(), _channel()
+    if channel is None:
+        return _texts(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    waiting: asyncio.Future[Sequence[str]] = loop.create_future()
+
+    def answered(found: Any, fault: int | None) -> None:  # in the thread of c-ares
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(_settle, waiting, found, fault)
+
+    try:
+        channel.getaddrinfo(host, port, type=socket.SOCK_STREAM, callback=answered)
+    except _ares().AresError as error:  # not a host name
+        raise OSError(str(error.args[-1])) from None
+    return await waiting
+
+
+@cache
+def _ares() -> Any:
+    """Return pycares; None on a platform without a wheel of it."""
+    with suppress(ModuleNotFoundError):
+        return import_module("pycares")
+    return None
+
+
+@cache
+def _channel() -> Any:
+    """Return the channel of this process; None where the C library has to do."""
+    ares = _ares()
+    if ares is None:
+        return None
+    try:
+        return ares.Channel(tries=TRIES)
+    except ares.AresError:  # no inotify instance is left to watch the settings with
+        return None
+
+
+def _settle(waiting: asyncio.Future[Sequence[str]], found: Any, fault: int | None) -> None:
+    if waiting.done():  # abandoned
+        return
+    if fault is not None:
+        waiting.set_exception(OSError(_ares().errno.strerror(fault)))
+    else:
+        waiting.set_result([each.addr[0].decode() for each in found.nodes])
+
+
+def _texts(found: Sequence[Any]) -> list[str]:
+    return [str(info[4][0]) for info in found]

@@ -1,0 +1,1 @@
+"""What a faulty neighbour costs the endpoints beside it."""

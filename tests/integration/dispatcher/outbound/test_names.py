@@ -1,0 +1,124 @@
+"""Names are resolved by a real name server on this machine, also by one that misbehaves."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from dispatcher.outbound.target import Target
+from dispatcher.outbound.transport import dialing, names
+from dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
+from dispatcher.outbound.transport.guard import Guard, ResolveError
+from dispatcher.outbound.transport.names import system_addresses
+from dispatcher.outbound.transport.transport import Progress
+from dispatcher.shared.outcome import Response
+from tests.support.dispatch.name_server import MANY, NameServer, name_server
+from tests.support.dispatch.transports import LOOPBACK, REQUEST
+from tests.support.dispatch.webhooks import WebhookReceiver
+
+LOOPS = (asyncio.new_event_loop, uvloop.new_event_loop)
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NameServer]:
+    """The name server that this process asks, with a search domain and a file of hosts."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.7 pinned.example\n")
+    monkeypatch.setenv("CARES_HOSTS", str(hosts))
+    with name_server() as server:
+        channel = import_module("pycares").Channel(
+            tries=names.TRIES, servers=[server.address], domains=["corp.test"]
+        )
+        monkeypatch.setattr(names, "_channel", lambda: channel)
+        yield server
+        channel.close()
+
+
+def resolved(host: str) -> list[str]:
+    return sorted(asyncio.run(system_addresses(host, 443)))
+
+
+@pytest.mark.parametrize(
+    ("host", "addresses"),
+    [
+        ("good.test", 1),
+        ("late.test", 1),
+        ("truncated.test", 1),
+        ("many.test", MANY),
+        ("pinned.example", 1),
+        ("localhost", None),
+    ],
+)
+@pytest.mark.usefixtures("server")
+def test_name_with_addresses_is_resolved(host: str, addresses: int | None) -> None:
+    found = resolved(host)
+    assert found
+    assert addresses is None or len(found) == addresses
+
+
+def test_name_without_a_dot_is_searched(server: NameServer) -> None:
+    assert resolved("payouts") == ["127.0.0.1"]
+    assert server.asked["payouts.corp.test"] == 1
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "0x7f.1", "::1"])
+def test_numeric_address_is_not_asked_for(server: NameServer, host: str) -> None:
+    assert resolved(host) == ["::1" if host == "::1" else "127.0.0.1"]
+    assert not server.asked
+
+
+@pytest.mark.parametrize("host", ["unknown.test", "failing.test", "loop.test", "bad..test"])
+@pytest.mark.usefixtures("server")
+def test_name_without_an_address_is_an_error_of_its_endpoint(host: str) -> None:
+    with pytest.raises(ResolveError, match=host):
+        asyncio.run(Guard(LOOPBACK, encrypted=True).addresses(host, 443, 60))
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.usefixtures("server")
+def test_silent_names_delay_no_other_name(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def work() -> None:
+        guard = Guard(LOOPBACK, encrypted=True)
+        silent = [
+            asyncio.create_task(guard.addresses(f"silent-{n}.test", 443, 60)) for n in range(100)
+        ]
+        async with asyncio.timeout(30):
+            assert await guard.addresses("late.test", 443, 60) == ["127.0.0.1"]
+        assert not any(each.done() for each in silent)
+        for each in silent:
+            each.cancel()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(work())
+
+
+def test_addresses_stay_in_use_while_a_renewal_hangs(
+    receiver: WebhookReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    async def resolve(_host: str, _port: int) -> Sequence[str]:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            await asyncio.Event().wait()
+        return ["127.0.0.1"]
+
+    async def work() -> None:
+        transport = AsyncioTransport(resolve=resolve)
+        url = receiver.url.replace(receiver.host, "receiver.test")
+        target = Target(1, url, LOOPBACK, 60, 60)
+        async with asyncio.timeout(30):
+            for _ in range(5):
+                assert await transport.send(target, REQUEST, Progress()) == Response(200)
+            await transport.close()
+
+    monkeypatch.setattr(dialing, "RESOLVED_SECONDS", 0)
+    monkeypatch.setattr(dialing, "RENEWAL_PATIENCE_SECONDS", 0.01, raising=False)
+    asyncio.run(work())
+    assert asked == 2, "one renewal is under way, however many requests need it"
