@@ -221,6 +221,27 @@ class OutboxSink:
                 check_entries(schema.empty_table())
             self.apply(_collected(df, schema), identity)
 
+    def claim(self, query_id: UUID | None = None, *, repeated: Repeated | None = None) -> bool:
+        """Take the stream before its query starts, for what changes the files of a checkpoint.
+
+        Every earlier run is fenced, and the next run of this sink continues the epoch. From then
+        on, whatever this sink does raises `Fenced` once another run has taken the stream, also
+        another claim: it is taken from its own runs only. A stream that no run ever had is left
+        free; it must still be free when a run takes it. Returns whether the stream has adopted a
+        query. Raises as `start`; without a query id, neither it nor the checkpoint is compared.
+        """
+        return self._writer.claim(query_id, repeated=repeated)
+
+    def owned(self, work: Callable[[], _Result], *, take_free: bool = False) -> _Result:
+        """Return the result of `work`, during which no other run can take the stream.
+
+        `work` is called again when the transaction is retried, and must not use this sink. With
+        `take_free`, a stream that no run ever had is taken first; it adopts nothing. Raises
+        `Fenced`, without a call, where another run has taken the stream since `claim`; also
+        `SchemaMismatch`, `SinkUnavailable` and whatever `work` raises.
+        """
+        return self._writer.owned(work, take_free=take_free)
+
     def start(self, query_id: UUID, run_id: UUID, *, repeated: Repeated | None = None) -> None:
         """Take the stream for a run and fence every earlier run; once per run id.
 

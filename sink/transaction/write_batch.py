@@ -12,6 +12,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import psycopg
+from psycopg.rows import DictRow
 
 from sink.contract.failpoints import failpoint
 from sink.contract.requeue import ENDINGS
@@ -38,12 +39,32 @@ def take(
     *,
     acts_for: str | None,
     checkpoint: str | None,
-) -> None:
+) -> DictRow:
     """Lock the stream for a new run, and create it where there is none; see `Writer.begin_run`."""
+    found = lock_or_create(connection, stream, acts_for)
+    require_adopted(found, stream, query_id, acts_for=acts_for, checkpoint=checkpoint)
+    return found
+
+
+def lock_or_create(
+    connection: psycopg.Connection, stream: str, acts_for: str | None = None
+) -> DictRow:
+    """Lock the row of a stream, which is new where there was none, and return it."""
     made = execute(connection, "batch/add_stream", stream=stream, acts_for=acts_for).rowcount
     if made and acts_for is None and stream.endswith(ENDINGS):
         raise reserved(stream)
-    found = one_row(connection, "batch/lock_stream", stream=stream)
+    return one_row(connection, "batch/lock_stream", stream=stream)
+
+
+def require_adopted(
+    found: DictRow,
+    stream: str,
+    query_id: UUID,
+    *,
+    acts_for: str | None = None,
+    checkpoint: str | None,
+) -> None:
+    """Raise `UnadoptedCheckpoint` where a locked stream has adopted another query."""
     if found["query_id"] in (None, query_id):
         return
     if acts_for is not None:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import partial
 from typing import Any, TypeVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import DictRow
 
 from sink.contract.failpoints import failpoint
 from sink.contract.requeue import ENDINGS
@@ -44,6 +45,7 @@ from sink.transaction.database import (
 from sink.transaction.divergence import keep
 from sink.transaction.ledger import Recorded, Replayed, Run, Written
 from sink.transaction.lineage import Checkpoint, Files
+from sink.transaction.ownership import Ownership
 from sink.transaction.retry import completed, persist
 from sink.transaction.staging.stage import drop_stages_until
 
@@ -167,6 +169,7 @@ class Writer:
         self._expect_known = False
         self._newest: int | None = None
         """The newest batch of this run that the ledger had."""
+        self._ownership = Ownership(stream)
 
     def check(self) -> None:
         """Connect once, without a retry, so that a wrong DSN is known before any batch.
@@ -207,12 +210,56 @@ class Writer:
 
         def attempt(connection: psycopg.Connection) -> None:
             with database.transaction(connection, self._timeouts):
+                self._lock(connection)
                 continuation.continue_from(connection, self.stream, previous, query_id, batch_id)
 
         self._persist(
             attempt,
             lambda: f"Repeat it to know whether query {query_id} is adopted: the ledger answers.",
         )
+
+    def claim(self, query_id: UUID | None, *, repeated: Repeated | None = None) -> bool:
+        """Take the stream for a run that begins later; see `OutboxSink.claim`."""
+        # Outside the transaction: a file system that does not answer must not hold the lock.
+        checkpoint = None if query_id is None else lineage.read_checkpoint(self.files, query_id)
+        claim_id = uuid4()
+        self._ownership.expect(claim_id)
+
+        def attempt(connection: psycopg.Connection) -> DictRow | None:
+            with database.transaction(connection, self._timeouts):
+                found = self._lock(connection)
+                if found is None or found["run_id"] is None:
+                    return None
+                if query_id is not None:
+                    write_batch.require_adopted(
+                        found, self.stream, query_id, checkpoint=self._checkpoint
+                    )
+                    self._compare(connection, query_id, claim_id, checkpoint, repeated)
+                execute(connection, "batch/claim_stream", stream=self.stream, claim_id=claim_id)
+            return found
+
+        found = self._persist(attempt, lambda: _STARTS)
+        self._ownership.claimed(None if found is None else claim_id)
+        return found is not None and found["query_id"] is not None
+
+    def owned(self, work: Callable[[], _Result], *, take_free: bool = False) -> _Result:
+        """Return the result of `work`, during which no other run can take the stream.
+
+        See `OutboxSink.owned`.
+        """
+        claim_id = uuid4()
+
+        def attempt(connection: psycopg.Connection) -> _Result:
+            with database.transaction(connection, self._timeouts):
+                if take_free:
+                    write_batch.lock_or_create(connection, self.stream)
+                    self._ownership.expect(claim_id)
+                found = self._lock(connection)
+                if take_free and found is not None and found["run_id"] is None:
+                    execute(connection, "batch/claim_stream", stream=self.stream, claim_id=claim_id)
+                return work()
+
+        return self._persist(attempt, lambda: _STARTS)
 
     def begin_run(
         self,
@@ -231,20 +278,23 @@ class Writer:
         The first query id of a new stream is adopted. Raises before the epoch moves:
         `UnadoptedCheckpoint` for another one, or one that another stream has batches of;
         `CheckpointBehind` or `LedgerBehind` where the checkpoint and the ledger do not match, and
-        `CheckpointUnreadable`; also `SchemaMismatch` and `SinkUnavailable`.
+        `CheckpointUnreadable`; also `Fenced` where the stream was claimed and another run has it,
+        `SchemaMismatch` and `SinkUnavailable`.
         """
         # Outside the transaction: a file system that does not answer must not hold the lock.
         checkpoint = lineage.read_checkpoint(self.files, query_id)
+        self._ownership.expect(run_id)
 
         def begin(connection: psycopg.Connection) -> Run:
             with self._transaction(connection):
-                write_batch.take(
+                found = write_batch.take(
                     connection,
                     self.stream,
                     query_id,
                     acts_for=acts_for,
                     checkpoint=self._checkpoint,
                 )
+                self._ownership.require(found)
                 if acts_for is None:
                     self._compare(connection, query_id, run_id, checkpoint, repeated)
                 started = one_row(
@@ -253,6 +303,7 @@ class Writer:
                     stream=self.stream,
                     query_id=query_id,
                     run_id=run_id,
+                    claim_id=self._ownership.claim_id,
                     checkpoint=self._checkpoint,
                 )
                 # Of older runs: one that was killed leaves its stage, and this one may never stage.
@@ -383,6 +434,12 @@ class Writer:
                 self._partitions_of = today
                 stack.enter_context(database.transaction(connection, self._timeouts))
             yield
+
+    def _lock(self, connection: psycopg.Connection) -> DictRow | None:
+        """Lock the stream and return its row; raises `Fenced` where a claim of it was lost."""
+        found = execute(connection, "batch/lock_stream", stream=self.stream).fetchone()
+        self._ownership.require(found)
+        return found
 
     def _streams(self, connection: psycopg.Connection) -> list[Any]:
         return execute(connection, "batch/acts_for", stream=self.stream).fetchall()

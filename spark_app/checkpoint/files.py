@@ -4,9 +4,10 @@ Read through Hadoop, because a checkpoint may be on any file system that Spark s
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID, uuid4
 
 from py4j.protocol import Py4JJavaError
@@ -36,12 +37,30 @@ class Planned(NamedTuple):
     """The end of its input in each source, as JSON of the source or `NO_OFFSET`."""
 
 
-class CheckpointFiles:
-    """The files of one checkpoint, which need not exist yet."""
+_Result = TypeVar("_Result")
 
-    def __init__(self, spark: SparkSession, checkpoint: str) -> None:
+
+class Owned(Protocol):
+    """`OutboxSink.owned`: calls `work` while no other driver can take the stream."""
+
+    def __call__(self, work: Callable[[], _Result], *, take_free: bool = False) -> _Result: ...
+
+
+def _unguarded(work: Callable[[], _Result], *, take_free: bool = False) -> _Result:  # noqa: ARG001 - as `Owned`
+    return work()
+
+
+class CheckpointFiles:
+    """The files of one checkpoint, which need not exist yet.
+
+    With `owned`, each change is made only while the stream is this driver's. One that removes what
+    another driver may have written takes a stream that no run ever had.
+    """
+
+    def __init__(self, spark: SparkSession, checkpoint: str, owned: Owned = _unguarded) -> None:
         context: Any = spark.sparkContext
         self.checkpoint = checkpoint
+        self._owned = owned
         self._jvm = context._jvm  # noqa: SLF001 - PySpark has no public way to Hadoop's files
         self._gateway = context._gateway  # noqa: SLF001 - as above
         self._root = self._jvm.org.apache.hadoop.fs.Path(checkpoint)
@@ -89,8 +108,15 @@ class CheckpointFiles:
         finally:
             stream.close()
 
+    def owning(self, work: Callable[[], _Result]) -> _Result:
+        """Return the result of `work`, which changes files, while the stream is this driver's."""
+        return self._owned(work)
+
     def write(self, name: str, text: str) -> None:
         """Write a file atomically, through a temporary one beside it."""
+        self._owned(partial(self._write, name, text))
+
+    def _write(self, name: str, text: str) -> None:
         part = self._written_part(name, text)
         self._system.delete(self._path(name), False)
         if not self._system.rename(part, self._path(name)):
@@ -98,6 +124,9 @@ class CheckpointFiles:
 
     def replace(self, name: str, text: str) -> None:
         """Replace a file of Spark atomically."""
+        self._owned(partial(self._replace, name, text), take_free=True)
+
+    def _replace(self, name: str, text: str) -> None:
         part = self._written_part(name, text)
         # Hadoop renames a file and then its checksum: one of the old content must not be left
         # between the two. A file without a checksum is read.
@@ -107,6 +136,9 @@ class CheckpointFiles:
 
     def create(self, name: str, text: str) -> None:
         """Write a file that does not exist; raises FileExistsError where it does."""
+        self._owned(partial(self._create, name, text))
+
+    def _create(self, name: str, text: str) -> None:
         part = self._written_part(name, text)
         try:
             self._rename(part, name, overwrite=False)
@@ -209,18 +241,23 @@ class CheckpointFiles:
 
     def remove(self, name: str) -> None:
         """Remove a file, with its checksum."""
-        self._system.delete(self._path(name), False)
+        self._remove(name, recursive=False)
 
     def remove_folder(self, name: str) -> None:
         """Remove a folder with everything in it."""
-        self._system.delete(self._path(name), True)
+        self._remove(name, recursive=True)
+
+    def _remove(self, name: str, *, recursive: bool) -> None:
+        path = self._path(name)
+        if self._system.exists(path):
+            self._owned(partial(self._system.delete, path, recursive), take_free=True)
 
     def clear(self, *keep: str) -> None:
         """Remove everything in the checkpoint except the named files and their checksums."""
         kept = {*keep, *(f".{name}.crc" for name in keep)}
         for name in self.names("."):
             if name not in kept:
-                self._system.delete(self._path(name), True)
+                self._remove(name, recursive=True)
 
     def batches(self, folder: str) -> list[int]:
         """Return the batch ids for which a folder has a file."""

@@ -14,10 +14,9 @@ and the first batch leaves nothing to repair.
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
-
-from pyspark.sql import SparkSession
 
 from sink.contract.checkpoint import local_folder
 from sink.contract.exits import CommandError
@@ -38,6 +37,7 @@ from spark_app.checkpoint.initial import (
 )
 from spark_app.checkpoint.origin import require_begun
 from spark_app.checkpoint.policy_history import PolicyHistory
+from spark_app.checkpoint.repeats import Repeats
 from spark_app.checkpoint.shape import Shape
 from spark_app.checkpoint.source_log import forget_unplanned
 from spark_app.checkpoint.topic_positions import require_records
@@ -52,23 +52,42 @@ _Kept = TypeVar("_Kept")
 _DONE = Past(recorded=True, initial=None)
 
 
-def claim(spark: SparkSession, job: Job, sink: OutboxSink, broker: Broker | None = None) -> Job:
+def require_fit(files: CheckpointFiles, job: Job, sink: OutboxSink) -> None:
+    """Raise CommandError for a job that does not fit its checkpoint, by its settings or policy.
+
+    A start that is refused must not fence the driver that runs, so these are compared before the
+    stream is taken. Nothing is changed but damaged checksums of intact files. Also raises what
+    `OutboxSink.read` raises.
+    """
+    _mend_checksums(files)
+    _require_whole(files)
+    planned = files.planned()
+    if planned is not None:
+        _sources(files, job, _record(files, job))
+        if _is_done(planned, files.committed()):
+            _history(files, job, planned, sink)
+
+
+def take(files: CheckpointFiles, sink: OutboxSink) -> bool:
+    """Take the stream before anything of its checkpoint is decided; return whether it is adopted.
+
+    Raises as `OutboxSink.claim`.
+    """
+    repeats = Repeats.kept(files)
+    return sink.claim(files.query_id(), repeated=repeats.rest if repeats else None)
+
+
+def claim(files: CheckpointFiles, job: Job, sink: OutboxSink, broker: Broker | None = None) -> Job:
     """Record what a new checkpoint begins with, or compare it with the record.
 
+    Call it when the stream is taken: until then, another driver may change what is read.
     `broker` is that of the job's topics. Returns the job to start: its policy has its history,
     `sources` are in Spark's order, and `initial` is the initial state of its first batch. Raises
     CommandError for a job that does not fit the checkpoint, UnadoptedCheckpoint for a checkpoint
     that does not fit the stream, KafkaFault, and what `OutboxSink.read` raises; then nothing was
     started.
     """
-    files = CheckpointFiles(spark, job.checkpoint)
-    require_begun(files)
-    if files.read(RESTORING) is not None:
-        raise CommandError(
-            f"a restore of the checkpoint {job.checkpoint} was interrupted. Nothing was read or"
-            " written; `holdfast job checkpoints verify` names the command that finishes it."
-        )
-    _mend_checksums(files)
+    _require_whole(files)
     planned = files.planned()
     kept = _claim_shape(files, job, planned)
     job = replace(job, sources=_sources(files, job, kept))
@@ -83,8 +102,7 @@ def claim(spark: SparkSession, job: Job, sink: OutboxSink, broker: Broker | None
         read = require_records(files, job.sources, broker, planned, committed, accept=accept)
         job.connection.begun()
         job = replace(job, sources=read)
-    # Spark plans a second batch only after it has recorded the first.
-    done = committed is not None or (planned is not None and planned.batch_id > 0)
+    done = _is_done(planned, committed)
     past = _DONE if done else read_past(sink, job.stream, query_id)
     if not past.recorded:
         history = PolicyHistory.begin(job.policy)
@@ -110,12 +128,12 @@ def claim(spark: SparkSession, job: Job, sink: OutboxSink, broker: Broker | None
 def _mend_checksums(files: CheckpointFiles) -> None:
     """Write damaged checksum files of intact files again: Spark would refuse what they are of."""
     folder = local_folder(files.location)
-    for place in mend(folder) if folder is not None else ():
+    for place in files.owning(partial(mend, folder)) if folder is not None else ():
         said = f"holdfast: wrote the damaged checksum file {place} again; its file is intact"
         print(said, file=sys.stderr, flush=True)  # noqa: T201 - the command's own report
 
 
-def require_ledger(spark: SparkSession, job: Job, sink: OutboxSink) -> None:
+def require_ledger(files: CheckpointFiles, job: Job, sink: OutboxSink) -> None:
     """Raise `LedgerBehind` unless the ledger has every batch that the checkpoint has committed.
 
     `UnadoptedCheckpoint` names another stream that has them.
@@ -124,7 +142,6 @@ def require_ledger(spark: SparkSession, job: Job, sink: OutboxSink) -> None:
     Raises CommandError for a checkpoint to which the stream came back: its state does not have what
     another query has published since. Also raises what `OutboxSink.read` raises.
     """
-    files = CheckpointFiles(spark, job.checkpoint)
     # The checkpoint first: a batch of another driver is in the ledger before it is committed there.
     committed = files.committed()
     if committed is not None:
@@ -157,6 +174,26 @@ def _claim_shape(
         _forget_other_topics(files, wanted.sources)
         files.write(shape.FILE, wanted.to_json(files.location))
         return None
+    return _record(files, job)
+
+
+def _is_done(planned: Planned | None, committed: int | None) -> bool:
+    """Return whether the first batch is done: Spark plans a second one only afterwards."""
+    return committed is not None or (planned is not None and planned.batch_id > 0)
+
+
+def _require_whole(files: CheckpointFiles) -> None:
+    """Raise CommandError for a checkpoint that a savepoint or a restore has half made."""
+    require_begun(files)
+    if files.read(RESTORING) is not None:
+        raise CommandError(
+            f"a restore of the checkpoint {files.checkpoint} was interrupted. Nothing was read or"
+            " written; `holdfast job checkpoints verify` names the command that finishes it."
+        )
+
+
+def _record(files: CheckpointFiles, job: Job) -> dict[str, Any]:
+    """Return the record of a checkpoint with a planned batch, which the job fits."""
     kept = files.read_json(shape.FILE, shape.VERSION)
     if kept is None:
         raise CommandError(
@@ -165,7 +202,7 @@ def _claim_shape(
             " --checkpoint."
         )
     require_same_path(files, kept)
-    wanted.require(kept, files.checkpoint)
+    Shape.of(job).require(kept, files.checkpoint)
     return kept
 
 
@@ -235,13 +272,22 @@ def _policy(files: CheckpointFiles, job: Job, planned: Planned | None, sink: Out
     A checkpoint that went back is behind the windows that the stream has published, and behind the
     policies that were in force for them.
     """
+    history, is_new = _history(files, job, planned, sink)
+    if is_new:
+        files.write(policy_history.FILE, history.to_json())
+    return history.policy
+
+
+def _history(
+    files: CheckpointFiles, job: Job, planned: Planned | None, sink: OutboxSink
+) -> tuple[PolicyHistory, bool]:
+    """Return the history with the job's policy, and whether the checkpoint has it otherwise."""
     kept = _kept(files, policy_history.FILE, policy_history.VERSION, PolicyHistory.from_json)
     decided_us = max(planned.watermark_us if planned else 0, kept.reached_us)
-    if kept.followed_by(job.policy, decided_us) is not kept:
-        decided_us = max(decided_us, published_until(sink, job.stream))
-        kept = kept.followed_by(job.policy, decided_us)
-        files.write(policy_history.FILE, kept.to_json())
-    return kept.policy
+    if kept.followed_by(job.policy, decided_us) is kept:
+        return kept, False
+    decided_us = max(decided_us, published_until(sink, job.stream))
+    return kept.followed_by(job.policy, decided_us), True
 
 
 def _kept(

@@ -54,17 +54,25 @@ class Repeats:
 
         Raises CommandError for a damaged file.
         """
+        found = cls.kept(files)
+        if found is None or (files.committed() or 0) < found.until:
+            return found
+        _end(files)
+        return None
+
+    @classmethod
+    def kept(cls, files: CheckpointFiles) -> Self | None:
+        """Return what a checkpoint repeats or has repeated, and change nothing.
+
+        Raises CommandError for a damaged file.
+        """
         kept = files.read_json(FILE, VERSION)
         if kept is None:
             return None
         try:
-            found = cls(files, int(kept["until"]))
+            return cls(files, int(kept["until"]))
         except (KeyError, TypeError, ValueError) as error:
             raise files.damaged(FILE) from error
-        if (files.committed() or 0) < found.until:
-            return found
-        found._end()
-        return None
 
     @property
     def rest(self) -> Repeated:
@@ -83,7 +91,7 @@ class Repeats:
         text = self.files.read(f"{at}/{PLAN}") if batch_id <= self.until else None
         if text is None:
             if batch_id > self.until:
-                self._end()
+                _end(self.files)
             return None
         source = self._source(at)
         if batch_id not in self.files.batches("offsets"):
@@ -113,12 +121,13 @@ class Repeats:
             if not name.startswith("."):
                 self.files.write(f"{to}/{name}", self.files.read(f"{folder}/{name}") or "")
 
-    def _end(self) -> None:
-        # Spark removes a tick that it has read, and would read one again that it has forgotten.
-        for name in self.files.names(ticks.FOLDER):
-            self.files.remove(f"{ticks.FOLDER}/{name}")
-        self.files.remove_folder(FOLDER)
-        self.files.remove(FILE)
+
+def _end(files: CheckpointFiles) -> None:
+    # Spark removes a tick that it has read, and would read one again that it has forgotten.
+    for name in files.names(ticks.FOLDER):
+        files.remove(f"{ticks.FOLDER}/{name}")
+    files.remove_folder(FOLDER)
+    files.remove(FILE)
 
 
 def to_json(until: int) -> str:

@@ -51,7 +51,7 @@ class Retention:
             return cls(batches)
         return cls(max(batches, -(-keep_for_ms // max(interval_ms, 1)) + 1))
 
-    def keep(self, spark: SparkSession, checkpoint: str) -> None:
+    def keep(self, spark: SparkSession, files: CheckpointFiles) -> None:
         """Set Spark's setting for the next query, and record the settings where they are new."""
         spark.conf.set(_KEEP, str(self.batches))
         kept = {
@@ -60,6 +60,5 @@ class Retention:
             "spark": {name: spark.conf.get(name) for name in SHOWN},
         }
         text = json.dumps(kept, indent=2) + "\n"
-        files = CheckpointFiles(spark, checkpoint)
         if files.read(FILE) != text:
             files.write(FILE, text)

@@ -169,7 +169,10 @@ def prune(
     if not dry_run and (name := stream(folder)) is not None:
         with ledger(database, name) as books:
             books.require_stopped()
-            answer = pruned(folder, keep_last, min_age_ms, dry_run=False)
+            # A restore needs what `prune` removes: it waits, and is finished when this begins.
+            answer = books.owned(
+                lambda: pruned(Folder(checkpoint), keep_last, min_age_ms, dry_run=False)
+            )
     else:
         answer = pruned(folder, keep_last, min_age_ms, dry_run=dry_run)
     _print(answer, render.pruned, as_json=as_json)

@@ -1,12 +1,12 @@
 """What the ledger knows of the batches of a checkpoint."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, NamedTuple
-from uuid import UUID, uuid4
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from uuid import UUID
 
 from sink.contract.exits import CommandError, ExitCode
 from sink.contract.source_offsets import Files, without_files
@@ -17,6 +17,9 @@ from spark_app.lifecycle.failure import explain
 
 if TYPE_CHECKING:
     import psycopg
+
+
+_Result = TypeVar("_Result")
 
 
 class Recorded(NamedTuple):
@@ -64,7 +67,14 @@ class Ledger:
 
         Raises `UnadoptedCheckpoint` for a query that the stream has not adopted.
         """
-        self._sink.start(query_id, uuid4())
+        self._sink.claim(query_id)
+
+    def owned(self, work: Callable[[], _Result]) -> _Result:
+        """Return the result of `work`, during which no driver can take the stream.
+
+        Raises `Fenced` where one has since `fence`.
+        """
+        return self._sink.owned(work)
 
     def require_stopped(self) -> None:
         """Raise CommandError while another session of this stream's sink is connected."""

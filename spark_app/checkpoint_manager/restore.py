@@ -1,6 +1,7 @@
 """`restore`: go back to a kept batch, in place; later batches are repeated as they were planned.
 
-    running driver fenced -> intent written -> plans to repeat written (`checkpoint.repeats`)
+    running driver fenced -> the folder read again -> intent written
+    -> plans to repeat written (`checkpoint.repeats`)
     -> newer plans, commits and log entries moved aside -> intent moved to what was removed
 
 Each step can be repeated, and the next call continues where a crash has left it. The checkpoint
@@ -13,6 +14,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -28,7 +30,7 @@ from spark_app.checkpoint_manager import history, source_entries, spark_files
 from spark_app.checkpoint_manager.folder import METADATA, REMOVED, Folder, moved_from
 from spark_app.checkpoint_manager.history import INTENT, Restore
 from spark_app.checkpoint_manager.kept import Kept
-from spark_app.checkpoint_manager.ledger import Ledger, ledger
+from spark_app.checkpoint_manager.ledger import Ledger, Recorded, ledger
 from spark_app.checkpoint_manager.listing import Document, require_kept, stream
 from spark_app.checkpoint_manager.replanning import Replanned, pending, replanned
 from spark_app.lifecycle.failure import explain
@@ -40,6 +42,17 @@ class Cut:
 
     moved: tuple[str, ...]
     written: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A restore: its intent, what it changes, and the batches that the next start repeats."""
+
+    intent: Restore
+    cut: Cut
+    again: Replanned
+    recorded: dict[int, Recorded]
+    """In the ledger, after the batch."""
 
 
 def restored(folder: Folder, batch: int, dsn: str, *, dry_run: bool) -> Document:
@@ -56,24 +69,18 @@ def restored(folder: Folder, batch: int, dsn: str, *, dry_run: bool) -> Document
     query_id = folder.query_id()
     if query_id is None or name is None:
         raise CommandError(f"{METADATA} or {shape.FILE} cannot be read. Nothing was changed.")
-    cut = _cut(folder, batch)
     with ledger(dsn, name) as books:
         books.require_stopped()
         _require_recorded(books, name, query_id, batch)
-        recorded = books.after(query_id, batch)
-        newest = max([*kept.planned, *kept.committed, *pending(folder), *recorded])
-        if newest <= batch and unfinished is None:
-            raise CommandError(
-                f"batch {batch} is the newest one of {folder.path}. Nothing was changed.",
-                ExitCode.NOTHING_MATCHED,
-            )
-        again = replanned(folder, batch, recorded)
-        stale = (name for name in folder.files if name.startswith(f"{repeats.FOLDER}/"))
-        cut = replace(cut, moved=(*cut.moved, *(name for name in stale if name not in again.files)))
-        intent = unfinished or _intent(folder, batch, newest)
+        steps = _steps(folder, batch, unfinished, books.after(query_id, batch))
         if not dry_run:
             _fence(books, query_id)
-            _run(folder.path, intent, cut, again)
+            # A driver whose connection a pooler hides may have planned batches until now.
+            steps = _steps(
+                Folder(str(folder.path)), batch, unfinished, books.after(query_id, batch)
+            )
+            books.owned(partial(_run, folder.path, steps))
+    recorded, again = steps.recorded, steps.again
     return {
         "checkpoint": str(folder.path),
         "stream": name,
@@ -88,10 +95,32 @@ def restored(folder: Folder, batch: int, dsn: str, *, dry_run: bool) -> Document
             "rows": sum(each.rows for each in recorded.values()),
             "entries": sum(each.entries for each in recorded.values()),
         },
-        "removed": None if dry_run else str(folder.path / intent.removed),
-        "moved_files": list(cut.moved),
-        "rebuilt_files": list(cut.written),
+        "removed": None if dry_run else str(folder.path / steps.intent.removed),
+        "moved_files": list(steps.cut.moved),
+        "rebuilt_files": list(steps.cut.written),
     }
+
+
+def _steps(
+    folder: Folder, batch: int, unfinished: Restore | None, recorded: dict[int, Recorded]
+) -> Steps:
+    """Return what a restore does; raises CommandError where there is nothing to do."""
+    newest = max(
+        [*folder.batches("offsets"), *folder.batches("commits"), *pending(folder), *recorded]
+    )
+    if newest <= batch and unfinished is None:
+        raise CommandError(
+            f"batch {batch} is the newest one of {folder.path}. Nothing was changed.",
+            ExitCode.NOTHING_MATCHED,
+        )
+    again, cut = replanned(folder, batch, recorded), _cut(folder, batch)
+    stale = (name for name in folder.files if name.startswith(f"{repeats.FOLDER}/"))
+    return Steps(
+        intent=unfinished or _intent(folder, batch, newest),
+        cut=replace(cut, moved=(*cut.moved, *(name for name in stale if name not in again.files))),
+        again=again,
+        recorded=recorded,
+    )
 
 
 def _require_usable(folder: Folder, kept: Kept, batch: int) -> None:
@@ -176,7 +205,8 @@ def _batch_of(name: str) -> int | None:
     return None
 
 
-def _run(path: Path, intent: Restore, cut: Cut, again: Replanned) -> None:
+def _run(path: Path, steps: Steps) -> None:
+    intent, cut, again = steps.intent, steps.cut, steps.again
     aside = path / intent.removed
     write(path / INTENT, intent.to_json())
     for name, text in again.files.items():

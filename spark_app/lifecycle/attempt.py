@@ -19,14 +19,14 @@ from sink.foreach_batch import OutboxSink
 from sink.transaction.continuation import Repeated
 from spark_app.checkpoint.due_batch import is_due, plan_due
 from spark_app.checkpoint.files import CheckpointFiles
-from spark_app.checkpoint.journal import claim, require_ledger
+from spark_app.checkpoint.journal import claim, require_fit, require_ledger, take
 from spark_app.checkpoint.repeats import Repeats
 from spark_app.checkpoint.retention import Retention
+from spark_app.input.broker import Broker
 from spark_app.input.missing_files import require_files
 from spark_app.lifecycle.batches import Batches
 from spark_app.lifecycle.failure import Cause, QueryFailed, diagnose
 from spark_app.lifecycle.idle_clock import IdleClock, idle_clock
-from spark_app.lifecycle.stream_ownership import StreamOwnership
 from spark_app.lifecycle.topic_watch import TopicWatch, broker_of, located
 from spark_app.operator.job import Job, start
 from spark_app.reporting.batch_counts import BatchCounter
@@ -58,7 +58,7 @@ def attempt(
     trigger: Trigger,
     stop: Event,
     *,
-    ownership: StreamOwnership | None = None,
+    started: Event | None = None,
     counter: BatchCounter | None = None,
     metrics: Metrics | None = None,
     jvm_gone: Callable[[], bool] = lambda: False,
@@ -66,39 +66,35 @@ def attempt(
 ) -> None:
     """Run the query until it is done or `stop` is set.
 
-    After it returns or raises, it writes no batch. Raises QueryFailed when the query ended with an
-    error, and CommandError where a restart cannot succeed.
+    After it returns or raises, it writes no batch. `started` is set once a query has started.
+    Raises QueryFailed when the query ended with an error, and CommandError where a restart cannot
+    succeed.
     """
     counter = counter or BatchCounter()
     metrics = metrics or Metrics()
-    ownership = ownership or StreamOwnership(job.stream)
+    started = started or Event()
     batches: Batches | None = None
     progressed = False
     try:
-        ownership.require(sink)
+        files = CheckpointFiles(spark, job.checkpoint, sink.owned)
         with broker_of(spark, job) as broker:
             # Before anything is claimed: a cluster that does not answer leaves no trace.
             job = with_key_groups(spark, located(job, broker))
-            if job.savepoint and not begin(spark, job, sink, job.savepoint, stop.is_set):
-                return
-            job = claim(spark, job, sink, broker)
             sink.use_session(spark)
-            require_ledger(spark, job, sink)
-            (retention or Retention()).keep(spark, job.checkpoint)
-            watched = None if broker is None else TopicWatch(spark, job, broker)
+            if job.savepoint and not begin(spark, files, job, sink, job.savepoint, stop.is_set):
+                return
+            job, is_adopted = _claimed(files, job, sink, broker)
+            (retention or Retention()).keep(spark, files)
+            watched = None if broker is None else TopicWatch(files, job, broker)
             if watched:
                 counter.on_read = watched.require_same
-            for run in _runs(spark, job, trigger, watched, partial(ownership.require, sink)):
+            for run in _runs(spark, files, job, trigger, watched):
                 batches = Batches(sink, counter.close)
                 with run.started(batches) as query:
-                    # As early as possible: it fences a run that started before. A stream that no
-                    # run ever took is left to the first batch: a start that fails claims nothing.
-                    run_id = UUID(query.runId)
-                    take = not ownership.is_free(sink)
-                    ownership.claim_with(run_id)
+                    started.set()
+                    query_id, run_id = UUID(query.id), UUID(query.runId)
                     require = partial(_require_input, query, watched)
-                    batches.begin(UUID(query.id), run_id, require, run.repeated, take=take)
-                    ownership.confirm(taken=take)
+                    batches.begin(query_id, run_id, require, run.repeated, take=is_adopted)
                     metrics.enter(State.RUNNING)
                     watch(query, batches, stop, metrics, run.idle, until_idle=run.until_idle)
                 batches.close()
@@ -114,13 +110,28 @@ def attempt(
             batches.close()
             wrote, cause = wrote or batches.wrote, batches.failure
         failure = diagnose(cause or error, jvm_gone=jvm_gone())
-        if failure.cause is Cause.KAFKA and ownership.is_new:
+        if failure.cause is Cause.KAFKA and not started.is_set():
             # A person waits for this start: what is wrong is said at once.
             failure = replace(failure, permanent=True)
         raise QueryFailed(failure, wrote=wrote) from error
     finally:
         if batches is not None:
             batches.close()
+
+
+def _claimed(
+    files: CheckpointFiles, job: Job, sink: OutboxSink, broker: Broker | None
+) -> tuple[Job, bool]:
+    """Return the job that the checkpoint continues, and whether the stream has adopted its query.
+
+    A stream that no query ever adopted is left to the first batch: a start that fails adopts none.
+    """
+    require_fit(files, job, sink)
+    # It fences a run that started before, which may write into the checkpoint until then.
+    is_adopted = take(files, sink)
+    job = claim(files, job, sink, broker)
+    require_ledger(files, job, sink)
+    return job, is_adopted
 
 
 @dataclass(frozen=True)
@@ -153,10 +164,10 @@ def _require_input(query: StreamingQuery, watched: TopicWatch | None, batch_id: 
 
 def _runs(
     spark: SparkSession,
+    files: CheckpointFiles,
     job: Job,
     trigger: Trigger,
     watched: TopicWatch | None,
-    require_ours: Callable[[], None],
 ) -> Iterator[_Run]:
     """Yield the runs, each after the one before has ended.
 
@@ -168,7 +179,6 @@ def _runs(
     def of(batches: Batches, **when: Any) -> StreamingQuery:
         return start(spark, job, batches, **when)
 
-    files = CheckpointFiles(spark, job.checkpoint)
     repeats = Repeats.read(files)
     while repeats and (step := repeats.put_back(len(job.sources))) is not None:
         _report(f"repeating batch {step.batch_id} of {repeats.until} as it was planned")
@@ -183,7 +193,6 @@ def _runs(
             until_idle=is_due(files) and not trigger.available_now,
         )
         if is_due(files):
-            require_ours()
             _report(f"running batch {plan_due(files)} without rows: the watermark has moved")
             yield _Run(partial(of, planned_only=True), rest, None)
         if trigger.available_now:

@@ -26,7 +26,6 @@ from spark_app.lifecycle.attempt import Trigger, attempt
 from spark_app.lifecycle.failure import Failure, QueryFailed, explain
 from spark_app.lifecycle.jvm_stop import JvmStop
 from spark_app.lifecycle.stopping import StopSignals
-from spark_app.lifecycle.stream_ownership import StreamOwnership
 from spark_app.lifecycle.supervisor import MAX_RESTARTS, supervise
 from spark_app.operator import companions
 from spark_app.operator.job import Job
@@ -120,7 +119,7 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
 
         name = f"holdfast {job.stream}"
         engine = Engine(name, running.state_memory_mb, running.launch, on_start)
-        ownership = StreamOwnership(job.stream)
+        started = Event()
 
         def once() -> None:
             metrics.enter(State.STARTING)
@@ -133,7 +132,7 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
                     sink,
                     trigger,
                     signals.requested,
-                    ownership=ownership,
+                    started=started,
                     counter=counter,
                     metrics=metrics,
                     jvm_gone=engine.jvm_gone,

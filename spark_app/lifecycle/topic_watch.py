@@ -41,8 +41,8 @@ def located(job: Job, broker: Broker | None) -> Job:
 class TopicWatch:
     """The topics of a claimed job."""
 
-    def __init__(self, spark: SparkSession, job: Job, broker: Broker) -> None:
-        self._files = CheckpointFiles(spark, job.checkpoint)
+    def __init__(self, files: CheckpointFiles, job: Job, broker: Broker) -> None:
+        self._files = files
         self._sources = list(job.sources)
         self._broker = broker
 

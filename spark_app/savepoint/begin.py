@@ -81,17 +81,23 @@ def with_key_groups(spark: SparkSession, job: Job) -> Job:
 
 
 def begin(
-    spark: SparkSession, job: Job, sink: OutboxSink, savepoint: str, stopped: Callable[[], bool]
+    spark: SparkSession,
+    files: CheckpointFiles,
+    job: Job,
+    sink: OutboxSink,
+    savepoint: str,
+    stopped: Callable[[], bool],
 ) -> bool:
     """Make the job's checkpoint from a savepoint, unless it was made from it before.
 
+    It takes the stream before it changes the checkpoint: two that begin one do not mix their files.
     Returns False when `stopped` ended it before the checkpoint was complete. Raises CommandError
     for a savepoint or a checkpoint that does not fit, `UnadoptedCheckpoint` where the proof fails;
     then nothing was changed.
     """
-    files, folder = CheckpointFiles(spark, job.checkpoint), SavepointFolder(spark, savepoint)
-    begun = Origin.read(files)
-    complete = begun is not None and files.read(shape.FILE) is not None
+    folder = SavepointFolder(spark, savepoint)
+    begun, settings = before = Origin.read(files), files.read(shape.FILE)
+    complete = begun is not None and settings is not None
     if complete and begun is not None and not folder.exists and _goes_on(sink, job, begun):
         # A restart with the same command, after the savepoint was removed.
         _require_same(files, begun.location == folder.location, begun, savepoint)
@@ -105,6 +111,12 @@ def begin(
     query_id = UUID(begun.query_id) if begun else uuid4()
     if not complete:
         history, sources = _require(folder, found, job, sink)
+        sink.claim()
+        if (Origin.read(files), files.read(shape.FILE)) != before:
+            # Another driver has begun it until now.
+            return begin(spark, files, job, sink, savepoint, stopped)
+        if begun is None:
+            _require_new(files, savepoint)
         job = replace(job, sources=sources)
         made = Origin(
             savepoint_id=found.savepoint_id,

@@ -4,6 +4,7 @@ import json
 import shlex
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -12,10 +13,11 @@ import pytest
 
 from sink import Fenced, Repeated, Replayed, UnadoptedCheckpoint, Written
 from sink.contract.exits import ExitCode
-from sink.errors import CheckpointBehind, LedgerBehind, ReplayDiverged
+from sink.errors import CheckpointBehind, LedgerBehind, ReplayDiverged, SinkUnavailable
+from sink.transaction.continuation import Continuation
 from tests.support.command import holdfast
 from tests.support.dispatch.entries import BLOCK, RELEASE, alternating, decision
-from tests.support.job.driver import Driver
+from tests.support.job.driver import PATIENT, Driver
 from tests.support.job.outbox import contents, sequences
 
 MakeDriver = Callable[..., Driver]
@@ -416,3 +418,86 @@ def test_one_query_may_write_two_streams(driver: MakeDriver) -> None:
     one.run_id = two.run_id = uuid4()
     assert isinstance(two.batch(2, decision("m_2", 2)), Written)
     assert isinstance(one.batch(2, decision("m_1", 2)), Written)
+
+
+def test_claim_fences_the_run_before_and_the_next_run_keeps_its_epoch(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    older = driver()
+    assert older.sink.claim(older.query_id) is False
+    assert db.execute("SELECT count(*) FROM holdfast.stream").fetchone() == (0,)
+    older.batch(0, decision())
+    newer = driver(query_id=older.query_id)
+    assert newer.sink.claim(newer.query_id) is True
+    with pytest.raises(Fenced):
+        older.batch(1, decision("m_2"))
+    newer.batch(1, decision("m_2"))
+    assert _stream(db) == (newer.query_id, 2, newer.run_id)
+    stranger = driver()
+    with pytest.raises(UnadoptedCheckpoint):
+        stranger.sink.claim(stranger.query_id)
+    assert _stream(db) == (newer.query_id, 2, newer.run_id)
+
+
+def test_claimed_stream_is_not_taken_back_from_a_newer_driver(
+    driver: MakeDriver, db: psycopg.Connection
+) -> None:
+    first = driver()
+    first.batch(0, decision())
+    ours, theirs = driver(query_id=first.query_id), driver(query_id=first.query_id)
+    ours.sink.claim(ours.query_id)
+    ours.batch(1, decision("m_2"))
+    theirs.sink.claim(theirs.query_id)
+    taken, called = _stream(db), []
+    for attempt in (
+        lambda: ours.sink.claim(ours.query_id),
+        lambda: ours.sink.start(ours.query_id, uuid4()),
+        lambda: ours.sink.owned(lambda: called.append("work"), take_free=True),
+        lambda: ours.sink.continue_from(_proof(ours, 1), uuid4(), 0),
+    ):
+        with pytest.raises(Fenced):
+            attempt()
+    assert (called, _stream(db)) == ([], taken)
+
+
+def _proof(driver: Driver, batch_id: int) -> Continuation:
+    proof = driver.sink.proof(driver.query_id, batch_id)
+    assert proof is not None
+    return proof
+
+
+@pytest.mark.parametrize("takes", ["work that removes", "batch"])
+def test_of_two_claims_of_a_free_stream_one_gets_it(
+    driver: MakeDriver, db: psycopg.Connection, takes: str
+) -> None:
+    ours = driver()
+    theirs = driver(query_id=ours.query_id)
+    for each in (ours, theirs):
+        assert each.sink.claim(each.query_id) is False
+        assert each.sink.owned(lambda: "kept") == "kept"
+    assert db.execute("SELECT count(*) FROM holdfast.stream").fetchone() == (0,)
+    if takes == "batch":
+        theirs.batch(0, decision())
+    else:
+        assert theirs.sink.owned(lambda: "removed", take_free=True) == "removed"
+        assert db.execute("SELECT query_id FROM holdfast.stream").fetchone() == (None,)
+    with pytest.raises(Fenced):
+        ours.batch(0, decision("m_2"))
+    theirs.batch(int(takes == "batch"), decision("m_3"))
+
+
+def test_stream_is_not_taken_while_its_owner_works(driver: MakeDriver) -> None:
+    owner = driver()
+    owner.batch(0, decision())
+    owner.sink.claim(owner.query_id)
+    hasty = replace(PATIENT, lock_seconds=0.1, deadline_seconds=0)
+    other = driver(query_id=owner.query_id, timeouts=hasty)
+
+    def work() -> None:
+        with pytest.raises(SinkUnavailable):
+            other.sink.claim(other.query_id)
+
+    owner.sink.owned(work)
+    other.sink.claim(other.query_id)
+    with pytest.raises(Fenced):
+        owner.sink.owned(work)

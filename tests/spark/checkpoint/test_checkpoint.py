@@ -56,7 +56,7 @@ def play(spark: "SparkSession", tmp_path: Path) -> Play:
 def _claim(play: Play) -> "Job":
     from spark_app.checkpoint.journal import claim
 
-    return claim(play.spark, play.job(), OutboxSink(NOWHERE, stream="payouts"))
+    return claim(play.files(), play.job(), OutboxSink(NOWHERE, stream="payouts"))
 
 
 def _complaint(play: Play) -> str:
@@ -104,19 +104,19 @@ def test_a_database_that_never_knew_what_the_checkpoint_has_finished_is_refused(
     driver = Driver(dsn, query_id=query_id)
     with closing(driver.sink):
         # As from storage that only Hadoop reads.
-        remote = play.job(checkpoint=checkpoint.as_uri())
+        remote = {"checkpoint": checkpoint.as_uri()}
         with pytest.raises(LedgerBehind, match="finished batch 0, but the ledger has no batch"):
-            require_ledger(play.spark, remote, driver.sink)
+            require_ledger(play.files(**remote), play.job(**remote), driver.sink)
         driver.batch(0)
-        require_ledger(play.spark, remote, driver.sink)
+        require_ledger(play.files(**remote), play.job(**remote), driver.sink)
         with pytest.raises(UnadoptedCheckpoint, match="stream 'payouts' has its batches until 0"):
-            require_ledger(play.spark, replace(remote, stream="renamed"), driver.sink)
+            require_ledger(play.files(**remote), play.job(**remote, stream="renamed"), driver.sink)
         for name in ("offsets/2", "commits/1"):
             (checkpoint / name).write_text("v1")
         with pytest.raises(LedgerBehind, match=r"finished batch 1, but .* in the ledger is 0"):
-            require_ledger(play.spark, remote, driver.sink)
-        new = play.job(checkpoint=str(play.folder / "new"))
-        require_ledger(play.spark, new, driver.sink)
+            require_ledger(play.files(**remote), play.job(**remote), driver.sink)
+        new = {"checkpoint": str(play.folder / "new")}
+        require_ledger(play.files(**new), play.job(**new), driver.sink)
 
 
 def test_a_file_that_is_missing_or_damaged_is_named(play: Play) -> None:
@@ -194,7 +194,7 @@ def test_a_checkpoint_without_its_query_id_gets_no_other_one(play: Play) -> None
     missing = "has written batches, but metadata is missing in it"
     assert missing in _complaint(play)
     with pytest.raises(CommandError, match=missing):
-        require_ledger(play.spark, play.job(), OutboxSink(NOWHERE, stream="payouts"))
+        require_ledger(play.files(), play.job(), OutboxSink(NOWHERE, stream="payouts"))
     # Batch 0 alone, planned and not recorded.
     for name in ("offsets/1", "commits/0"):
         (checkpoint / name).unlink()

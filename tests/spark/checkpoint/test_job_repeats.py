@@ -6,16 +6,19 @@ not know it.
 """
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from sink import LedgerBehind, ReplayDiverged
+from sink import LedgerBehind, OutboxSink, ReplayDiverged
 from sink.contract.exits import CommandError
 from sink.contract.source_offsets import without_files
+from spark_app.checkpoint_manager import restore
 from spark_app.checkpoint_manager.folder import Folder
 from spark_app.checkpoint_manager.restore import restored
 from spark_app.lifecycle.failure import QueryFailed
@@ -172,3 +175,36 @@ def test_database_that_was_put_back_gets_the_batches_that_it_lost(
     older.command(max_files_per_trigger=None)
     with psycopg.connect(dsn) as whole, psycopg.connect(older.dsn) as mended:
         assert contents(mended) == contents(whole)
+
+
+def test_restore_moves_what_a_hidden_driver_planned_until_it_was_fenced(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next start goes on after that plan, and its state is not that of the batch."""
+    checkpoint = play.folder / "checkpoint"
+    newest, fence = max(Folder(str(checkpoint)).batches("offsets")), restore._fence
+    later = [f"{log}/{newest + 1}" for log in ("offsets", "sources/0")]
+
+    def fenced(*given: Any) -> None:
+        for name in later:
+            (checkpoint / name).write_text((checkpoint / "offsets" / str(newest)).read_text())
+        fence(*given)
+
+    monkeypatch.setattr(restore, "_fence", fenced)
+    moved = restored(Folder(str(checkpoint)), 1, play.dsn, dry_run=False)["moved_files"]
+    assert set(later) <= set(moved)
+    assert max(Folder(str(checkpoint)).batches("offsets")) == 1
+
+    query_id = Folder(str(checkpoint)).query_id()
+    assert query_id is not None
+
+    def started(*given: Any) -> None:
+        fence(*given)
+        with closing(OutboxSink(play.dsn, stream="payouts")) as driver:
+            driver.start(query_id, uuid4())
+
+    monkeypatch.setattr(restore, "_fence", started)
+    files = Folder(str(checkpoint)).files
+    with pytest.raises(CommandError, match="Fenced"):
+        restored(Folder(str(checkpoint)), 0, play.dsn, dry_run=False)
+    assert Folder(str(checkpoint)).files == files

@@ -153,6 +153,30 @@ def test_a_crash_at_any_point_is_repaired_by_the_same_command(
     assert _written(db) == before
 
 
+def test_start_leaves_a_checkpoint_alone_that_another_made_meanwhile(
+    play: Play, db: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both start with the same command; the slower one has checked that nothing is there."""
+    from spark_app.savepoint import begin
+
+    checkpoint = tmp_path / "new"
+    wanted = {"checkpoint": str(checkpoint), "savepoint": _saved(play), "key_groups": 4}
+    require, made = begin._require, {}
+
+    def overtaken(*given: Any) -> Any:
+        found = require(*given)
+        monkeypatch.setattr(begin, "_require", require)
+        play.command(**wanted)
+        made.update(_content(checkpoint))
+        return found
+
+    monkeypatch.setattr(begin, "_require", overtaken)
+    play.command(**wanted)
+    assert made
+    assert {name: _content(checkpoint).get(name) for name in made} == made
+    assert len(_queries(db)) == 2
+
+
 def test_a_policy_is_compared_again_before_the_stream_adopts(
     spark: "SparkSession",
     make_database: Callable[[str | None], str],

@@ -119,7 +119,7 @@ def test_a_checkpoint_keeps_the_settings_of_its_first_batch(play: Play) -> None:
     put(play.folder / "events", 0, FIRST)
     job = play.job(key_groups=2)
     with closing(play.sink(job)) as sink:
-        claim(play.spark, job, sink)
+        claim(play.files(), job, sink)
     play.command()
     assert "--key-groups was 4, is 8" in _complaint(play, key_groups=8)
     play.command(key_groups=None)

@@ -12,7 +12,6 @@ from tenacity import wait_none
 
 from sink import OutboxSink
 from sink.rows.batch import BatchInput
-from spark_app.lifecycle.stream_ownership import StreamOwnership
 from tests.support.job.driver import PATIENT
 from tests.support.job.jobs import Play, event, order, put
 
@@ -68,7 +67,6 @@ def test_a_file_that_is_gone_before_its_batch_stops_the_job_until_it_is_back(
 
     job = Play(spark, dsn, tmp_path).job(max_files_per_trigger=2)
     own, now = session.fix(spark.newSession()), Trigger(available_now=True)
-    ownership = StreamOwnership("payouts")
     with closing(
         OutboxSink(
             dsn,
@@ -81,7 +79,7 @@ def test_a_file_that_is_gone_before_its_batch_stops_the_job_until_it_is_back(
         )
     ) as sink:
         supervise(
-            lambda: attempt(own, job, sink, now, Event(), ownership=ownership),
+            lambda: attempt(own, job, sink, now, Event()),
             stop=Event(),
             pause=wait_none(),
             on_restart=mend,

@@ -42,7 +42,7 @@ def _claim(play: Play, policy: str) -> Policy:
 
     job = play.job(policy=Policy.parse(policy))
     with closing(play.sink(job)) as sink:
-        return claim(play.spark, job, sink).policy
+        return claim(play.files(), job, sink).policy
 
 
 def _kept(play: Play) -> list[tuple[str, int | None]]:

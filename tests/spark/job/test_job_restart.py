@@ -7,7 +7,6 @@ from contextlib import closing
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import psycopg
 import pyarrow as pa
@@ -18,10 +17,8 @@ from tenacity import wait_none
 
 from sink import OutboxSink
 from sink.contract.exits import CommandError
-from sink.errors import Fenced
 from sink.rows.batch import BatchInput
 from sink.transaction.database import Timeouts
-from spark_app.lifecycle.stream_ownership import StreamOwnership
 from tests.support.job.job_family import family, in_the_step, kill_if
 from tests.support.job.job_process import QUICK, SECONDS
 from tests.support.job.jobs import Play, event, put
@@ -98,11 +95,9 @@ def _supervised(
     from spark_app.lifecycle.supervisor import supervise
     from spark_app.runtime import session
 
-    spark, ownership = session.fix(play.spark.newSession()), StreamOwnership("payouts")
+    spark = session.fix(play.spark.newSession())
     supervise(
-        lambda: attempt(
-            spark, play.job(), sink, Trigger(available_now=True), Event(), ownership=ownership
-        ),
+        lambda: attempt(spark, play.job(), sink, Trigger(available_now=True), Event()),
         stop=Event(),
         pause=wait_none(),
         on_restart=on_restart,
@@ -237,39 +232,3 @@ def test_a_replay_that_differs_ends_the_job_at_once(
             _supervised(play, sink)
     assert str(raised.value).startswith("ReplayDiverged: ")
     assert "restart=" not in capsys.readouterr().err
-
-
-def test_a_run_that_took_the_stream_without_an_answer_is_known_as_ours(dsn: str) -> None:
-    query_id, first, second = uuid4(), uuid4(), uuid4()
-    ownership = StreamOwnership("payouts")
-    with (
-        closing(OutboxSink(dsn, stream="payouts")) as sink,
-        closing(OutboxSink(dsn, stream="payouts")) as other,
-    ):
-        for run_id in (first, second):
-            ownership.claim_with(run_id)
-            sink.start(query_id, run_id)
-            ownership.require(sink)
-        ownership.claim_with(uuid4())
-        ownership.require(sink)
-        # It was ours: one that is not is refused.
-        other.start(query_id, uuid4())
-        with pytest.raises(Fenced):
-            ownership.require(sink)
-
-
-def test_a_restart_does_not_take_the_stream_back_from_a_newer_driver(dsn: str) -> None:
-    query_id, ours, theirs = uuid4(), uuid4(), uuid4()
-    ownership = StreamOwnership("payouts")
-    with (
-        closing(OutboxSink(dsn, stream="payouts")) as sink,
-        closing(OutboxSink(dsn, stream="payouts")) as other,
-    ):
-        ownership.require(sink)
-        ownership.claim_with(ours)
-        ownership.require(sink)
-        sink.start(query_id, ours)
-        ownership.require(sink)
-        other.start(query_id, theirs)
-        with pytest.raises(Fenced, match=f"run {theirs} took the stream"):
-            ownership.require(sink)

@@ -1,11 +1,17 @@
 """A JVM that dies between Spark's list of files and its plan of a batch changes no batch."""
 
+import json
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
 
+from sink import OutboxSink
+from sink.errors import Fenced
+from spark_app.lifecycle.failure import QueryFailed
 from tests.support.job.jobs import Play, event, put
 
 if TYPE_CHECKING:
@@ -47,3 +53,29 @@ def test_files_that_were_listed_and_never_planned_are_read_one_a_batch_all_the_s
     assert _ledger(db)[: len(grown)] == grown
     late = db.execute("SELECT event_id, reason FROM holdfast.late_event ORDER BY id")
     assert late.fetchall() == [("e1", "duplicate"), ("e2", "duplicate")]
+
+
+def test_driver_that_was_replaced_removes_nothing_from_the_checkpoint(
+    spark: "SparkSession", dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list of the newer driver has no plan yet: that of a dead driver would be removed."""
+    from spark_app.checkpoint import journal
+
+    play = Play(spark, dsn, tmp_path)
+    put(tmp_path / "events", 0, [event("e1", "12:01", 6_000_000)])
+    play.command()
+    checkpoint = tmp_path / "checkpoint"
+    listed = checkpoint / "sources" / "0" / "1"
+    query_id = UUID(json.loads((checkpoint / "metadata").read_text())["id"])
+    forget, newer_run = journal.forget_unplanned, uuid4()
+
+    def replaced(*given: Any) -> None:
+        with closing(OutboxSink(dsn, stream="payouts")) as newer:
+            newer.start(query_id, newer_run)
+        listed.write_text("v1")
+        forget(*given)
+
+    monkeypatch.setattr(journal, "forget_unplanned", replaced)
+    with pytest.raises(QueryFailed, match=f"{Fenced.__name__}: .*run {newer_run} took the stream"):
+        play.command()
+    assert listed.read_text() == "v1"

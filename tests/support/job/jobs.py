@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+    from spark_app.checkpoint.files import CheckpointFiles
     from spark_app.operator.job import Job
     from spark_app.savepoint.manifest import Manifest
 
@@ -139,6 +140,12 @@ class Play:
             quarantine_limit=QuarantineLimit(rows=self.refused_rows, share=1),
             timeouts=PATIENT,
         )
+
+    def files(self, **changed: Any) -> "CheckpointFiles":
+        """The files of the checkpoint, as a start has them that owns the stream."""
+        from spark_app.checkpoint.files import CheckpointFiles
+
+        return CheckpointFiles(self.spark, self.job(**changed).checkpoint)
 
     def command(self, **changed: Any) -> None:
         """Run the job as the command does, without its restarts, in the session of the tests."""

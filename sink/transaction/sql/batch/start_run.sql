@@ -1,7 +1,7 @@
--- Gives the run the next epoch, which fences every older run. Adopts the query id, which the caller
--- has compared. Index: pk_stream.
+-- Gives the run the next epoch, which fences every older run, or that of its driver's claim, which has done so. Adopts the
+-- query id, which the caller has compared. Index: pk_stream.
 UPDATE holdfast.stream
-SET epoch = epoch + 1,
+SET epoch = epoch + CASE WHEN run_id = %(claim_id)s THEN 0 ELSE 1 END,
     query_id = %(query_id)s,
     run_id = %(run_id)s,
     checkpoint = coalesce(%(checkpoint)s, checkpoint),
