@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         TooManyRefused,
         Transient,
         UnadoptedCheckpoint,
+        UnsafeCheckpoint,
     )
     from sink.foreach_batch import OutboxSink
     from sink.rows.batch import BatchInput
@@ -62,6 +63,7 @@ _HOME = {
     "TooManyRefused": "sink.errors",
     "Transient": "sink.errors",
     "UnadoptedCheckpoint": "sink.errors",
+    "UnsafeCheckpoint": "sink.errors",
     "Written": "sink.transaction.ledger",
 }
 
@@ -92,6 +94,7 @@ __all__ = [
     "TooManyRefused",
     "Transient",
     "UnadoptedCheckpoint",
+    "UnsafeCheckpoint",
     "Written",
 ]
 

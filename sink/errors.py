@@ -6,6 +6,7 @@
         UnadoptedCheckpoint  the query id is not the one the stream has adopted
         ReplayDiverged       a batch id was replayed with different content
         CheckpointBehind     an older copy of the checkpoint was restored
+        UnsafeCheckpoint     two drivers can lose events on the checkpoint's file system
         LedgerBehind         the database was restored to an older state
         SchemaMismatch       the DataFrame or the database does not fit this version
           NotPrimary           the server stayed read-only until the deadline
@@ -156,6 +157,17 @@ class CheckpointBehind(Permanent):
     >>> restored.start(query_id, second_run)
     Traceback (most recent call last):
     sink.errors.CheckpointBehind: ...
+    """
+
+
+class UnsafeCheckpoint(Permanent):
+    """Spark has the checkpoint on a file system on which two drivers can lose events.
+
+    A URI is refused with `ValueError` already; this is for a path that `fs.defaultFS` leads there.
+
+    >>> OutboxSink(dsn, stream="payouts", checkpoint="s3a://bucket/payouts")
+    Traceback (most recent call last):
+    ValueError: s3a://bucket/payouts is on an object store (s3a), which is refused: ...
     """
 
 

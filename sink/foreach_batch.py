@@ -32,7 +32,7 @@ from sink.transaction.database import Timeouts
 from sink.transaction.driver_path import InDriver
 from sink.transaction.future_dated import TOLERANCE
 from sink.transaction.ledger import Replayed, Run, Written
-from sink.transaction.lineage import location, source_offsets, unreadable
+from sink.transaction.lineage import location, require_safe, source_offsets, unreadable
 from sink.transaction.staging.content import take_over
 from sink.transaction.staging.stage import Stage, drop_stages, open_stage
 from sink.transaction.staging.task import Summary, arrow_schema, run_tasks
@@ -108,10 +108,10 @@ class OutboxSink:
     `select` makes the batch's tables from the DataFrame's rows; without it the whole DataFrame is
     `BatchInput.entries`. `also(connection, table)` writes what else must commit with the batch.
     It runs inside the transaction, and again when the transaction is retried, so it must use that
-    connection only. `checkpoint` is exactly the query's checkpointLocation. Where it is a local
-    path, the source's offsets and the names of the files that the batch reads are stored with the
-    batch, and the first batch refuses an older copy of the checkpoint or of the database
-    (`CheckpointBehind`, `LedgerBehind`).
+    connection only. `checkpoint` is exactly the query's checkpointLocation, not on an object store
+    (`sink.contract.checkpoint.FILE_SYSTEMS`). Where it is a local path, the source's offsets and
+    the names of the files that the batch reads are stored with the batch, and the first batch
+    refuses an older copy of the checkpoint or of the database (`CheckpointBehind`, `LedgerBehind`).
 
     A query of which the stream has no batch begins with batch 0; anything else means that the
     database lost its batches (`LedgerBehind`), or that the stream got another name
@@ -258,16 +258,18 @@ class OutboxSink:
         """Find the checkpoint as this session does: on any file system that Spark supports.
 
         The first batch does it. Call it before `start`, which otherwise compares only a checkpoint
-        on a local path. Raises `CheckpointUnreadable`.
+        on a local path. Raises `CheckpointUnreadable` and `UnsafeCheckpoint`.
         """
         if self._checkpoint is not None:
             # Where there is a session there is py4j.
             from sink.hadoop_files import files_of  # noqa: PLC0415
 
             try:
-                self._writer.files = files_of(spark, self._checkpoint)
+                files = files_of(spark, self._checkpoint)
             except OSError as error:
                 raise unreadable(self._checkpoint, error) from error
+            require_safe(files.location)
+            self._writer.files = files
         self._context = spark.sparkContext
 
     def apply(self, table: pa.Table, identity: Identity) -> Written | Replayed:

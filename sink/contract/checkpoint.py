@@ -1,6 +1,88 @@
-"""The location of a checkpoint, read as Spark reads it: nothing in it is decoded."""
+"""Where a checkpoint lies: its location as Spark reads it, and whether two drivers are safe there.
 
+Nothing in a location is decoded.
+"""
+
+import re
+from enum import StrEnum
 from pathlib import Path
+from typing import Final, NamedTuple
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+class Safety(StrEnum):
+    """Whether two drivers on one checkpoint can lose nothing on a file system."""
+
+    TRIED = "tried"
+    UNTRIED = "untried"
+    REFUSED = "refused"
+
+
+class FileSystem(NamedTuple):
+    """What is known of a file system of Hadoop."""
+
+    safety: Safety
+    reason: str
+
+
+_COPIES: Final = (
+    "a rename there copies and deletes, and replaces a file of that name: of two drivers, one can"
+    " put its plan over that of the other, whose events are then never read"
+)
+_GENERATIONS: Final = (
+    "it can create a file only where there is none, but Spark's files of a checkpoint were not"
+    " tried there with two drivers"
+)
+_HIERARCHICAL: Final = (
+    "its rename is atomic and refuses a taken name only with a hierarchical namespace; flat blob"
+    " storage copies and deletes, and then two drivers can lose events. Nothing of it was tried"
+)
+_UNKNOWN: Final = (
+    "a checkpoint there was not tried. Its rename has to be atomic and to refuse a taken name, or"
+    " two drivers can lose events"
+)
+
+FILE_SYSTEMS: Final = {
+    "file": FileSystem(Safety.TRIED, "one machine, or a shared volume"),
+    "hdfs": FileSystem(Safety.TRIED, "its rename is atomic and refuses a taken name"),
+    "abfs": FileSystem(Safety.UNTRIED, _HIERARCHICAL),
+    "abfss": FileSystem(Safety.UNTRIED, _HIERARCHICAL),
+    "s3a": FileSystem(Safety.REFUSED, _COPIES),
+    "s3": FileSystem(Safety.REFUSED, _COPIES),
+    "s3n": FileSystem(Safety.REFUSED, _COPIES),
+    "gs": FileSystem(Safety.REFUSED, _GENERATIONS),
+    "oss": FileSystem(Safety.REFUSED, _COPIES),
+    "cos": FileSystem(Safety.REFUSED, _COPIES),
+    "cosn": FileSystem(Safety.REFUSED, _COPIES),
+}
+"""By scheme; any other is untried."""
+
+
+def scheme_of(location: str) -> str:
+    """Return the scheme of a location in lower case; empty for a path without one.
+
+    >>> scheme_of("S3A://bucket/checkpoints"), scheme_of("/checkpoints/a:b")
+    ('s3a', '')
+    """
+    match = _SCHEME.match(location)
+    return "" if match is None else match[1].lower()
+
+
+def file_system(location: str) -> FileSystem:
+    """Return what is known of a location's file system; of a path without a scheme, a local one."""
+    return FILE_SYSTEMS.get(scheme_of(location) or "file", FileSystem(Safety.UNTRIED, _UNKNOWN))
+
+
+def refusal(location: str) -> str | None:
+    """Return why a checkpoint or a savepoint must not lie there, without a full stop; else None."""
+    found = file_system(location)
+    if found.safety is not Safety.REFUSED:
+        return None
+    return (
+        f"{location} is on an object store ({scheme_of(location)}), which is refused:"
+        f" {found.reason}. Name a directory on a local disk or a shared volume (a path), or on HDFS (hdfs://)"
+    )
 
 
 def local_folder(location: str | None) -> Path | None:
@@ -10,7 +92,7 @@ def local_folder(location: str | None) -> Path | None:
 
     >>> local_folder("file:///checkpoints/a%20b")
     PosixPath('/checkpoints/a%20b')
-    >>> local_folder("s3a://bucket/checkpoints") is None
+    >>> local_folder("hdfs://namenode/checkpoints") is None
     True
     """
     if not location:

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Protocol
 from uuid import UUID
 
-from sink.contract.checkpoint import local_folder
+from sink.contract.checkpoint import Safety, file_system, local_folder, refusal
 from sink.contract.numbers import is_whole
 from sink.errors import (
     CheckpointBehind,
     CheckpointUnreadable,
     LedgerBehind,
     UnadoptedCheckpoint,
+    UnsafeCheckpoint,
 )
 from sink.transaction.read_files import with_read_files
 
@@ -93,10 +94,29 @@ def location(checkpoint: str | PathLike[str] | None) -> str | None:
     ):
         raise ValueError(
             f"{text!r} is not the location of a checkpoint: expected a path, or a URI as"
-            " file:///checkpoints/payouts (without a host) or s3a://bucket/payouts, exactly as the"
-            " query's checkpointLocation"
+            " file:///checkpoints/payouts (without a host) or hdfs://namenode/payouts, exactly as"
+            " the query's checkpointLocation"
         )
+    if (why := refusal(text)) is not None:
+        raise ValueError(why)
     return text
+
+
+def require_safe(location: str) -> None:
+    """Compare the place at which Spark has a checkpoint with what is known of its file system.
+
+    Raises `UnsafeCheckpoint` where two drivers can lose events; warns where nothing was tried.
+    """
+    if (why := refusal(location)) is not None:
+        raise UnsafeCheckpoint(
+            f"the checkpoint {why}. Nothing was written. A path without a scheme lies where Spark's"
+            " `fs.defaultFS` says"
+        )
+    found = file_system(location)
+    if found.safety is Safety.UNTRIED:
+        _log.warning(
+            "the checkpoint %s: %s. Let no second driver start on it", location, found.reason
+        )
 
 
 def source_offsets(files: Files | None, batch_id: int) -> str | None:

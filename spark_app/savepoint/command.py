@@ -22,7 +22,7 @@ from spark_app.lifecycle.failure import diagnose, explain
 from spark_app.runtime import session
 from spark_app.runtime.engine import start_quietly
 from spark_app.runtime.java import require_java
-from spark_app.savepoint.folder import require_place
+from spark_app.savepoint.folder import require_place, require_safe
 from spark_app.savepoint.manifest import Manifest
 from spark_app.savepoint.write import save
 
@@ -31,6 +31,8 @@ def run(*, checkpoint: str, to: str, batch: int | None, dsn: str, as_json: bool)
     """Write a savepoint and print it; raises CommandError, and then there is nothing at `to`."""
     checkpoint, to = absolute(checkpoint), absolute(to)
     require_place(to, "--to")
+    for place in (checkpoint, to):
+        require_safe(place)
     # Before the start of Spark, so that a wrong path fails at once.
     if checkpoint.startswith("/") and not Path(checkpoint, FILE).is_file():
         raise no_checkpoint(checkpoint)
@@ -63,6 +65,7 @@ def write(spark: SparkSession, checkpoint: str, to: str, dsn: str, batch: int | 
         stream = CheckpointInfo(spark, checkpoint).settings().stream
         with closing(_sink(dsn, stream, checkpoint)) as sink:
             sink.check()
+            sink.use_session(spark)
             return save(spark, checkpoint, to, sink, batch)
     except SinkError as error:
         raise CommandError(explain(error)) from error

@@ -14,7 +14,7 @@ from uuid import uuid4
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from sink.contract.checkpoint import local_folder
+from sink.contract.checkpoint import local_folder, refusal
 from sink.contract.exits import CommandError, ExitCode
 from spark_app.checkpoint.files import CheckpointFiles
 from spark_app.input.source import PATTERN
@@ -27,6 +27,12 @@ PART = ".part"
 STALE_SECONDS: Final = 60
 """Age from which a folder that no process holds was left by one that was killed. A younger one may
 be about to be held."""
+
+
+def require_safe(place: str) -> None:
+    """Raise CommandError for an object store: a savepoint gets its place by one rename."""
+    if (why := refusal(place)) is not None:
+        raise CommandError(f"{why}. Nothing was written.", ExitCode.USAGE)
 
 
 def require_place(place: str, option: str) -> None:
@@ -138,7 +144,8 @@ class SavepointFolder(CheckpointFiles):
         fcntl.flock(self._held, fcntl.LOCK_EX)
 
     def require_free(self) -> None:
-        """Raise CommandError when there is something at the place of the savepoint."""
+        """Raise CommandError when there is something at the place, or it is an object store."""
+        require_safe(self.location)
         if self.exists:
             raise CommandError(
                 f"{self.checkpoint} exists already. Nothing was written; a savepoint is never"

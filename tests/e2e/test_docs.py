@@ -76,9 +76,8 @@ NOT_RUN = {
     " -C environment": NO_CLUSTER,
     "spark-submit --master k8s://https://api:6443 --deploy-mode cluster --properties-file"
     " payouts.conf local:///opt/holdfast/spark_app/__main__.py run --path s3a://events/"
-    " --checkpoint s3a://state/payouts --stream payouts --policy /etc/holdfast/policy.toml": (
-        "no Kubernetes is there"
-    ),
+    " --checkpoint hdfs://namenode:8020/checkpoints/payouts --stream payouts"
+    " --policy /etc/holdfast/policy.toml": ("no Kubernetes is there"),
     'make install kafka-jars && export PATH="$PWD/.venv/bin:$PATH"    # jars too': (
         "tests/soak/kafka_quickstart.py follows it in a clone"
     ),

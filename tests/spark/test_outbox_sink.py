@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from sink import OutboxSink, Replayed, Written
-from sink.errors import LedgerBehind, NotStreaming, UnadoptedCheckpoint
+from sink.errors import LedgerBehind, NotStreaming, UnadoptedCheckpoint, UnsafeCheckpoint
 from sink.foreach_batch import UNKNOWN_BYTES, Identity, WritePath, plan_bytes
 from tests.support.dispatch.entries import BLOCK, RELEASE
 from tests.support.job.outbox import contents, sequences
@@ -268,3 +268,23 @@ def test_source_that_does_not_know_its_size_is_known_by_that(
 def test_sink_refuses_a_dataframe_outside_a_stream(spark: "SparkSession", dsn: str) -> None:
     with pytest.raises(NotStreaming, match="foreachBatch"):
         OutboxSink(dsn, stream="payouts")(spark.range(1), 0)
+
+
+def test_path_that_spark_has_on_an_object_store_is_refused(
+    spark: "SparkSession", caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = spark.sparkContext._jsc.hadoopConfiguration()
+    before = settings.get("fs.defaultFS")
+    sink = OutboxSink("postgresql://nobody@127.0.0.1:1/nothing", stream="payouts", checkpoint="/a")
+    try:
+        for scheme in ("s3a", "viewed"):
+            # Any class that knows its URI: nothing is read.
+            settings.set(f"fs.{scheme}.impl", "org.apache.hadoop.fs.http.HttpFileSystem")
+        settings.set("fs.defaultFS", "s3a://bucket")
+        with pytest.raises(UnsafeCheckpoint, match="s3a://bucket/a is on an object store"):
+            sink.use_session(spark)
+        settings.set("fs.defaultFS", "viewed://host")
+        sink.use_session(spark)
+        assert "viewed://host/a: a checkpoint there was not tried" in caplog.text
+    finally:
+        settings.set("fs.defaultFS", before)

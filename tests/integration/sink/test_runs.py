@@ -153,11 +153,11 @@ def test_older_decision_is_written_where_the_stream_wants_repeats(
 def test_run_whose_query_id_is_no_longer_adopted_is_refused_with_its_checkpoint(
     driver: MakeDriver, db: psycopg.Connection
 ) -> None:
-    spark = driver(checkpoint="s3a://bucket/checkpoint")
+    spark = driver(checkpoint="hdfs://namenode/checkpoint")
     spark.batch(0)
     _adopt(db, uuid4())
-    said = f"the checkpoint s3a://bucket/checkpoint is query {spark.query_id}"
-    with pytest.raises(UnadoptedCheckpoint, match=f"{said}.* --checkpoint s3a://bucket/ch"):
+    said = f"the checkpoint hdfs://namenode/checkpoint is query {spark.query_id}"
+    with pytest.raises(UnadoptedCheckpoint, match=f"{said}.* --checkpoint hdfs://namenode/ch"):
         spark.batch(1)
 
 

@@ -159,10 +159,10 @@ def test_file_system_whose_jar_is_missing_ends_the_job_at_once(made: Play) -> No
     from spark_app.lifecycle.failure import QueryFailed
 
     with pytest.raises(QueryFailed) as raised:
-        made.command(checkpoint="s3a://bucket/checkpoint")
+        made.command(checkpoint="abfss://box@account.dfs.core.windows.net/checkpoint")
     assert raised.value.failure.permanent
     said = str(raised.value)
-    assert "Class org.apache.hadoop.fs.s3a.S3AFileSystem not found" in said
+    assert "Class org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem not found" in said
     assert "Nothing is lost" in said
     assert "spark.jars" in said
 

@@ -1,6 +1,7 @@
 """Where a checkpoint lies: as Spark reads its location, and which locations are refused."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -9,9 +10,10 @@ import pytest
 
 from dispatcher.cli.streams import query_id_in
 from sink import OutboxSink
-from sink.contract.checkpoint import local_folder
+from sink.contract.checkpoint import FILE_SYSTEMS, Safety, file_system, local_folder
 
 DSN = "postgresql://app@db/holdfast"
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
@@ -58,3 +60,27 @@ def test_path_object_is_taken_for_its_text() -> None:
 def test_location_that_spark_cannot_mean_is_refused_in_words(location: Any) -> None:
     with pytest.raises(ValueError, match="is not the location of a checkpoint: expected a path"):
         OutboxSink(DSN, stream="payouts", checkpoint=location)
+
+
+@pytest.mark.parametrize("scheme", ["s3a", "s3", "s3n", "gs", "oss", "cos", "S3A"])
+def test_object_store_is_refused_by_name_with_the_reason(scheme: str) -> None:
+    location = f"{scheme}://bucket/payouts"
+    reason = FILE_SYSTEMS[scheme.lower()].reason
+    with pytest.raises(ValueError, match=rf"{location} .*\({scheme.lower()}\).*{reason}"):
+        OutboxSink(DSN, stream="payouts", checkpoint=location)
+
+
+def test_local_paths_and_hdfs_are_tried_and_others_are_not() -> None:
+    tried = ["/checkpoints/a:b", "file:///a", "hdfs://namenode:8020/a", "relative"]
+    untried = ["abfs://box@account/a", "abfss://box@account/a", "viewfs://cluster/a", "dbfs:/a"]
+    assert {file_system(each).safety for each in tried} == {Safety.TRIED}
+    assert {file_system(each).safety for each in untried} == {Safety.UNTRIED}
+    for each in untried:
+        OutboxSink(DSN, stream="payouts", checkpoint=each)
+
+
+def test_page_has_the_file_systems_of_the_table() -> None:
+    page = (ROOT / "docs/spark/remote-checkpoints.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ((?:`\w+`,? ?)+) \| (\w+) \|", page, re.MULTILINE)
+    shown = {name: said for names, said in rows for name in re.findall(r"`(\w+)`", names)}
+    assert shown == {name: known.safety.value for name, known in FILE_SYSTEMS.items()}

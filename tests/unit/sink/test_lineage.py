@@ -184,7 +184,7 @@ def test_query_with_the_sink_from_its_first_batch_is_not_unknown_to_the_ledger()
     for committed, recorded in ((None, None), (None, 0), (4, 4), (4, 5)):
         require_recorded("payouts", HERE, committed, recorded)
     with pytest.raises(LedgerBehind, match="finished batch 4, but the ledger has no batch of this"):
-        require_recorded("payouts", "s3a://bucket/payouts", 4, None)
+        require_recorded("payouts", "hdfs://namenode/payouts", 4, None)
 
 
 @pytest.mark.parametrize(
