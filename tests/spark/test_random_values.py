@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BATCHES, ROWS, DEPTH = 6, 60, 4
 MICROS_MIN, MICROS_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999
 
@@ -130,7 +131,7 @@ def _value(choose: random.Random, kind: "DataType", nullable: bool) -> Any:
         return choose.random() < 0.5
     if isinstance(kind, types.TimestampType):
         micros = choose.choice([0, 1, 1_793_620_000_000_000, choose.randint(0, 2**52)])
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+        return EPOCH + timedelta(microseconds=micros)
     most = INTEGERS[kind.typeName()]
     return choose.choice([0, -1, most - 1, -most, choose.randint(-100, 100)])
 
@@ -147,6 +148,8 @@ def _rows(choose: random.Random, data: "DataType", batch: int) -> list[dict[str,
             "key": mostly(["k", f"{batch}/{n}"], [None, [], ["a", None], ["a", ""], ["\x00"]]),
             "micros": mostly(1_793_620_000_000_000 + n, TIMES),
             "data": _value(choose, data, nullable=True),
+            "raw": mostly(b"m", SUBJECTS),
+            "at": mostly(0, TIMES),
             "priority": choose.choice(PRIORITIES[:2]) if n % 10 else choose.choice(PRIORITIES),
         }
         for n in range(ROWS)
@@ -163,6 +166,8 @@ def _frame(spark: "SparkSession", rows: list[dict[str, Any]], data: "DataType") 
         "key": types.ArrayType(types.StringType()),
         "micros": types.LongType(),
         "data": data,
+        "raw": types.BinaryType(),
+        "at": types.LongType(),
         "priority": types.IntegerType(),
     }
     schema = types.StructType([types.StructField(name, kind) for name, kind in columns.items()])
@@ -171,19 +176,34 @@ def _frame(spark: "SparkSession", rows: list[dict[str, Any]], data: "DataType") 
     return spark.createDataFrame(values, schema, verifySchema=False)
 
 
+def _text(raw: bytes | None) -> Any:
+    try:
+        return raw and raw.decode()
+    except UnicodeDecodeError as error:
+        return Unreadable(str(error))
+
+
+def _data(row: dict[str, Any]) -> Any:
+    """Return `data` as the query widens it, by a text and a time that Python may not represent."""
+    text, micros = _text(row["raw"]), row["at"]
+    if row["data"] is None:
+        return None
+    if isinstance(text, Unreadable):
+        return text
+    try:
+        at = micros if micros is None else EPOCH + timedelta(microseconds=micros)
+    except OverflowError as error:
+        return Unreadable(str(error))
+    return row["data"] | {"raw": [{"x": text}], "at": at}
+
+
 def _expected(rows: list[dict[str, Any]]) -> tuple[dict[str, str], Counter[str]]:
     """Return the tail of the body by the text of its key, and how many rows have which reason."""
     tails, reasons = {}, Counter[str]()
     for row in rows:
-        subject: Any = row["subject"]
+        named = (row[name] for name in ("type", "key", "micros"))
         try:
-            subject = subject and subject.decode()
-        except UnicodeDecodeError as error:
-            subject = Unreadable(str(error))
-        try:
-            entry = entry_of(
-                subject, row["type"], row["key"], row["micros"], row["data"], row["priority"], None
-            )
+            entry = entry_of(_text(row["subject"]), *named, _data(row), row["priority"], None)
         except Refused as why:
             reasons[why.reason] += 1
         else:
@@ -215,7 +235,10 @@ def test_random_rows_are_written_or_quarantined(
             "type",
             "key",
             F.timestamp_micros("micros").alias("occurred_at"),
-            "data",
+            F.col("data")
+            .withField("raw", F.array(F.struct(F.col("raw").cast("string").alias("x"))))
+            .withField("at", F.timestamp_micros("at"))
+            .alias("data"),
             "priority",
         )
         for sink in sinks:
