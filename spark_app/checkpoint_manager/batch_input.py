@@ -1,15 +1,17 @@
 """What a batch read: the files of each directory, the ticks, the offsets of each topic.
 
 Spark's logs of the files that were read (`sources/I`) keep every name, also of batches whose plan
-was removed; the ledger keeps their plans.
+was removed; the ledger keeps their plans, and the names of entries that are lost.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from sink.contract.exits import CommandError, ExitCode
-from sink.contract.source_offsets import range_lines, ranges
+from sink.contract.source_offsets import Files, range_lines, ranges
 from spark_app.checkpoint import origin, shape
 from spark_app.checkpoint_manager import source_entries
 from spark_app.checkpoint_manager.folder import Folder
@@ -21,14 +23,14 @@ from spark_app.checkpoint_manager.spark_files import INITIAL_HEAD, NOTHING
 def read_by(folder: Folder, batch: int, dsn: str | None) -> Document:
     """Return each source of a batch as `ranges` does, as it is `recorded`, and with its `files`.
 
-    `files` are the paths of a log's files, None where their entries are not known. A plan that the
-    checkpoint does not have comes from the ledger. Raises CommandError (nothing matched) where
-    neither has that of the batch.
+    `files` are the paths of a log's files, None where their entries are not known. A plan or an
+    entry that the checkpoint does not have comes from the ledger. Raises CommandError (nothing
+    matched) where neither has the plan of the batch.
     """
     plans = {number: _plan(folder, number) for number in (batch - 1, batch)}
-    if dsn is not None and any(text is None for number, text in plans.items() if number >= 0):
-        kept = _ledgers(folder, batch, dsn)
-        plans = {n: kept.get(n) if text is None else text for n, text in plans.items()}
+    stored = cache(lambda: _stored(folder, batch, dsn))
+    if any(text is None for number, text in plans.items() if number >= 0):
+        plans = {n: stored().plan(n) if text is None else text for n, text in plans.items()}
     before = _begun(folder, plans[batch - 1], batch, (plans[batch] or "").count("\n") - 1)
     found = ranges(before, plans[batch], batch)
     if not found:
@@ -47,7 +49,7 @@ def read_by(folder: Folder, batch: int, dsn: str | None) -> Document:
         "sources": [
             each
             | {"recorded": recorded[number] if number < len(recorded) else None}
-            | (_files(folder, each) if each["kind"] == "log" else {})
+            | (_files(folder, each, stored) if each["kind"] == "log" else {})
             for number, each in enumerate(found)
         ],
     }
@@ -85,12 +87,26 @@ def _plan(folder: Folder, batch: int) -> str | None:
         return None
 
 
-def _ledgers(folder: Folder, batch: int, dsn: str) -> dict[int, str | None]:
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What the ledger has of a batch and of the one before it."""
+
+    batch: int
+    rows: Mapping[int, tuple[str | None, Files]]
+
+    def plan(self, batch: int) -> str | None:
+        return self.rows[batch][0] if batch in self.rows else None
+
+    def files(self, source: int) -> list[Document]:
+        return self.rows[self.batch][1].get(source, []) if self.batch in self.rows else []
+
+
+def _stored(folder: Folder, batch: int, dsn: str | None) -> _Stored:
     name, query_id = stream(folder), folder.query_id()
-    if name is None or query_id is None:
-        return {}
+    if dsn is None or name is None or query_id is None:
+        return _Stored(batch, {})
     with ledger(dsn, name) as books:
-        return books.plans(query_id, batch)
+        return _Stored(batch, books.plans(query_id, batch))
 
 
 def _begun(folder: Folder, before: str | None, batch: int, count: int) -> str | None:
@@ -113,23 +129,21 @@ def _start(folder: Folder, source: int) -> str | None:
     return text.removeprefix(INITIAL_HEAD) if text.startswith(INITIAL_HEAD) else None
 
 
-def _files(folder: Folder, each: Document) -> Document:
+def _files(folder: Folder, each: Document, stored: Callable[[], _Stored]) -> Document:
     first, last = each["first_entry"], each["last_entry"]
     if last is None:
         return {"files": []}
     if first is None:
         return {"files": None}
     log = folder.source_log(each["source"])
-    entries = {entry for text in log.values() for entry in source_entries.entries(text)}
+    found = {entry for text in log.values() for entry in source_entries.entries(text)}
+    paths = {(entry.number, json.loads(entry.line)["path"]) for entry in found}
     whole = max((name.number for name in log if name.compact), default=-1)
     known = {name.number for name in log}
+    lost = {number for number in range(first, last + 1) if number > whole and number not in known}
+    rows = [row for row in stored().files(each["source"]) if row["batchId"] in lost] if lost else []
+    paths.update((row["batchId"], row["path"]) for row in rows)
     return {
-        "files": [
-            json.loads(entry.line)["path"]
-            for entry in sorted(entries)
-            if first <= entry.number <= last
-        ],
-        "lost_entries": [
-            number for number in range(first, last + 1) if number > whole and number not in known
-        ],
+        "files": [path for number, path in sorted(paths) if first <= number <= last],
+        "lost_entries": sorted(lost.difference(row["batchId"] for row in rows)),
     }

@@ -53,10 +53,10 @@ class Ledger:
             for number, count, entries, stored in rows
         }
 
-    def plans(self, query_id: UUID, batch: int) -> dict[int, str | None]:
-        """Return the text of `offsets/N` of a batch and of the one before it, as far as stored."""
+    def plans(self, query_id: UUID, batch: int) -> dict[int, tuple[str | None, Files]]:
+        """Return plan and files of a batch and of the one before it, as far as stored."""
         rows = self._rows("plans", query_id=query_id, batch=batch)
-        return {number: _plan(stored)[0] for number, stored in rows}
+        return {number: _plan(stored) for number, stored in rows}
 
     def newest(self, query_id: UUID) -> int | None:
         """Return the newest batch of a query; None where the ledger has none."""

@@ -498,6 +498,9 @@ def test_batch_whose_plan_or_files_are_lost_is_repeated_by_the_ledger(
         flip(next(later.checkpoint.glob("sources/0/*.compact")))
     batch = Kept(Folder(where)).restorable()[-1]
     before = _ledger(database)
+    # Planned, and never done: as far as the ledger knows, there was no such batch.
+    never = later.checkpoint / f"offsets/{later.newest + 1}"
+    never.write_text((later.checkpoint / f"offsets/{later.newest - 1}").read_text())
     again = restored(Folder(where), batch, database, dry_run=False)["repeated"]
     assert again["last_exact_batch_id"] == again["last_batch_id"] == later.newest
     Play(spark, database, later.folder).command(max_files_per_trigger=None)

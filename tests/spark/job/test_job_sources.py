@@ -4,6 +4,7 @@ Real: Spark, Postgres, a driver that is killed with its JVM.
 """
 
 import json
+import shutil
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -146,6 +147,10 @@ def test_two_paths_one_of_them_slow_and_a_kill_between_them_equal_the_reference(
     for number in range(len(cut) - 2):
         (checkpoint / "offsets" / str(number)).unlink()
     assert [_read_by(checkpoint, number, dsn) for number in range(len(cut) - 2)] == cut[:-2]
+    # And the names of the files, when the logs are lost.
+    for log in ("sources/0", "sources/1"):
+        shutil.rmtree(checkpoint / log)
+    assert [_read_by(checkpoint, number, dsn) for number in range(len(cut))] == cut
 
 
 def test_a_path_and_the_idle_clock_are_added_to_a_checkpoint_whose_newest_batch_is_unfinished(
