@@ -15,7 +15,7 @@ MONITOR_SECONDS = 5.0
 SERVER_SECONDS = 15.0
 """Interval of the server's monitor, which adds up the sizes of all files of the database."""
 
-UNDELIVERED_SECONDS = 15.0
+UNDELIVERED_SECONDS = 30.0
 """Interval of the search for the oldest undelivered entry, which reads every waiting lane."""
 
 
