@@ -52,8 +52,11 @@ STRANGER_BYTES_MAX = 65_536
 """Maximum size of the body of somebody nobody knows yet: the form of the login."""
 
 REQUESTS_MAX = 200
-"""Maximum number of requests that are worked on at once; further ones get 503. Those for health,
-and those that wait for their client, do not count."""
+"""Maximum number of requests that are worked on at once; further ones wait. Those for health, and
+those that wait for their client, do not count."""
+
+PLACE_SECONDS = 5.0
+"""How long a request waits for its turn before it gets 503."""
 
 HEALTH = "/healthz/"
 
@@ -73,6 +76,7 @@ class Shield:
         self._app = app
         self._authenticate = authenticate
         self._working = 0
+        self._left = asyncio.Condition()
         names = ("localhost", "127.0.0.1", "::1", settings.host, *settings.names)
         self._names = {name.lower() for name in names}
         self._headers = dict(HEADERS)
@@ -115,7 +119,7 @@ class Shield:
             refused = _too_large()
             refusal = problem(refused.status_code, refused.detail, headers=CLOSE)
             await refusal(scope, receive, answer)
-        elif self._working >= REQUESTS_MAX and not scope["path"].startswith(HEALTH):
+        elif not (scope["path"].startswith(HEALTH) or await self._has_turn()):
             refusal = problem(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"{REQUESTS_MAX} requests are worked on. Nothing was changed; try again.",
@@ -127,12 +131,26 @@ class Shield:
             try:
                 await self._app(scope, self._limited(scope, receive), answer)
             finally:
-                self._working -= 1
+                await self._leave()
+
+    async def _has_turn(self) -> bool:
+        """Wait for a place in the budget; returns False if there is none in time."""
+        try:
+            async with asyncio.timeout(PLACE_SECONDS), self._left:
+                await self._left.wait_for(lambda: self._working < REQUESTS_MAX)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _leave(self) -> None:
+        self._working -= 1
+        async with self._left:
+            self._left.notify()
 
     @asynccontextmanager
     async def _waiting(self) -> AsyncIterator[None]:
         """Take the request out of the budget while it waits for its client."""
-        self._working -= 1
+        await self._leave()
         try:
             yield
         finally:

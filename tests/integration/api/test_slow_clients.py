@@ -132,3 +132,22 @@ def test_health_is_answered_while_every_thread_waits(api: Api) -> None:
         holder.rollback()
         assert {each.result().status_code for each in waiting} <= {200, 503}
     assert (live.status_code, ready.status_code in (200, 503)) == (200, True)
+
+
+def test_right_token_is_answered_among_a_burst_of_wrong_ones(api: Api) -> None:
+    """They wait for one row, all at once, and the right one came last."""
+    head = "GET {}/status HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {}\r\n\r\n"
+    with (
+        psycopg.connect(api.dsn) as holder,
+        ThreadPoolExecutor(1) as thread,
+        _lines(api, SLOW) as lines,
+    ):
+        holder.execute("LOCK TABLE holdfast.access_token")
+        for number, line in enumerate(lines):
+            line.sendall(head.format(V1, f"{TOKEN_PREFIX}burst{number}").encode())
+        right = thread.submit(api.ask, "GET", "/status", "operator")
+        waiting = "SELECT count(*) AS n FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        eventually(lambda: api.rows(waiting)[0]["n"] >= 8)
+        holder.rollback()
+        assert right.result().status_code == 200
+        assert {int(line.recv(65536).split(b" ", 2)[1]) for line in lines} <= {401, 429}
