@@ -88,7 +88,8 @@ class Dialer:
             if not self.addresses:
                 raise
         except BaseException:
-            self.addresses = ()
+            # Who did not wait for it has declared the addresses fresh.
+            self.addresses, self._fresh_until = (), 0.0
             raise
         else:
             self.addresses, self._first = tuple(found), 0

@@ -19,6 +19,9 @@ TRIES = 6
 """How often a question is sent. c-ares waits a quarter of a second for a server that is fast for
 others, then doubles that, so a name that takes seconds needs several; attempts have own limits."""
 
+_SERVER_FAULTS = (3, 6)
+"""`ARES_ESERVFAIL` and `ARES_EREFUSED`."""
+
 
 async def system_addresses(host: str, port: int) -> Sequence[str]:
     """Return the addresses of `host`, in the order of RFC 6724.
@@ -28,14 +31,27 @@ async def system_addresses(host: str, port: int) -> Sequence[str]:
     numeric = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     with suppress(socket.gaierror):
         return _texts(numeric(flags=socket.AI_NUMERICHOST))
-    loop, channel = asyncio.get_running_loop(), _channel()
+    channel = _channel()
     if channel is None:
+        loop = asyncio.get_running_loop()
         return _texts(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-    waiting: asyncio.Future[Sequence[str]] = loop.create_future()
+    found, fault = await _asked(channel, host, port)
+    if fault in _SERVER_FAULTS and not host.endswith("."):
+        # c-ares ends its search where a search domain's server fails. The C library asks further.
+        found, fault = await _asked(channel, f"{host}.", port)
+    if fault is not None:
+        raise OSError(_ares().errno.strerror(fault))
+    return [each.addr[0].decode() for each in found.nodes]
+
+
+async def _asked(channel: Any, host: str, port: int) -> tuple[Any, int | None]:
+    """Return the answer of c-ares, and its fault if there is one."""
+    loop = asyncio.get_running_loop()
+    waiting: asyncio.Future[tuple[Any, int | None]] = loop.create_future()
 
     def answered(found: Any, fault: int | None) -> None:  # in the thread of c-ares
         with suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(_settle, waiting, found, fault)
+            loop.call_soon_threadsafe(_settle, waiting, (found, fault))
 
     try:
         channel.getaddrinfo(host, port, type=socket.SOCK_STREAM, callback=answered)
@@ -64,13 +80,11 @@ def _channel() -> Any:
         return None
 
 
-def _settle(waiting: asyncio.Future[Sequence[str]], found: Any, fault: int | None) -> None:
-    if waiting.done():  # abandoned
-        return
-    if fault is not None:
-        waiting.set_exception(OSError(_ares().errno.strerror(fault)))
-    else:
-        waiting.set_result([each.addr[0].decode() for each in found.nodes])
+def _settle(
+    waiting: asyncio.Future[tuple[Any, int | None]], answer: tuple[Any, int | None]
+) -> None:
+    if not waiting.done():  # abandoned, if it is
+        waiting.set_result(answer)
 
 
 def _texts(found: Sequence[Any]) -> list[str]:

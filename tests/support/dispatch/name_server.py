@@ -2,7 +2,8 @@
 
 `silent` gets no answer, `late` one after `LATE_SECONDS`, `failing` SERVFAIL, `unknown` NXDOMAIN,
 `many` 400 addresses and `truncated` one, both over TCP alone, `loop` a chain of names that never
-ends. Any other name in `test` is 127.0.0.1, and any other name at all does not exist.
+ends. Any name in `broken.test` gets SERVFAIL. Any other name in `test` is 127.0.0.1, and any other
+name at all does not exist.
 """
 
 import socket
@@ -41,7 +42,7 @@ class NameServer:
             self.asked[name] += 1
         label, _, rest = name.partition(".")
         flags, records = _ANSWER, list[bytes]()
-        match label.partition("-")[0]:
+        match "failing" if rest.endswith("broken.test") else label.partition("-")[0]:
             case "silent":
                 return None
             case "failing":

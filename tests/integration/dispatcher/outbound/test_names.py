@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
+import httpx
 import pytest
 import uvloop
 
 from dispatcher.outbound.target import Target
 from dispatcher.outbound.transport import dialing, names
 from dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
-from dispatcher.outbound.transport.guard import Guard, ResolveError
+from dispatcher.outbound.transport.guard import AddressRefusedError, Guard, ResolveError
 from dispatcher.outbound.transport.names import system_addresses
 from dispatcher.outbound.transport.transport import Progress
 from dispatcher.shared.outcome import Response
@@ -72,6 +73,18 @@ def test_name_without_a_dot_is_searched(server: NameServer) -> None:
     assert server.asked["payouts.corp.test"] == 1
 
 
+def test_failing_search_domain_is_passed_over(
+    server: NameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = import_module("pycares").Channel(
+        tries=names.TRIES, servers=[server.address], domains=["broken.test"], ndots=5
+    )
+    monkeypatch.setattr(names, "_channel", lambda: channel)
+    assert resolved("api.partner.test") == ["127.0.0.1"]
+    assert server.asked["api.partner.test.broken.test"]
+    channel.close()
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "0x7f.1", "::1"])
 def test_numeric_address_is_not_asked_for(server: NameServer, host: str) -> None:
     assert resolved(host) == ["::1" if host == "::1" else "127.0.0.1"]
@@ -130,3 +143,36 @@ def test_addresses_stay_in_use_while_a_renewal_hangs(
     monkeypatch.setattr(dialing, "RENEWAL_PATIENCE_SECONDS", 0.01, raising=False)
     asyncio.run(work())
     assert asked == 2, "one renewal is under way, however many requests need it"
+
+
+def test_refusal_after_a_slow_renewal_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = asyncio.Event()
+    asked = 0
+
+    async def resolve(_host: str, _port: int) -> Sequence[str]:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            return ["127.0.0.1"]
+        await moved.wait()
+        return ["169.254.169.254"]
+
+    async def work() -> None:
+        url = httpx.URL("https://receiver.test/")
+        guard = Guard(LOOPBACK, encrypted=True, resolve=resolve)
+        dialer = dialing.Dialer(Target(1, str(url), LOOPBACK, 60, 60), url, guard, None)
+        with monkeypatch.context() as once:
+            once.setattr(dialing, "RESOLVED_SECONDS", 0)
+            await dialer.look_up()
+        await dialer.look_up()
+        assert dialer.addresses == ("127.0.0.1",)
+        moved.set()
+        async with asyncio.timeout(30):
+            while dialer.addresses:  # noqa: ASYNC110 - there is no event of it
+                await asyncio.sleep(0)
+        with pytest.raises(AddressRefusedError):
+            await dialer.look_up()
+        await dialer.close()
+
+    monkeypatch.setattr(dialing, "RENEWAL_PATIENCE_SECONDS", 0.01)
+    asyncio.run(work())
