@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from sink import OutboxSink, Replayed, Written
+from sink.contract.source_offsets import without_files
 from sink.errors import LedgerBehind, NotStreaming, UnadoptedCheckpoint, UnsafeCheckpoint
 from sink.foreach_batch import UNKNOWN_BYTES, Identity, WritePath, plan_bytes
 from tests.support.dispatch.entries import BLOCK, RELEASE
@@ -109,10 +110,11 @@ def test_each_micro_batch_is_written_with_sparks_own_ids(
         "SELECT query_id::text, batch_id, run_id::text, epoch, entry_count, source_offsets"
         " FROM holdfast.batch ORDER BY batch_id"
     ).fetchall()
-    assert rows == [
-        (query_id, n, query.runId, 1, 1, (checkpoint / "offsets" / str(n)).read_text())
-        for n in range(2)
-    ]
+    assert [row[:5] for row in rows] == [(query_id, n, query.runId, 1, 1) for n in range(2)]
+    for n, row in enumerate(rows):
+        offsets, files = without_files(row[5])
+        assert offsets == (checkpoint / "offsets" / str(n)).read_text()
+        assert [Path(found["path"]).name for found in files[0]] == [f"{n:03}.json"]
     assert query.id == query_id
     bodies: list[dict[str, Any]] = [
         json.loads(body)

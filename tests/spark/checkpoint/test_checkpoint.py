@@ -220,7 +220,7 @@ def test_a_checkpoint_that_was_moved_is_refused_and_told_where_it_belongs(play: 
     kept = json.loads(path.read_text())
     path.write_text(json.dumps(kept | {"location": f"file:{before}"}))
     complaint = _complaint(play)
-    assert f"{play.folder}/checkpoint was begun in another place, {before}, and" in complaint
+    assert f"{play.folder}/checkpoint was begun in another place, '{before}', and" in complaint
     assert complaint.endswith(f"start with --checkpoint '{before}'.")
     assert not before.exists()
 
