@@ -129,6 +129,17 @@ def bearer_of(request: Request) -> Holder:
     return holder_of(request, secret)
 
 
+def is_doubtful(request: Request) -> bool:
+    """Return whether a token was never right, and comes from an address with many wrong ones."""
+    _, secret = get_authorization_scheme_param(request.headers.get("authorization"))
+    failures: Failures = request.app.state.failures
+    return bool(secret) and failures.wait(_address(request), secret) > 0
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
 def needs(role: AccessRole) -> Callable[..., Session]:
     """Return the dependency of an API route that requires this role or a higher one."""
 
@@ -152,7 +163,7 @@ def needs(role: AccessRole) -> Callable[..., Session]:
 def holder_of(request: Request, secret: str) -> Holder:
     """Return the holder of a secret; raises 401, 429 for one of too many wrong ones, and 503."""
     failures: Failures = request.app.state.failures
-    address = request.client.host if request.client else ""
+    address = _address(request)
     if failures.known(address, secret):
         raise _unknown(WRONG)
     wait = failures.wait(address, secret)

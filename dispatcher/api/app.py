@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 
 from dispatcher.api import console, health, metrics, problems, routes
-from dispatcher.api.access import Failures, bearer_of
+from dispatcher.api.access import Failures, bearer_of, is_doubtful
 from dispatcher.api.console.frame.guard import LOGIN_PATH, person
 from dispatcher.api.long_reads import ExclusiveRun
 from dispatcher.api.requests import no_others
@@ -31,6 +31,10 @@ def _authenticate(request: Request) -> bool:
     else:
         person(request)
     return True
+
+
+def _is_doubtful(request: Request) -> bool:
+    return request.url.path.startswith(PREFIX) and is_doubtful(request)
 
 
 def application(settings: ApiSettings) -> FastAPI:
@@ -67,7 +71,9 @@ def application(settings: ApiSettings) -> FastAPI:
     app.include_router(api)
     console.install(app)
     problems.describe(app)
-    app.add_middleware(Shield, settings=settings, authenticate=_authenticate)
+    app.add_middleware(
+        Shield, settings=settings, authenticate=_authenticate, is_doubtful=_is_doubtful
+    )
     # The outermost middleware, so that requests refused by the shield are counted too.
     metrics.install(app, pool.counts, PREFIX)
     return app

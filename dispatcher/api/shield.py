@@ -14,6 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dispatcher.api.problems import problem
@@ -71,12 +72,24 @@ CLOSE = {"Connection": "close"}
 class Shield:
     """ASGI middleware outside all routes."""
 
-    def __init__(self, app: ASGIApp, settings: ApiSettings, authenticate: Authenticate) -> None:
-        """`authenticate` is called before a body is read, in a thread."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ApiSettings,
+        authenticate: Authenticate,
+        is_doubtful: Callable[[Request], bool],
+    ) -> None:
+        """`authenticate` is called before a body is read, in a thread.
+
+        `is_doubtful`: the request has a token that was never right, of an address with many wrong
+        ones.
+        """
         self._app = app
         self._authenticate = authenticate
         self._working = 0
         self._left = asyncio.Condition()
+        self._is_doubtful = is_doubtful
+        self._doubtful = asyncio.Lock()
         names = ("localhost", "127.0.0.1", "::1", settings.host, *settings.names)
         self._names = {name.lower() for name in names}
         self._headers = dict(HEADERS)
@@ -119,6 +132,8 @@ class Shield:
             refused = _too_large()
             refusal = problem(refused.status_code, refused.detail, headers=CLOSE)
             await refusal(scope, receive, answer)
+        elif (doubtful := await self._refused_stranger(scope)) is not None:
+            await doubtful(scope, receive, answer)
         elif not (scope["path"].startswith(HEALTH) or await self._has_turn()):
             refusal = problem(
                 HTTPStatus.SERVICE_UNAVAILABLE,
@@ -132,6 +147,23 @@ class Shield:
                 await self._app(scope, self._limited(scope, receive), answer)
             finally:
                 await self._leave()
+
+    async def _refused_stranger(self, scope: Scope) -> JSONResponse | None:
+        """Look a doubtful token up, one at a time; return the refusal of a wrong one.
+
+        They wait here, for one thread, and not in the budget or for the threads of everybody else.
+        """
+        request = Request(scope)
+        if not self._is_doubtful(request):
+            return None
+        try:
+            async with self._doubtful:
+                await run_in_threadpool(self._authenticate, request)
+        except HTTPException as wrong:
+            return problem(wrong.status_code, str(wrong.detail), headers=wrong.headers)
+        except StoreUnavailableError:
+            return None  # the route says so
+        return None
 
     async def _has_turn(self) -> bool:
         """Wait for a place in the budget; returns False if there is none in time."""
@@ -194,6 +226,9 @@ class Shield:
 
     async def _allowed(self, scope: Scope) -> int:
         """Return how many bytes this caller may send; raises HTTPException if none."""
+        # A response that is sent from a file listens to its client too; no route reads a body here.
+        if scope["method"] in ("GET", "HEAD"):
+            return STRANGER_BYTES_MAX
         try:
             known = await run_in_threadpool(self._authenticate, Request(scope))
         except HTTPException as refused:
