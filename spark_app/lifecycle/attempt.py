@@ -23,6 +23,7 @@ from spark_app.checkpoint.journal import claim, require_fit, require_ledger, tak
 from spark_app.checkpoint.repeats import Repeats
 from spark_app.checkpoint.retention import Retention
 from spark_app.input.broker import Broker
+from spark_app.input.file_names import FileNames
 from spark_app.input.missing_files import require_files
 from spark_app.lifecycle.batches import Batches
 from spark_app.lifecycle.failure import Cause, QueryFailed, diagnose
@@ -81,6 +82,8 @@ def attempt(
             # Before anything is claimed: a cluster that does not answer leaves no trace.
             job = with_key_groups(spark, located(job, broker))
             sink.use_session(spark)
+            names = FileNames(spark, job.paths)
+            names.require()
             if job.savepoint and not begin(spark, files, job, sink, job.savepoint, stop.is_set):
                 return
             job, is_adopted = _claimed(files, job, sink, broker)
@@ -96,7 +99,7 @@ def attempt(
                     require = partial(_require_input, query, watched)
                     batches.begin(query_id, run_id, require, run.repeated, take=is_adopted)
                     metrics.enter(State.RUNNING)
-                    watch(query, batches, stop, metrics, run.idle, until_idle=run.until_idle)
+                    watch(query, batches, stop, metrics, run.idle, names, run.until_idle)
                 batches.close()
                 if stop.is_set():
                     return
@@ -209,7 +212,7 @@ def watch(
     stop: Event,
     metrics: Metrics | None = None,
     idle: IdleClock | None = None,
-    *,
+    names: FileNames | None = None,
     until_idle: bool = False,
 ) -> None:
     """Report each batch until the query ends; raises its error, unless `stop` ended it.
@@ -224,6 +227,8 @@ def watch(
             rows = progress.show()
             if idle:
                 idle.observe(rows)
+            if names:
+                names.require_in_time()
             if stop.is_set() or (until_idle and progress.waits_since_start):
                 _stop_between_batches(query, batches)
     except StreamingQueryException:

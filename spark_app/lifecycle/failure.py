@@ -24,6 +24,7 @@ from sink.contract.dsn import redact
 from sink.errors import Permanent, SinkError
 from spark_app.exposure.errors import ExposureError
 from spark_app.input import kafka_faults
+from spark_app.input.file_names import UnreadableName
 from spark_app.input.kafka_faults import KafkaFault, fault
 from spark_app.input.missing_files import FileGone
 from spark_app.runtime.session import launched_by_spark_submit
@@ -153,6 +154,8 @@ def diagnose(error: BaseException, *, jvm_gone: bool = False) -> Failure:
             return Failure(Cause.DATABASE, said, isinstance(error, Permanent), guided=True)
         case FileGone():
             return Failure(Cause.FILE, f"{one_line(str(error))}.", guided=True)
+        case UnreadableName():
+            return Failure(Cause.FILE, f"{one_line(str(error))}.", permanent=True, guided=True)
         case KafkaFault():
             return _of_kafka(error)
         case _ if jvm_gone:

@@ -20,6 +20,7 @@ from sink.transaction.future_dated import TOLERANCE, TOLERANCE_MAX
 from spark_app.checkpoint.retention import Retention
 from spark_app.exposure.errors import PolicyError
 from spark_app.exposure.policy import Policy
+from spark_app.input.file_names import describe_skipped, skipped
 from spark_app.input.kafka_faults import KafkaFault, require_server
 from spark_app.input.source import absolute, require_apart, require_directory, require_plain
 from spark_app.lifecycle.attempt import Trigger, attempt
@@ -80,6 +81,8 @@ def run_described(
         savepoint = absolute(savepoint)
         require_place(savepoint, "--from-savepoint")
     read = tuple(map(absolute, paths))
+    for path in read:
+        _report_skipped(path)
     job = Job(policy=rules, paths=read, checkpoint=checkpoint, savepoint=savepoint, **described)
     run(job, dsn, trigger, running or Running())
 
@@ -154,6 +157,13 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
         finally:
             engine.stop()
             jvm_stop.release()
+
+
+def _report_skipped(path: str) -> None:
+    names = skipped(path)
+    if names:
+        said = f"holdfast: {describe_skipped(path, names)}"
+        print(said, file=sys.stderr, flush=True)  # noqa: T201 - the command's own report
 
 
 def _require_answer(servers: str) -> None:

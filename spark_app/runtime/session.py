@@ -1,5 +1,7 @@
 """The Spark session of the job: settings that are part of its guarantees, and logging."""
 
+import codecs
+import locale
 import logging
 import os
 import sys
@@ -48,6 +50,7 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 
+_LOCALE = "LC_ALL"
 _PYTHON = "PYSPARK_PYTHON"
 _OWN_PACKAGES = ("sink", "spark_app")
 
@@ -69,7 +72,9 @@ def create(
     builder = SparkSession.builder.appName(name)
     if not launched_by_spark_submit():
         builder = builder.config(map=dict(_settings(launch or Launch())))
-        return bound(fix(builder.getOrCreate()), state_memory_mb)
+        with _names_as_utf8():
+            spark = builder.getOrCreate()
+        return bound(fix(spark), state_memory_mb)
     with _log_settings():
         spark = builder.getOrCreate()
     return bound(fix(spark), state_memory_mb)
@@ -86,6 +91,26 @@ def _settings(launch: Launch) -> dict[str, Any]:
     )
     java = {_DRIVER_OPTIONS: " ".join(filter(None, options))}
     return {"spark.master": master} | local | _OWN_JVM | dict(launch.conf) | java
+
+
+@contextmanager
+def _names_as_utf8() -> Iterator[None]:
+    """Let a JVM that starts inside decode file names as UTF-8, whatever our own locale is.
+
+    Java has no option for it: it asks the locale. With another one it would never read such a file.
+    """
+    if codecs.lookup(locale.getencoding()).name == "utf-8":
+        yield
+        return
+    before = os.environ.get(_LOCALE)
+    os.environ[_LOCALE] = "C.UTF-8"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_LOCALE]
+        else:
+            os.environ[_LOCALE] = before
 
 
 def _require_python(python: str) -> None:

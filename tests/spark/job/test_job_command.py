@@ -74,6 +74,20 @@ def test_a_mistake_is_one_line_before_anything_is_started(
     assert not (tmp_path / "checkpoint").exists()
 
 
+def test_file_is_read_whatever_the_locale_of_the_job(
+    dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    """Cron, systemd and small containers have no locale; Java would not see the file."""
+    put(tmp_path / "events", 0, LINES)
+    (tmp_path / "events" / "000.json").rename(tmp_path / "events" / "zürich-0001.jsonl")
+    put(tmp_path / "events", 1, NEXT)
+    options = (*QUICK, "--available-now", "--max-files-per-trigger", "9")
+    with job_process(tmp_path, dsn, *options, environment={"LC_ALL": "POSIX"}) as job:
+        assert job.wait() == 0, job.said
+    windows = db.execute("SELECT exposure_minor FROM holdfast.exposure_window").fetchall()
+    assert windows == [(6_000_000,)]
+
+
 def test_an_old_schema_and_a_machine_without_java_are_one_line(
     make_database: Callable[[str | None], str], dsn: str, tmp_path: Path
 ) -> None:

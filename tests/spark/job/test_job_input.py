@@ -13,6 +13,7 @@ import pytest
 from sink.contract.exits import CommandError, ExitCode
 from spark_app.input.broker import compiled
 from spark_app.input.sources import Kafka
+from spark_app.lifecycle.failure import QueryFailed
 from tests.support.job.jobs import Play, event, put
 
 if TYPE_CHECKING:
@@ -137,6 +138,64 @@ def test_what_is_not_applied_is_recorded_with_its_reason(
         FROM holdfast.exposure_window WHERE merchant_id = 'm_1' ORDER BY window_end
     """).fetchall()
     assert exposures == [("12:15", 20), ("12:30", 20)]
+
+
+READ = {
+    "not ASCII": "zürich.jsonl",
+    "braces": "{a}.jsonl",
+    "brackets": "[a].jsonl",
+    "star": "a*.jsonl",
+    "question mark": "a?.jsonl",
+    "comma": "a,b.jsonl",
+    "per cent": "a%20b.jsonl",
+    "hash": "a#b.jsonl",
+    "newline": "a\nb.jsonl",
+    "_name=value": "_day=1",
+    "255 bytes": "a" * 255,
+    "in a directory with a colon": "a:b/c.jsonl",
+}
+SKIPPED = {"underscore": "_a.jsonl", "dot": ".a.jsonl", "copying": "a._COPYING_"}
+REFUSED = {
+    "not UTF-8": (b"z\xfcrich.jsonl", r"z\\xfcrich.jsonl cannot be read: its name is not UTF-8"),
+    "colon": (b"a:b.jsonl", "a:b.jsonl cannot be read: its name has a colon"),
+}
+
+
+@pytest.fixture(scope="module")
+def applied(shared_play: Play) -> set[str]:
+    """The merchants whose file was read, of files that have a merchant each."""
+    events = shared_play.folder / "events"
+    for kind, name in (READ | SKIPPED).items():
+        (events / name).parent.mkdir(parents=True, exist_ok=True)
+        (events / name).write_bytes(event(kind, "12:01", 1, kind) + b"\n")
+    put(events, 99, [event("last", "12:20", 1, "last")])
+    shared_play.command(max_files_per_trigger=None)
+    with psycopg.connect(shared_play.dsn) as db:
+        rows = db.execute("SELECT DISTINCT merchant_id FROM holdfast.exposure_window")
+        return {merchant for (merchant,) in rows}
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_file_is_read_whatever_its_name(kind: str, applied: set[str]) -> None:
+    assert kind in applied
+
+
+@pytest.mark.parametrize("kind", SKIPPED)
+def test_file_that_is_not_complete_by_its_name_is_skipped(kind: str, applied: set[str]) -> None:
+    assert kind not in applied
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_file_whose_name_spark_cannot_read_is_refused(
+    kind: str, play: Play, db: psycopg.Connection
+) -> None:
+    name, said = REFUSED[kind]
+    put(play.folder / "events", 0, [event("e1", "12:01", 1)])
+    (play.folder / "events" / os.fsdecode(name)).write_bytes(event("e2", "12:01", 1))
+    with pytest.raises(QueryFailed, match=said) as raised:
+        play.command()
+    assert raised.value.failure.permanent
+    assert db.execute("SELECT count(*) FROM holdfast.stream").fetchone() == (0,)
 
 
 @pytest.mark.parametrize("text", ["a)|(.*", r"a)\z|\A(?:.*", "a)#", r"a\Q", "(?x)a #", "[a", "a\\"])
