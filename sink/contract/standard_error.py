@@ -6,6 +6,7 @@ gone must not end what the service is for.
 
 import io
 import os
+import stat
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +16,9 @@ from threading import RLock
 
 PATIENCE_MS = 250
 """How long one write waits for a reader. After that none waits, until the reader reads again."""
+
+
+_UNREAD = "nothing reads it"
 
 
 def _in_words(lines: int, why: str) -> str:
@@ -40,6 +44,7 @@ class StandardError(io.RawIOBase):
         self._patience_ms = PATIENCE_MS
         self._room = poll()
         self._room.register(descriptor, POLLOUT)
+        self._never_waits = _opened_again(descriptor)
         self._lock = RLock()
 
     def writable(self) -> bool:
@@ -75,9 +80,12 @@ class StandardError(io.RawIOBase):
             try:
                 # A pipe takes so much at once if it takes anything.
                 if not self._room.poll(self._patience_ms):
-                    self._patience_ms, self._why = 0, "nothing reads it"
+                    self._patience_ms, self._why = 0, _UNREAD
                     return data
-                sent = os.write(self._descriptor, data[:PIPE_BUF])
+                sent = os.write(self._never_waits, data[:PIPE_BUF])
+            except BlockingIOError:  # another process took the room
+                self._patience_ms, self._why = 0, _UNREAD
+                return data
             except OSError as error:
                 self._why = error.strerror or type(error).__name__
                 return data
@@ -90,6 +98,18 @@ class StandardError(io.RawIOBase):
         lines = data.count(b"\n") or 1
         self.dropped += lines
         self._unreported += lines
+
+
+def _opened_again(descriptor: int) -> int:
+    """Return a descriptor of the same pipe on which no write waits; without one, `descriptor`.
+
+    Other processes write to the pipe and may take the room that a poll saw. To change `descriptor`
+    itself would change theirs.
+    """
+    if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        with suppress(OSError):  # no /proc, or a pipe of another user
+            return os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK)
+    return descriptor
 
 
 def install() -> None:

@@ -1,0 +1,46 @@
+"""Standard error that several processes share, as those of one dispatcher do."""
+
+import os
+from collections.abc import Iterator
+from select import POLLOUT
+from threading import Thread
+
+import pytest
+
+from sink.contract.standard_error import StandardError
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    reader, writer = os.pipe()
+    yield reader, writer
+    os.close(reader)
+    os.close(writer)
+
+
+def test_room_that_another_process_took_is_not_waited_for(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = pipe
+
+    class Taken:
+        def poll(self, _milliseconds: int) -> list[tuple[int, int]]:
+            os.set_blocking(writer, False)
+            try:
+                while os.write(writer, b"x" * 4096):
+                    pass
+            except BlockingIOError:
+                os.set_blocking(writer, True)
+            return [(writer, POLLOUT)]
+
+    output = StandardError(writer)
+    monkeypatch.setattr(output, "_room", Taken())
+    writing = Thread(target=output.write, args=(b"a line\n",), daemon=True)
+    writing.start()
+    writing.join(5)
+    waits = writing.is_alive()
+    os.read(reader, 1 << 20)
+    writing.join(60)
+    assert not waits
+    assert output.dropped == 1
+    assert os.get_blocking(writer), "the other processes write as before"
