@@ -231,9 +231,10 @@ def _cell(value: Any) -> str:
         case datetime():
             return rfc3339(value.replace(microsecond=0))
         case list():
-            return ", ".join(str(item) for item in value) or "-"
+            return ", ".join(visible(str(item)) for item in value) or "-"
         case _:
-            return str(value)
+            # A subject or an error is of unknown origin, and may hold what controls a terminal.
+            return "\n".join(visible(line) for line in str(value).split("\n"))
 
 
 def _destination(path: Path) -> Path:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dispatcher.cli import subjects
-from dispatcher.cli.output import Page, print_page
+from dispatcher.cli.output import Page, print_page, print_rows
 
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
 FOUND: dict[str, Any] = {
@@ -57,3 +57,11 @@ def test_subject_that_waits_is_asked_about_to_the_letter(
 ) -> None:
     subjects.print_subject({**FOUND, "name": name, "lanes": [LANE]})
     assert f"what it waits for: holdfast why {word}\n" in capsys.readouterr().out
+
+
+def test_list_escapes_what_controls_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"merchant": "m\x1b[2J", "names": ["a\u202eb"], "lines": "one\ntwo\x9b"}
+    print_rows([row], tuple(row), "Events")
+    shown = capsys.readouterr().out
+    assert all(line.isprintable() for line in shown.splitlines())
+    assert all(words in shown for words in (r"m\x1b[2J", r"a\u202eb", r"two\x9b"))
