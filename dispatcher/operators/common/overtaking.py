@@ -13,17 +13,25 @@ from sink.contract.requeue import Overtakes
 
 
 def overtaken(
-    newest: Mapping[str, Any] | None, occurred_at: datetime, *, dated_by_hand: bool = False
+    newest: Mapping[str, Any] | None,
+    occurred_at: datetime,
+    type_: str,
+    *,
+    sequence: int | None = None,
+    dated_by_hand: bool = False,
 ) -> dict[str, Any] | None:
     """Return the decision that an entry of this time would overtake, as JSON; None: it is newest.
 
-    `newest` is a row of `common/newest_decision.sql`. A time that was given by hand proves nothing,
-    so such an entry overtakes any decision. `key` and `sequence` are None once that is pruned;
-    `last_sequence` is the subject's.
+    `newest` is a row of `common/newest_decision.sql`. Two revisions of one window have one time:
+    the later `sequence` is newer, and an entry that has none yet may be the older one. A time that
+    was given by hand proves nothing, so such an entry overtakes any decision. `key` and `sequence`
+    of the result are None once that is pruned; `last_sequence` is the subject's.
     """
     if newest is None or newest["occurred_at"] is None:
         return None
-    if occurred_at >= newest["occurred_at"] and not dated_by_hand:
+    behind = newest["sequence"] is None or sequence is None or sequence < newest["sequence"]
+    as_old = occurred_at == newest["occurred_at"] and type_ != newest["type"] and behind
+    if occurred_at >= newest["occurred_at"] and not as_old and not dated_by_hand:
         return None
     return {
         "stream": newest["stream"],

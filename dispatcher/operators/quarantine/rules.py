@@ -111,6 +111,7 @@ FREES: Final = {
 _INT64_MAX = 2**63 - 1
 # The form in which the quarantine keeps a byte that is not UTF-8, and code points that are no text.
 _NOT_TEXT = re.compile(r"\\x[89a-f][0-9a-f]|[\x00\ud800-\udfff]")
+_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)?", re.ASCII)
 """A source may omit the zone: the job reads such a time as UTC."""
@@ -139,6 +140,8 @@ def placing(row: Mapping[str, Any], text: str) -> Placing | None:
     members = _members(text)
     subject, type_, at = members.get("subject"), members.get("type"), _value(TIME, members)
     if not (is_entry(row) and isinstance(subject, str) and isinstance(type_, str)) or at is None:
+        return None
+    if _UNSTORABLE.search(subject + type_):
         return None
     kept = _value(TIME, _members(row["row"]))
     by_hand = at != kept or row["reason"] == QuarantineReason.FUTURE_DATED

@@ -114,7 +114,8 @@ class Quarantine(Proposals):
         newest = self._newest_decision(place.subject, row["stream"], place.type)
         if newest is not None and suppress_repeats and place.refused_as_repeat(newest):
             return None
-        return overtaken(newest, place.occurred_at, dated_by_hand=place.dated_by_hand)
+        by_hand = place.dated_by_hand
+        return overtaken(newest, place.occurred_at, place.type, dated_by_hand=by_hand)
 
     def resolve(
         self,

@@ -206,9 +206,11 @@ class Reissues(Entries, ReissueSettling, Repeats):
         if self._maybe("common/entry_key_find", {"key": item["new_key"]}) is not None:
             return None
         found, plan = self._overtaken(entry), item["plan"]
-        shown = plan["counts"].get("overtakes", {}).get(entry["key"])
-        now, approved = may_overtake(found), may_overtake(shown if plan["approved_by"] else None)
-        if found and now and not (approved and now.occurred_at <= approved.occurred_at):
+        now = may_overtake(found)
+        approved = may_overtake(plan["counts"].get("overtakes", {}).get(entry["key"]))
+        # Another revision of its window may be in the same plan, and be written before it.
+        latest = approved.occurred_at if approved else entry["occurred_at"]
+        if found and now and not (plan["approved_by"] and now.occurred_at <= latest):
             id_ = plan["id"].hex[:8]
             raise CommandError(
                 f"{entry['key']} would overtake {overtaken_text(found)}, for which reissue"
@@ -219,7 +221,7 @@ class Reissues(Entries, ReissueSettling, Repeats):
 
     def _overtaken(self, entry: Row) -> Row | None:
         newest = self._newest_decision(entry["subject"], entry["batch"]["stream"], entry["type"])
-        return overtaken(newest, entry["occurred_at"])
+        return overtaken(newest, entry["occurred_at"], entry["type"], sequence=entry["sequence"])
 
     def settle(self, id_: UUID, item: Row, detail: str) -> list[int]:
         """Mark an entry of `left` as written, and resolve the dead letters of the old one.

@@ -209,7 +209,7 @@ class OvertakenDecisions(SuppressedDecisions, Proposals):
         stream = found["batch"]["stream"]
         later = self._maybe("suppressed/later", {**found, "stream": stream})
         newest = self._newest_decision(found["subject"], stream, found["type"])
-        over = overtaken(newest, found["occurred_at"])
+        over = overtaken(newest, found["occurred_at"], found["type"])
         return {
             **{name: found[name] for name in ("subject", "type")},
             "occurred_at": rfc3339(found["occurred_at"]),

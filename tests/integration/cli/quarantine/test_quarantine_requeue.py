@@ -302,3 +302,15 @@ def test_rows_of_two_streams_go_to_a_stream_each(dsn: str, db: psycopg.Connectio
     streams = [name for name, _ in contents(db)["stream"] if name.endswith(".requeue")]
     assert len(streams) == 2
     assert all(len(name) <= 63 for name in streams)
+
+
+def test_row_that_no_database_stores_is_refused_beside_others(
+    dsn: str, db: psycopg.Connection
+) -> None:
+    unfit = [("bad_subject", json.dumps(GOOD | {"subject": name})) for name in ("m\0", "m\ud800")]
+    numbers = _set_aside(dsn, *unfit, ("bad_data", json.dumps(GOOD)))
+    code, told, complaint = _requeue(dsn, *numbers)
+    assert code == ExitCode.DEGRADED, complaint
+    assert [row["id"] for row in told["refused"]] == numbers[:2]
+    assert [row["id"] for row in told["requeued"]] == numbers[2:]
+    assert sequences(db, "m_9") == [1]

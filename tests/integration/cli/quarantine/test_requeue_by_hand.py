@@ -305,6 +305,7 @@ def test_source_line_with_another_amount_currency_or_type_needs_a_second_person(
 
 
 LATER = decision("m_9", 9, RELEASE)
+SAME_TIME = {"occurred_at": "2026-11-02T14:15:00Z"}
 AHEAD = GOOD | {"occurred_at": "2222-11-02T12:15:00Z"}
 UNREADABLE = GOOD | {"occurred_at": None}
 NEWEST = GOOD | {"occurred_at": "2026-11-03T00:00:00Z"}
@@ -316,11 +317,19 @@ UNFIT = GOOD | {"data": GOOD["data"] | {"exposure_minor": 1.5}}
     [
         ("bad_data", UNFIT, GOOD, ["--keep-repeats"], "payouts"),
         ("bad_data", UNFIT, GOOD, [], "other"),
+        ("bad_data", UNFIT | SAME_TIME, GOOD | SAME_TIME, [], "payouts"),
         ("future_dated", AHEAD, GOOD, ["--keep-repeats"], "payouts"),
         ("future_dated", AHEAD, NEWEST, [], "payouts"),
         ("bad_data", UNREADABLE, NEWEST, [], "payouts"),
     ],
-    ids=["older", "of another stream", "dated back", "dated as the newest", "dated by hand"],
+    ids=[
+        "older",
+        "of another stream",
+        "of the same time",
+        "dated back",
+        "dated as the newest",
+        "dated by hand",
+    ],
 )
 def test_one_person_makes_no_older_decision_the_last(
     dsn: str,
@@ -373,7 +382,7 @@ def _decide(
     """Write a decision of the job, in its next batch."""
     known = db.execute("SELECT query_id FROM holdfast.stream WHERE name = %s", [stream]).fetchone()
     spark = Driver(dsn, stream=stream, query_id=known[0] if known else None)
-    spark.batch(batch_id, row)
+    spark.batch(batch_id if known else 0, row)
     spark.sink.close()
 
 

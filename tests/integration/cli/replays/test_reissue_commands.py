@@ -18,7 +18,7 @@ from sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
-from tests.support.dispatch.entries import RELEASE
+from tests.support.dispatch.entries import RELEASE, decision
 from tests.support.dispatch.sender import secret_text
 from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
@@ -242,6 +242,27 @@ def test_reissue_is_judged_again_where_it_is_written(
         with pytest.raises(CommandError, match="would overtake"):
             write_all(dsn, store, plan)
     assert sequences(db, "m_1") == [1, 2]
+
+
+def test_reissue_overtakes_a_later_decision_of_the_same_time(
+    dsn: str, decisions: Decisions
+) -> None:
+    rows = [decision("m_1", 1), decision("m_1", 1, RELEASE)]
+    decisions.write_rows(rows)
+    drain(dsn)
+    block, release = (Key.of(row["key"]) for row in rows)
+    with Reissues.connect(dsn) as store:
+        assert store.preview(release)["overtakes"] is None, "it is the last word already"
+        both = [store.preview(block), store.preview(release)]
+        assert [each["overtakes"] and each["overtakes"]["key"] for each in both] == [
+            release.text,
+            None,
+        ]
+        plan = store.plan(both, "a test")
+        assert store.waits(plan)
+        with acting_as("second"):
+            assert holdfast("replay", "approve", plan.hex, *WHY, dsn=dsn).returncode == ExitCode.OK
+        assert [each["key"] for each in write_all(dsn, store, plan)] == [block.text, release.text]
 
 
 def test_each_key_is_looked_at_again_right_before_it_is_written_and_nobody_replays_meanwhile(
