@@ -101,7 +101,7 @@ def runs(pod: Pod, maps: Mapping[str, Mapping[str, str]]) -> Iterator[Runs]:
         try:
             options = options_of(words)
         except ValueError:
-            continue  # manifests.py says so
+            continue  # manifests.py reports it
         yield Runs(pod, container, words, part, options, variables)
 
 

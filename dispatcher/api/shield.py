@@ -50,7 +50,7 @@ BYTES_PER_SECOND_MIN = 8_192
 """Minimum rate of a body, after the grace."""
 
 STRANGER_BYTES_MAX = 65_536
-"""Maximum size of the body of somebody nobody knows yet: the form of the login."""
+"""Maximum size of the body of a caller who is not known yet: the form of the login."""
 
 REQUESTS_MAX = 200
 """Maximum number of requests that are worked on at once; further ones wait. Those for health, and
@@ -162,7 +162,7 @@ class Shield:
         except HTTPException as wrong:
             return problem(wrong.status_code, str(wrong.detail), headers=wrong.headers)
         except StoreUnavailableError:
-            return None  # the route says so
+            return None  # the route answers it
         return None
 
     async def _has_turn(self) -> bool:

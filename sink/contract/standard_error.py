@@ -1,4 +1,4 @@
-"""A standard error whose fault is nobody else's: what cannot be written is counted and dropped.
+"""A standard error that stops no work: what cannot be written is counted and dropped.
 
 The log of a service goes there. A full disk under it, a pipe that nobody reads or a reader that is
 gone must not end what the service is for.

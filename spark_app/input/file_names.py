@@ -36,7 +36,7 @@ class Unreadable(NamedTuple):
 def unreadable(folder: bytes, encoding: str = UTF_8) -> Iterator[Unreadable]:
     """Yield what Spark cannot read in a directory and those in it; `encoding` is that of Java.
 
-    A directory that is gone, or that this process may not list, has nothing: Spark says so itself.
+    Nothing of a directory that is gone or may not be listed: Spark itself reports that.
     """
     seen: set[tuple[int, int]] = set()
     folders = [folder]

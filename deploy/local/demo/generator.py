@@ -110,7 +110,7 @@ def traffic(seed: int, events: int, opens: datetime = OPENS) -> list[TrafficFile
 
 
 class Endless:
-    """Traffic that goes on from `begins`, with the rate of `traffic` of as many `events`."""
+    """Traffic that continues from `begins`, with the rate of `traffic` of as many `events`."""
 
     def __init__(self, seed: int, events: int, begins: datetime) -> None:
         self._random = Random(seed)  # noqa: S311 - traffic, not a secret

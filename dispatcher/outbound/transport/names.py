@@ -26,7 +26,7 @@ _SERVER_FAULTS = (3, 6)
 async def system_addresses(host: str, port: int) -> Sequence[str]:
     """Return the addresses of `host`, in the order of RFC 6724.
 
-    Raises `OSError` if it has none, or no name server says so in the time of `resolv.conf`.
+    Raises `OSError` if it has none, or no name server answers in the time of `resolv.conf`.
     """
     numeric = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     with suppress(socket.gaierror):

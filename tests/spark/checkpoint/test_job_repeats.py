@@ -118,7 +118,7 @@ def test_savepoint_that_is_older_than_its_stream_repeats_the_batches_since(
     assert not any(differing for _, _, differing in _ledger(db))
 
 
-def test_savepoint_whose_stream_went_on_needs_its_checkpoint_for_names_alone(
+def test_savepoint_of_a_stream_that_continued_needs_its_checkpoint(
     play: Play, db: psycopg.Connection
 ) -> None:
     saved, new = str(play.folder / "saved"), play.folder / "new"
@@ -180,7 +180,7 @@ def test_database_that_was_put_back_gets_the_batches_that_it_lost(
 def test_restore_moves_what_a_hidden_driver_planned_until_it_was_fenced(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the next start goes on after that plan, and its state is not that of the batch."""
+    """Else the next start continues after that plan, and its state is not that of the batch."""
     checkpoint = play.folder / "checkpoint"
     newest, fence = max(Folder(str(checkpoint)).batches("offsets")), restore._fence
     later = [f"{log}/{newest + 1}" for log in ("offsets", "sources/0")]
