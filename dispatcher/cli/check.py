@@ -145,7 +145,7 @@ def _compare_by_inquiry(
             " signed like a delivery, so run this where the endpoint's secrets are."
         )
     try:
-        with Inquirer(url, row, material) as receiver:
+        with Inquirer(url, row, material, side.moment(When())) as receiver:
             compare_receipts(side, receiver, wanted, row.endpoint.name, checked)
     except InquiryError as error:
         raise CommandError(

@@ -19,6 +19,7 @@ from dispatcher.cli.options import (
     required_when,
 )
 from dispatcher.cli.output import display, print_json, visible
+from dispatcher.operators.common.times import When
 from dispatcher.operators.config.environment import reference_rule
 from dispatcher.operators.receipts.actions import (
     Watch,
@@ -122,7 +123,7 @@ def _inquire(
             " signs as the dispatcher does, so run it where the endpoint's secrets are."
         )
     try:
-        with Inquirer(url, row, material) as receiver:
+        with Inquirer(url, row, material, store.moment(When())) as receiver:
             compare_sent(store, receiver, wanted, tally, watch)
     except InquiryError as error:
         raise CommandError(

@@ -5,8 +5,8 @@ answer. An invalid answer ends the inquiries, because there is nothing to compar
 """
 
 import asyncio
-import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
@@ -25,6 +25,7 @@ from dispatcher.outbound.secrets import Material
 from dispatcher.outbound.signing import Signer
 from dispatcher.outbound.target import Target, url_fault
 from dispatcher.outbound.transport.getting import Getter, UnusableTargetError
+from dispatcher.shared.clock import seconds
 from sink.contract.wire import INQUIRY_PATH, WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP
 
 QUESTIONS_AT_ONCE = 16
@@ -35,9 +36,12 @@ PAUSES_SECONDS = (0.2, 1.0, 4.0)
 class Inquirer:
     """Inquires for keys at one receiver. A context manager; blocks."""
 
-    def __init__(self, url: str, row: EndpointRow, material: Material) -> None:
+    def __init__(
+        self, url: str, row: EndpointRow, material: Material, at: datetime | None = None
+    ) -> None:
         """`url` is the part of the URL before the key; its path defaults to `INQUIRY_PATH`.
 
+        `at` is the database's time, with which a dispatcher signs; None: this machine's.
         Headers and the client certificate of the endpoint go to its own origin alone. Raises
         `InquiryError` for an address or certificates that cannot be used.
         """
@@ -72,6 +76,7 @@ class Inquirer:
         self._signer = Signer(material.secrets)
         self._seconds = endpoint.total_timeout
         self._at_once = min(QUESTIONS_AT_ONCE, endpoint.concurrency)
+        self._ahead = (at or datetime.now(UTC)).timestamp() - seconds()
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> Self:
@@ -122,7 +127,7 @@ class Inquirer:
         return judged(answer, key, self._secrets)
 
     async def _get(self, key: str) -> Answer:
-        timestamp = int(time.time())
+        timestamp = int(seconds() + self._ahead)
         headers = (
             *self._headers,
             (WEBHOOK_ID, key),

@@ -1,12 +1,15 @@
 """`holdfast receipts`: what was sent against what the payouts service really applied."""
 
 import json
+import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
 
+from dispatcher.operators.receipts import key_inquiry
 from sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.compared import (
@@ -237,6 +240,16 @@ def asked(sides: Sides, url: str, secret: str | None = None) -> tuple[int, Any, 
         environment={SECRET: secret or secret_text()},
     )
     return done.returncode, json.loads(done.stdout or "null"), done.stderr
+
+
+def test_inquiry_is_signed_with_the_time_of_the_database(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = SimpleNamespace(time=lambda: time.time() + 600)
+    monkeypatch.setattr(key_inquiry, "time", wrong, raising=False)
+    with payouts(sides.receiver_dsn) as service:
+        code, _, complaint = asked(sides, service.url)
+    assert code == ExitCode.OK, complaint
 
 
 def test_receiver_is_asked_over_http(sides: Sides) -> None:
