@@ -174,7 +174,7 @@ def _endpoints(endpoints: Sequence[Mapping[str, Any]]) -> Iterator[Need]:
         said = (
             f"{_some(len(refused), 'receiver refuses', 'receivers refuse')} our signature or"
             f" credentials: {_names(refused)}. Everything waits, and nothing is given up: compare"
-            " the secrets of both sides"
+            " the secrets, and the clocks, of both sides"
         )
         command = f"holdfast endpoint test {refused[0]}"
         yield Need(NeedKind.CREDENTIALS_REFUSED, len(refused), said, command)
