@@ -62,9 +62,10 @@ class StandardError(io.RawIOBase):
     def write(self, data: bytes) -> int:  # type: ignore[override]
         """Write `data` or drop the rest of it; returns its length."""
         with self._lock:
-            # The rest of a line that was cut off is among the dropped ones.
-            before = b"\n" if self._torn else b""
+            before = b""
             if self._unreported:
+                # The rest of a line that was cut off is among the dropped ones.
+                before = b"\n" if self._torn else b""
                 before += self.report(self._unreported, self._why).encode()
             if before and self._send(before):
                 self._drop(bytes(data))

@@ -1,4 +1,4 @@
-"""Standard error that several processes share, as those of one dispatcher do."""
+"""Standard error as one process writes it, and as those of one dispatcher share it."""
 
 import os
 from collections.abc import Iterator
@@ -44,3 +44,11 @@ def test_room_that_another_process_took_is_not_waited_for(
     assert not waits
     assert output.dropped == 1
     assert os.get_blocking(writer), "the other processes write as before"
+
+
+def test_line_that_is_written_in_pieces_is_one_line(pipe: tuple[int, int]) -> None:
+    reader, writer = pipe
+    output = StandardError(writer)
+    for piece in (b"a ", b"line", b"\n", b"another\n"):
+        output.write(piece)  # as `print` does
+    assert os.read(reader, 1 << 10) == b"a line\nanother\n"
