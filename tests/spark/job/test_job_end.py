@@ -142,7 +142,7 @@ def test_a_checkpoint_is_not_started_elsewhere_and_goes_on_where_it_was_begun(
     assert kept["location"] == f"file:{checkpoint}"
     checkpoint.rename(moved)
     put(play.folder / "events", 1, NEXT)
-    refused = f"{moved} was begun in another place, {checkpoint}, and"
+    refused = f"{moved} was begun in another place, '{checkpoint}', and"
     assert refused in _complaint(play, checkpoint=str(moved))
     assert not checkpoint.exists()
     moved.rename(checkpoint)
