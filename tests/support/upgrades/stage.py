@@ -3,6 +3,7 @@
 import hashlib
 import platform
 import re
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -98,7 +99,7 @@ class Stage:
         said = f"{done.stdout}{done.stderr}".strip()
         assert done.returncode == code, f"{build.name}: {words}: {done.returncode}\n{said}"
         ended = f", exit code {code}" if code else ""
-        self.say(f"$ holdfast {' '.join(words)}    # {build.name} version{ended}")
+        self.say(f"$ holdfast {shlex.join(words)}    # {build.name} version{ended}")
         for line in self._neutral(said).splitlines():
             indent = "  " + line[: len(line) - len(line.lstrip())]
             self.say(fill(line.strip(), WIDTH, initial_indent=indent, subsequent_indent=indent))
