@@ -55,7 +55,7 @@ def test_signed_delivery_that_is_no_hold_is_counted_as_refused(service: Payouts)
     service.send(Sent.of("m_482", "block", 1, data={"merchant_id": "m_482"}))
     after = scraped(service)
     assert after["deliveries_total", "refused"] - before["deliveries_total", "refused"] == 1
-    assert after["answers_total", "400"] - before.get(("answers_total", "400"), 0) == 1
+    assert after["answers_total", "422"] - before.get(("answers_total", "422"), 0) == 1
 
 
 @pytest.mark.parametrize("outcome", [*ReceiptOutcome, "refused"])

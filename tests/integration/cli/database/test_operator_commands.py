@@ -60,8 +60,6 @@ def test_second_endpoint_of_one_name_is_refused(dsn: str, db: psycopg.Connection
         (["--url", "https://x/", "--secret-ref", "whsec_c2VjcmV0"], "env:VAR"),
         (["--url", "https://x/", "--secret-ref", REF, "--allow-cidr", "10.0.0.1/8"], "cidr"),
         (["--url", "https://x/", "--secret-ref", REF, "--schedule", "5,x"], "schedule"),
-        (["--url", "https://x/", "--secret-ref", REF, "--total-timeout", "nan"], "seconds"),
-        (["--url", "https://x/", "--secret-ref", REF, "--connect-timeout", "inf"], "seconds"),
         (["--url", "https://x/", "--secret-ref", REF, "--total-timeout", "9999"], "seconds"),
         (["--url", "https://x/", "--secret-ref", REF, "--type", "a b"], "--type"),
         (["--url", "https://127.0.0.1/", "--secret-ref", REF], "private"),
@@ -77,6 +75,16 @@ def test_unsafe_endpoint_is_refused_in_one_line(
     assert complaint in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "number"), [("--total-timeout", "nan"), ("--connect-timeout", "inf")]
+)
+def test_timeout_that_is_no_number_is_a_usage_error(dsn: str, option: str, number: str) -> None:
+    done = holdfast(*ADD, "--secret-ref", REF, option, number, dsn=dsn)
+    assert done.returncode == ExitCode.USAGE
+    assert f"'{number}' is not a valid number" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_endpoint_from_the_beginning_gets_what_was_routed_before_it_existed(

@@ -218,7 +218,7 @@ def test_batch_of_a_jobs_own_stream_is_not_taken_for_a_row_that_was_put_back(
     [number] = _set_aside(dsn, _entry(1))
     own = uuid4()
     db.execute("INSERT INTO holdfast.stream (name, query_id) VALUES ('payouts.requeue', %s)", [own])
-    job = Driver(dsn, stream="payouts.requeue", query_id=own)
+    job = Driver(dsn, stream="payouts.requeue", query_id=own, first_batch=number)
     job.batch(number, decision("m_9"))
     job.sink.close()
     with Quarantine.connect(dsn) as store:
