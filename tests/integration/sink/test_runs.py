@@ -371,7 +371,7 @@ def test_new_checkpoint_that_was_adopted_begins_at_its_batch_0(
     assert isinstance(new.batch(0, decision("m_2")), Written)
 
 
-def test_query_that_ran_before_it_got_the_sink_begins_at_the_declared_batch(
+def test_query_older_than_its_sink_begins_at_the_declared_batch(
     driver: MakeDriver, tmp_path: Path
 ) -> None:
     spark = driver(checkpoint=str(tmp_path), first_batch=7)
