@@ -19,6 +19,15 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# The package as it is installed, a link to each folder: type checker and import linter read no finder.
+LINKS := .holdfast/links
+.PHONY: links
+links:
+	@rm -rf $(LINKS) && mkdir -p $(LINKS)/holdfast/dispatcher
+	@ln -s $(CURDIR)/deploy $(CURDIR)/migrations $(CURDIR)/sink $(CURDIR)/spark_app \
+	  $(CURDIR)/dispatcher/receiver $(LINKS)/holdfast
+	@ln -s $(filter-out %/receiver %/__pycache__,$(wildcard $(CURDIR)/dispatcher/*)) $(LINKS)/holdfast/dispatcher
+
 .PHONY: install
 install: $(STAMP) ## make .venv with everything, from hashed requirements
 
@@ -32,7 +41,7 @@ demo-checkpoints: $(STAMP) ## kill, save, rescale, restore and damage a checkpoi
 
 .PHONY: kafka-jars
 kafka-jars: $(STAMP) ## stage the pinned jars of Spark's Kafka connector and of a broker, by Maven or Ivy
-	@$(BIN)/python -m deploy.local.kafka.jars
+	@$(BIN)/python -m holdfast.deploy.local.kafka.jars
 
 HDFS_JAR := hadoop-client-minicluster
 
@@ -56,7 +65,7 @@ test-long: $(STAMP) prometheus ## run the tests that take minutes: beside a Prom
 	@$(BIN)/python -m pytest -m long tests
 
 .PHONY: quick
-quick: $(STAMP) ## unit and contract tests, lint and types, within a minute: for every save
+quick: $(STAMP) links ## unit and contract tests, lint and types, within a minute: for every save
 	@$(BIN)/python -m tests.quick
 
 .PHONY: test-times
@@ -111,15 +120,15 @@ test-spark-versions: $(SPARK_VERSIONS:%=.holdfast/spark-%) ## move a job between
 	@HOLDFAST_TEST_SPARK_VERSIONS="$(SPARK_VERSIONS)" $(BIN)/python -m pytest tests/soak/spark_versions.py
 
 .PHONY: check
-check: $(STAMP) deploy-check ## format, lint, types, import arrows, and what is under deploy/
+check: $(STAMP) links deploy-check ## format, lint, types, import arrows, and what is under deploy/
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	PYTHONPATH=$(LINKS) $(BIN)/lint-imports
 
 .PHONY: deploy-check deploy-rules
 deploy-check: $(STAMP) ## check manifests, compose file, Dockerfile and alerts against schemas, commands and each other
-	$(BIN)/python -m deploy.check
+	$(BIN)/python -m holdfast.deploy.check
 
 KUBE := .holdfast/kube
 KUBE_VERSION := -X k8s.io/component-base/version.gitVersion=v1.37.2 -X k8s.io/component-base/version.gitMajor=1 \
@@ -144,16 +153,16 @@ $(KUBE)/crds: Makefile
 
 .PHONY: deploy-lint
 deploy-lint: $(STAMP) $(KUBE)/kube-score ## make deploy-check with kube-score as well, and its planted mistakes (needs go)
-	$(BIN)/python -m deploy.check
+	$(BIN)/python -m holdfast.deploy.check
 	@$(BIN)/python -m pytest -q tests/contract/test_deploy_mistakes.py
 
 .PHONY: deploy-check-api
 deploy-check-api: $(STAMP) $(KUBE)/etcd $(KUBE)/kube-apiserver $(KUBE)/crds ## give the manifests, and mistakes, to a real API server (needs go): CRDS="of operators"
-	@$(BIN)/python -m deploy.check.apiserver $$(printf -- '--crd=%s ' $(KUBE)/crds/*.yaml $(CRDS))
+	@$(BIN)/python -m holdfast.deploy.check.apiserver $$(printf -- '--crd=%s ' $(KUBE)/crds/*.yaml $(CRDS))
 	@HOLDFAST_TEST_CRDS="$$(echo $(KUBE)/crds/*.yaml $(CRDS))" $(BIN)/python -m pytest -q tests/soak/apiserver.py
 
 deploy-rules: $(STAMP) ## write the alerts as the Prometheus operator takes them
-	@$(BIN)/python -m deploy.check --write-rules
+	@$(BIN)/python -m holdfast.deploy.check --write-rules
 
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
 LOCK_AS_TESTED := $(LOCK) --constraint requirements/dev.txt
@@ -163,7 +172,7 @@ lock: ## pin every dependency again, with hashes and without an index (needs uv)
 	$(LOCK) pyproject.toml --extra dev --output-file requirements/dev.txt
 	$(LOCK_AS_TESTED) pyproject.toml --extra spark --no-emit-package pyspark --no-emit-package py4j \
 	  --output-file requirements/cluster.txt
-	echo "hatchling" | $(LOCK_AS_TESTED) - --output-file requirements/build.txt
+	echo "setuptools" | $(LOCK_AS_TESTED) - --output-file requirements/build.txt
 	$(LOCK_AS_TESTED) pyproject.toml --extra migrations --output-file requirements/migrate.txt
 	$(LOCK_AS_TESTED) pyproject.toml --extra dispatcher --output-file requirements/dispatcher.txt
 	$(LOCK_AS_TESTED) pyproject.toml --extra api --output-file requirements/api.txt
@@ -173,7 +182,7 @@ lock: ## pin every dependency again, with hashes and without an index (needs uv)
 
 .PHONY: package
 package: $(STAMP) ## a wheel and an environment that executors unpack, in dist/: PACKAGE="--python /usr/bin/python3.11"
-	@$(BIN)/python -m deploy.package $(PACKAGE)
+	@$(BIN)/python -m holdfast.deploy.release.environment $(PACKAGE)
 
 DOCS := .holdfast/docs
 MERMAID := 11.12.0
@@ -192,7 +201,7 @@ $(DOCS)/mermaid.min.js: $(DOCS)/bin/mkdocs
 
 .PHONY: docs docs-check
 docs: $(STAMP) $(DOCS)/bin/mkdocs $(if $(shell command -v npm),$(DOCS)/mermaid.min.js) ## build the site of the documents in .holdfast/docs/site
-	@$(BIN)/python -m deploy.release site
+	@$(BIN)/python -m holdfast.deploy.release site
 
 docs-check: docs ## check the site's links, and look at it in the Chromium of this machine; pictures are kept
 	@HOLDFAST_TEST_SCREENSHOTS=$(DOCS)/pictures $(BIN)/python -m pytest tests/soak/docs_site.py
@@ -206,7 +215,7 @@ $(TOOLS)/bin/twine: requirements/release.txt
 
 .PHONY: release-check
 release-check: $(STAMP) $(TOOLS)/bin/twine $(DOCS)/bin/mkdocs ## build and check everything of a release in dist/release: RELEASE="--key FILE --osv FILE --containers podman"
-	@$(BIN)/python -m deploy.release check $(RELEASE)
+	@$(BIN)/python -m holdfast.deploy.release check $(RELEASE)
 
 IMAGES := migrate dispatcher api job
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
@@ -257,7 +266,7 @@ bench-latency: $(STAMP) ## measure small batches by phase, and the time from an 
 	@$(BIN)/python -m tests.benchmarks.latency
 
 .PHONY: bench-quick
-bench-quick: $(STAMP) ## measure hot paths of this tree and of an older commit in turns: BASE=COMMIT
+bench-quick: $(STAMP) links ## measure hot paths of this tree and of an older commit in turns: BASE=COMMIT
 	@$(BIN)/python -m tests.benchmarks.quick $(if $(BASE),--base $(BASE))
 
 .PHONY: bench-receiver

@@ -11,18 +11,18 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from migrations import doctor as judgement
-from migrations import prune as retention
-from migrations import roles
-from migrations.connect import NoAnswerError, connection, one_line
-from migrations.costs import Kind, UnitCosts
-from migrations.facts import gather
-from migrations.plan import Plan
-from migrations.plan import plan as rehearse
-from migrations.upgrade import Upgraded, script, undo
-from migrations.upgrade import upgrade as run_upgrade
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.retention import whole_days
+from holdfast.migrations import doctor as judgement
+from holdfast.migrations import prune as retention
+from holdfast.migrations import roles
+from holdfast.migrations.connect import NoAnswerError, connection, one_line
+from holdfast.migrations.costs import Kind, UnitCosts
+from holdfast.migrations.facts import gather
+from holdfast.migrations.plan import Plan
+from holdfast.migrations.plan import plan as rehearse
+from holdfast.migrations.upgrade import Upgraded, script, undo
+from holdfast.migrations.upgrade import upgrade as run_upgrade
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.retention import whole_days
 
 app = typer.Typer(help="The database schema.", no_args_is_help=True)
 

@@ -11,8 +11,8 @@ from importlib.resources import files
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.roles import SEARCH_PATH
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.roles import SEARCH_PATH
 
 DEFAULTS: dict[str, str | int] = {
     "application_name": "holdfast-db",
@@ -35,7 +35,7 @@ class NoAnswerError(CommandError):
 
 def statement(name: str) -> bytes:
     """Return `migrations/sql/{name}.sql`."""
-    return (files("migrations") / "sql" / f"{name}.sql").read_bytes()
+    return (files("holdfast.migrations") / "sql" / f"{name}.sql").read_bytes()
 
 
 @contextmanager

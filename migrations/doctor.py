@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from migrations.facts import IDLE_SECONDS, Facts, Holder
-from migrations.upgrade import SERVER_VERSION_MIN
-from sink.contract.exits import ExitCode
-from sink.contract.roles import ALL
-from sink.contract.schema import CODE, Code, misfit
+from holdfast.migrations.facts import IDLE_SECONDS, Facts, Holder
+from holdfast.migrations.upgrade import SERVER_VERSION_MIN
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.roles import ALL
+from holdfast.sink.contract.schema import CODE, Code, misfit
 
 DAYS_AHEAD_MIN = 2
 

@@ -1,4 +1,4 @@
-"""Alembic's environment script; `migrations.upgrade` passes the open connection."""
+"""Alembic's environment script; `holdfast.migrations.upgrade` passes the open connection."""
 
 import re
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from alembic import context
 from alembic.util.exc import CommandError
 
-from sink.contract.tables import SCHEMA, metadata
+from holdfast.sink.contract.tables import SCHEMA, metadata
 
 _PARTITION = re.compile(r"(entry|attempt|suppressed)_\d{8}|stage_\d+")
 

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import psycopg
 from psycopg.rows import dict_row
 
-from migrations.connect import statement
-from migrations.roles import reachable
-from migrations.upgrade import current
-from sink.contract.exits import CommandError
+from holdfast.migrations.connect import statement
+from holdfast.migrations.roles import reachable
+from holdfast.migrations.upgrade import current
+from holdfast.sink.contract.exits import CommandError
 
 IDLE_SECONDS = 300
 """Minimum age of an open, idle transaction to report."""

@@ -13,9 +13,9 @@ import psycopg
 from alembic.script import ScriptDirectory
 from psycopg.rows import class_row
 
-from migrations.connect import statement
-from sink.contract.exits import CommandError
-from sink.contract.schema import SESSIONS_SINCE
+from holdfast.migrations.connect import statement
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.schema import SESSIONS_SINCE
 
 FIRST = "0032"
 """The first revision whose file is named for its phase."""

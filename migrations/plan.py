@@ -16,13 +16,13 @@ from alembic import command
 from psycopg import sql
 from sqlalchemy import event
 
-from migrations.connect import connection, one_line, statement
-from migrations.costs import MEASURED, Kind, Size, UnitCosts
-from migrations.phases import Step, steps_after
-from migrations.rehearsal_database import rehearsal_database
-from migrations.upgrade import LOCK_TIMEOUT_MS, Transaction, current, refuse_unknown
-from sink.contract.exits import CommandError
-from sink.contract.tables import SCHEMA
+from holdfast.migrations.connect import connection, one_line, statement
+from holdfast.migrations.costs import MEASURED, Kind, Size, UnitCosts
+from holdfast.migrations.phases import Step, steps_after
+from holdfast.migrations.rehearsal_database import rehearsal_database
+from holdfast.migrations.upgrade import LOCK_TIMEOUT_MS, Transaction, current, refuse_unknown
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.tables import SCHEMA
 
 _CHANGES_ROWS = re.compile(r"\b(INSERT\s+INTO|UPDATE|DELETE\s+FROM|MERGE\s+INTO)\b", re.IGNORECASE)
 

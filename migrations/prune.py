@@ -14,12 +14,12 @@ import psycopg
 from psycopg.rows import class_row
 from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_random_exponential
 
-from migrations.connect import connection, one_line, statement
-from migrations.upgrade import current
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.login import login_name
-from sink.contract.roles import JANITOR
-from sink.contract.schema import misfit
+from holdfast.migrations.connect import connection, one_line, statement
+from holdfast.migrations.upgrade import current
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.login import login_name
+from holdfast.sink.contract.roles import JANITOR
+from holdfast.sink.contract.schema import misfit
 
 STATEMENT_TIMEOUT = "30min"
 """Time limit to scan one day; the scan blocks no other session."""

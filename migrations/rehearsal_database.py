@@ -10,11 +10,11 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from migrations.connect import connection, one_line, statement
-from migrations.roles import reachable
-from migrations.upgrade import Transaction, in_turn
-from sink.contract.exits import CommandError
-from sink.contract.roles import ALL
+from holdfast.migrations.connect import connection, one_line, statement
+from holdfast.migrations.roles import reachable
+from holdfast.migrations.upgrade import Transaction, in_turn
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.roles import ALL
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class RehearsalDatabase:
     name: str
 
     def in_turn(self, work: Callable[[Transaction], T]) -> T:
-        """As `migrations.upgrade.in_turn`, in this database and in no other one."""
+        """As `holdfast.migrations.upgrade.in_turn`, in this database and in no other one."""
 
         def here(transaction: Transaction) -> T:
             self.require(transaction.raw)

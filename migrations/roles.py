@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
-from migrations.connect import statement
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.roles import ALL, OWNER, SINK, STREAM_PREFIX
+from holdfast.migrations.connect import statement
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.roles import ALL, OWNER, SINK, STREAM_PREFIX
 
 ROLE_NAME_BYTES_MAX = 63
 

@@ -1,10 +1,10 @@
 """Upgrades a database to the newest revision, completely or not at all.
 
 It uses one connection and two transactions: the first creates roles and schema
-(`migrations.roles`), the second runs all missing revisions as `holdfast_owner`, which owns every
-object. An advisory lock serializes upgrades of a database. A revision waits only briefly for a
-table lock of a service, because all other sessions queue behind a waiting ALTER TABLE; the upgrade
-is then rolled back and tried again, so that they go on in between.
+(`holdfast.migrations.roles`), the second runs all missing revisions as `holdfast_owner`, which
+owns every object. An advisory lock serializes upgrades of a database. A revision waits only briefly
+for a table lock of a service, because all other sessions queue behind a waiting ALTER TABLE; the
+upgrade is then rolled back and tried again, so that they continue in between.
 """
 
 import io
@@ -27,15 +27,15 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from migrations import roles
-from migrations.connect import connection, one_line, statement
-from migrations.phases import refuse_contract, refuse_downgrade, running, steps_after
-from sink.contract.dsn import answer_lost
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.login import login_name
-from sink.contract.roles import ALL, OWNER, SEARCH_PATH
-from sink.contract.schema import READ, records
-from sink.contract.tables import SCHEMA
+from holdfast.migrations import roles
+from holdfast.migrations.connect import connection, one_line, statement
+from holdfast.migrations.phases import refuse_contract, refuse_downgrade, running, steps_after
+from holdfast.sink.contract.dsn import answer_lost
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.login import login_name
+from holdfast.sink.contract.roles import ALL, OWNER, SEARCH_PATH
+from holdfast.sink.contract.schema import READ, records
+from holdfast.sink.contract.tables import SCHEMA
 
 SERVER_VERSION_MIN = 15
 """The oldest supported major version of Postgres; tested with 15, 16 and 18."""

@@ -1,14 +1,14 @@
 """The sink library: `df.writeStream.foreachBatch(OutboxSink(dsn, stream=...))`.
 
-The public names load on first use, so that importing the contract (`sink.contract`), as the
-dispatcher and the receiver do, never imports psycopg, pyarrow or pyspark.
+The public names load on first use, so that importing the contract (`holdfast.sink.contract`), as
+the dispatcher and the receiver do, never imports psycopg, pyarrow or pyspark.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sink.errors import (
+    from holdfast.sink.errors import (
         AccessDenied,
         BatchTooLarge,
         CheckpointBehind,
@@ -28,43 +28,43 @@ if TYPE_CHECKING:
         UnadoptedCheckpoint,
         UnsafeCheckpoint,
     )
-    from sink.foreach_batch import OutboxSink
-    from sink.rows.batch import BatchInput
-    from sink.rows.quarantine_limit import QuarantineLimit
-    from sink.transaction.continuation import Continuation, Repeated
-    from sink.transaction.database import Timeouts
-    from sink.transaction.ledger import Counts, Replayed, Written
-    from sink.transaction.staging.stage import StageLost
+    from holdfast.sink.foreach_batch import OutboxSink
+    from holdfast.sink.rows.batch import BatchInput
+    from holdfast.sink.rows.quarantine_limit import QuarantineLimit
+    from holdfast.sink.transaction.continuation import Continuation, Repeated
+    from holdfast.sink.transaction.database import Timeouts
+    from holdfast.sink.transaction.ledger import Counts, Replayed, Written
+    from holdfast.sink.transaction.staging.stage import StageLost
 
 _HOME = {
-    "AccessDenied": "sink.errors",
-    "BatchInput": "sink.rows.batch",
-    "BatchTooLarge": "sink.errors",
-    "CheckpointBehind": "sink.errors",
-    "CheckpointUnreadable": "sink.errors",
-    "CompanionFailed": "sink.errors",
-    "Continuation": "sink.transaction.continuation",
-    "Counts": "sink.transaction.ledger",
-    "Fenced": "sink.errors",
-    "LedgerBehind": "sink.errors",
-    "NotPrimary": "sink.errors",
-    "NotStreaming": "sink.errors",
-    "OutboxSink": "sink.foreach_batch",
-    "Permanent": "sink.errors",
-    "QuarantineLimit": "sink.rows.quarantine_limit",
-    "ReplayDiverged": "sink.errors",
-    "Repeated": "sink.transaction.continuation",
-    "Replayed": "sink.transaction.ledger",
-    "SchemaMismatch": "sink.errors",
-    "SinkError": "sink.errors",
-    "SinkUnavailable": "sink.errors",
-    "StageLost": "sink.transaction.staging.stage",
-    "Timeouts": "sink.transaction.database",
-    "TooManyRefused": "sink.errors",
-    "Transient": "sink.errors",
-    "UnadoptedCheckpoint": "sink.errors",
-    "UnsafeCheckpoint": "sink.errors",
-    "Written": "sink.transaction.ledger",
+    "AccessDenied": "holdfast.sink.errors",
+    "BatchInput": "holdfast.sink.rows.batch",
+    "BatchTooLarge": "holdfast.sink.errors",
+    "CheckpointBehind": "holdfast.sink.errors",
+    "CheckpointUnreadable": "holdfast.sink.errors",
+    "CompanionFailed": "holdfast.sink.errors",
+    "Continuation": "holdfast.sink.transaction.continuation",
+    "Counts": "holdfast.sink.transaction.ledger",
+    "Fenced": "holdfast.sink.errors",
+    "LedgerBehind": "holdfast.sink.errors",
+    "NotPrimary": "holdfast.sink.errors",
+    "NotStreaming": "holdfast.sink.errors",
+    "OutboxSink": "holdfast.sink.foreach_batch",
+    "Permanent": "holdfast.sink.errors",
+    "QuarantineLimit": "holdfast.sink.rows.quarantine_limit",
+    "ReplayDiverged": "holdfast.sink.errors",
+    "Repeated": "holdfast.sink.transaction.continuation",
+    "Replayed": "holdfast.sink.transaction.ledger",
+    "SchemaMismatch": "holdfast.sink.errors",
+    "SinkError": "holdfast.sink.errors",
+    "SinkUnavailable": "holdfast.sink.errors",
+    "StageLost": "holdfast.sink.transaction.staging.stage",
+    "Timeouts": "holdfast.sink.transaction.database",
+    "TooManyRefused": "holdfast.sink.errors",
+    "Transient": "holdfast.sink.errors",
+    "UnadoptedCheckpoint": "holdfast.sink.errors",
+    "UnsafeCheckpoint": "holdfast.sink.errors",
+    "Written": "holdfast.sink.transaction.ledger",
 }
 
 __all__ = [

@@ -85,7 +85,7 @@ class Fenced(Permanent):
     >>> OutboxSink(dsn, stream="payouts").start(query_id, second_run)
     >>> older.apply(decisions, Identity(query_id, first_run, 0))
     Traceback (most recent call last):
-    sink.errors.Fenced: ...run ... took epoch 2 ... Stop this driver...
+    holdfast.sink.errors.Fenced: ...run ... took epoch 2 ... Stop this driver...
     """
 
 
@@ -98,7 +98,7 @@ class UnadoptedCheckpoint(Permanent):
     >>> sink.start(query_id, first_run)
     >>> sink.start(other_query_id, second_run)
     Traceback (most recent call last):
-    sink.errors.UnadoptedCheckpoint: ... `holdfast stream adopt payouts --query-id ...
+    holdfast.sink.errors.UnadoptedCheckpoint: ... `holdfast stream adopt payouts --query-id ...
     """
 
 
@@ -111,7 +111,7 @@ class ReplayDiverged(Permanent):
     2
     >>> sink.apply(decisions.slice(1), batch)
     Traceback (most recent call last):
-    sink.errors.ReplayDiverged: ...1 keys only in the ledger... `holdfast batch diff payouts 0`...
+    holdfast.sink.errors.ReplayDiverged: ...1 keys only in the ledger...`holdfast batch diff...
     """
 
     def __init__(self, message: str, divergence: Divergence) -> None:
@@ -125,7 +125,7 @@ class SchemaMismatch(Permanent):
     >>> sink = OutboxSink(dsn, stream="payouts")
     >>> sink.apply(decisions.drop_columns(["key"]), Identity(query_id, first_run, 0))
     Traceback (most recent call last):
-    sink.errors.SchemaMismatch: entries: column 'key' (array<string>) is missing: build it with ...
+    holdfast.sink.errors.SchemaMismatch: entries: column 'key' (array<string>) is missing...
     """
 
 
@@ -134,7 +134,7 @@ class AccessDenied(Permanent):
 
     >>> OutboxSink(f"{dsn} dbname=nowhere", stream="payouts").check()
     Traceback (most recent call last):
-    sink.errors.AccessDenied: ...refused the connection: ...Correct user, password or database...
+    holdfast.sink.errors.AccessDenied: ...refused the connection: ...Correct user, password...
     """
 
 
@@ -143,7 +143,7 @@ class NotPrimary(SchemaMismatch):
 
     >>> OutboxSink(read_only_dsn, stream="payouts").check()
     Traceback (most recent call last):
-    sink.errors.NotPrimary: ...it is read-only or a standby; let the DSN name the primary...
+    holdfast.sink.errors.NotPrimary: ...read-only or a standby; let the DSN name the primary...
     """
 
 
@@ -156,7 +156,7 @@ class CheckpointBehind(Permanent):
     >>> restored = OutboxSink(dsn, stream="payouts", checkpoint=checkpoint_with_two_batches)
     >>> restored.start(query_id, second_run)
     Traceback (most recent call last):
-    sink.errors.CheckpointBehind: ...
+    holdfast.sink.errors.CheckpointBehind: ...
     """
 
 
@@ -181,7 +181,7 @@ class LedgerBehind(Permanent):
     >>> written = older.apply(decisions, Identity(query_id, first_run, 0))
     >>> sink.start(query_id, second_run)
     Traceback (most recent call last):
-    sink.errors.LedgerBehind: ...
+    holdfast.sink.errors.LedgerBehind: ...
     """
 
 
@@ -191,7 +191,7 @@ class TooManyRefused(Permanent):
     >>> sink = OutboxSink(dsn, stream="payouts", quarantine_limit=QuarantineLimit(rows=0))
     >>> sink.apply(without_subjects, Identity(query_id, first_run, 0))
     Traceback (most recent call last):
-    sink.errors.TooManyRefused: ...batch 0: 2 of its 2 rows were refused...Nothing...was written...
+    holdfast.sink.errors.TooManyRefused: ...2 of its 2 rows were refused...Nothing...was written...
     """
 
 
@@ -205,11 +205,11 @@ class CompanionFailed(Permanent):
     ... )
     >>> sink.apply(decisions, Identity(query_id, first_run, 0))
     Traceback (most recent call last):
-    sink.errors.CompanionFailed: ...leave COMMIT and ROLLBACK to the sink, then restart.
+    holdfast.sink.errors.CompanionFailed: ...leave COMMIT and ROLLBACK to the sink, then restart.
     >>> sink = OutboxSink(dsn, stream="payouts", also=lambda connection, table: connection.commit())
     >>> sink.apply(decisions, Identity(query_id, second_run, 0))
     Traceback (most recent call last):
-    sink.errors.CompanionFailed: ...leave COMMIT and ROLLBACK to the sink, then restart.
+    holdfast.sink.errors.CompanionFailed: ...leave COMMIT and ROLLBACK to the sink, then restart.
     """
 
 
@@ -219,7 +219,7 @@ class BatchTooLarge(Permanent):
     >>> sink = OutboxSink(dsn, stream="payouts", path="driver")
     >>> sink.apply(decisions.take([0] * 1_000_001), Identity(query_id, first_run, 0))
     Traceback (most recent call last):
-    sink.errors.BatchTooLarge: the batch has 1,000,001 rows ... set path='staged'...
+    holdfast.sink.errors.BatchTooLarge: the batch has 1,000,001 rows ... set path='staged'...
     """
 
 
@@ -228,7 +228,7 @@ class NotStreaming(Permanent):
 
     >>> OutboxSink(dsn, stream="payouts")("no DataFrame of a stream", 0)
     Traceback (most recent call last):
-    sink.errors.NotStreaming: ...Nothing was written; run the query in a classic session.
+    holdfast.sink.errors.NotStreaming: ...Nothing was written; run the query in a classic session.
     """
 
 
@@ -237,7 +237,7 @@ class SinkUnavailable(Transient):
 
     >>> OutboxSink("host=/nowhere dbname=outbox", stream="payouts").check()
     Traceback (most recent call last):
-    sink.errors.SinkUnavailable: the database did not answer: ...
+    holdfast.sink.errors.SinkUnavailable: the database did not answer: ...
     """
 
 
@@ -247,5 +247,5 @@ class CheckpointUnreadable(Transient):
     >>> sink = OutboxSink(dsn, stream="payouts", checkpoint=unreadable_checkpoint)
     >>> sink.start(query_id, first_run)
     Traceback (most recent call last):
-    sink.errors.CheckpointUnreadable: ...Nothing was written...
+    holdfast.sink.errors.CheckpointUnreadable: ...Nothing was written...
     """

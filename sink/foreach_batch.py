@@ -16,27 +16,27 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from sink.contract.dsn import redact
-from sink.contract.failpoints import failpoint
-from sink.errors import BatchTooLarge, NotStreaming
-from sink.rows.batch import BatchInput, prepare
-from sink.rows.columns import check_entries
-from sink.rows.nullable import nullable_in_utc
-from sink.rows.quarantine_limit import QuarantineLimit
-from sink.trace import BatchSpan, batch_span
-from sink.transaction import continuation
-from sink.transaction.companion import Also
-from sink.transaction.content import Content
-from sink.transaction.continuation import Continuation, Repeated
-from sink.transaction.database import Timeouts
-from sink.transaction.driver_path import InDriver
-from sink.transaction.future_dated import TOLERANCE
-from sink.transaction.ledger import Replayed, Run, Written
-from sink.transaction.lineage import location, require_safe, source_offsets, unreadable
-from sink.transaction.staging.content import take_over
-from sink.transaction.staging.stage import Stage, drop_stages, open_stage
-from sink.transaction.staging.task import Summary, arrow_schema, run_tasks
-from sink.transaction.writer import Writer
+from holdfast.sink.contract.dsn import redact
+from holdfast.sink.contract.failpoints import failpoint
+from holdfast.sink.errors import BatchTooLarge, NotStreaming
+from holdfast.sink.rows.batch import BatchInput, prepare
+from holdfast.sink.rows.columns import check_entries
+from holdfast.sink.rows.nullable import nullable_in_utc
+from holdfast.sink.rows.quarantine_limit import QuarantineLimit
+from holdfast.sink.trace import BatchSpan, batch_span
+from holdfast.sink.transaction import continuation
+from holdfast.sink.transaction.companion import Also
+from holdfast.sink.transaction.content import Content
+from holdfast.sink.transaction.continuation import Continuation, Repeated
+from holdfast.sink.transaction.database import Timeouts
+from holdfast.sink.transaction.driver_path import InDriver
+from holdfast.sink.transaction.future_dated import TOLERANCE
+from holdfast.sink.transaction.ledger import Replayed, Run, Written
+from holdfast.sink.transaction.lineage import location, require_safe, source_offsets, unreadable
+from holdfast.sink.transaction.staging.content import take_over
+from holdfast.sink.transaction.staging.stage import Stage, drop_stages, open_stage
+from holdfast.sink.transaction.staging.task import Summary, arrow_schema, run_tasks
+from holdfast.sink.transaction.writer import Writer
 
 if TYPE_CHECKING:
     import psycopg
@@ -109,9 +109,10 @@ class OutboxSink:
     `BatchInput.entries`. `also(connection, table)` writes what else must commit with the batch.
     It runs inside the transaction, and again when the transaction is retried, so it must use that
     connection only. `checkpoint` is exactly the query's checkpointLocation, not on an object store
-    (`sink.contract.checkpoint.FILE_SYSTEMS`). Where it is a local path, the source's offsets and
-    the names of the files that the batch reads are stored with the batch, and the first batch
-    refuses an older copy of the checkpoint or of the database (`CheckpointBehind`, `LedgerBehind`).
+    (`holdfast.sink.contract.checkpoint.FILE_SYSTEMS`). Where it is a local path, the source's
+    offsets and the names of the files that the batch reads are stored with the batch, and the first
+    batch refuses an older copy of the checkpoint or of the database (`CheckpointBehind`,
+    `LedgerBehind`).
 
     A query of which the stream has no batch begins with batch 0; anything else means that the
     database lost its batches (`LedgerBehind`), or that the stream got another name
@@ -201,7 +202,7 @@ class OutboxSink:
         holds only its text."""
 
     def __call__(self, df: "DataFrame", batch_id: int) -> None:
-        """Write one micro-batch. Raises the errors of `sink.errors` and whatever `also` raises."""
+        """Write one micro-batch. Raises those of `holdfast.sink.errors` and what `also` raises."""
         self.failure = None
         try:
             self._write_batch(df, batch_id)
@@ -262,7 +263,7 @@ class OutboxSink:
         """
         if self._checkpoint is not None:
             # Where there is a session there is py4j.
-            from sink.hadoop_files import files_of  # noqa: PLC0415
+            from holdfast.sink.hadoop_files import files_of  # noqa: PLC0415
 
             try:
                 files = files_of(spark, self._checkpoint)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 
-from sink.transaction.lineage import Files, local_files
+from holdfast.sink.transaction.lineage import Files, local_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

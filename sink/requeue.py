@@ -17,21 +17,21 @@ import numpy as np
 import pyarrow as pa
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
-from sink.contract.canonical import rfc3339
-from sink.contract.exits import CommandError
-from sink.contract.requeue import REQUEUED, Overtakes, Requeued
-from sink.contract.states import QuarantineReason
-from sink.errors import BatchTooLarge, Fenced, ReplayDiverged, SchemaMismatch, SinkError
-from sink.rows.batch import BatchInput, prepare
-from sink.rows.numbering import SUBJECTS, number
-from sink.rows.postgres_text import array_literal
-from sink.rows.prepared import PreparedBatch
-from sink.rows.row_text import Unfit, table_of
-from sink.transaction import future_dated, ledger
-from sink.transaction.database import Timeouts, execute
-from sink.transaction.driver_path import InDriver
-from sink.transaction.ledger import Replayed, Run, Written
-from sink.transaction.writer import Writer
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.requeue import REQUEUED, Overtakes, Requeued
+from holdfast.sink.contract.states import QuarantineReason
+from holdfast.sink.errors import BatchTooLarge, Fenced, ReplayDiverged, SchemaMismatch, SinkError
+from holdfast.sink.rows.batch import BatchInput, prepare
+from holdfast.sink.rows.numbering import SUBJECTS, number
+from holdfast.sink.rows.postgres_text import array_literal
+from holdfast.sink.rows.prepared import PreparedBatch
+from holdfast.sink.rows.row_text import Unfit, table_of
+from holdfast.sink.transaction import future_dated, ledger
+from holdfast.sink.transaction.database import Timeouts, execute
+from holdfast.sink.transaction.driver_path import InDriver
+from holdfast.sink.transaction.ledger import Replayed, Run, Written
+from holdfast.sink.transaction.writer import Writer
 
 if TYPE_CHECKING:
     import psycopg
@@ -84,7 +84,7 @@ def requeue(
     suffix: str = REQUEUED,
     overtakes: Overtakes | None = None,
 ) -> Iterator[Requeued]:
-    """As `sink.contract.requeue.Requeue`."""
+    """As `holdfast.sink.contract.requeue.Requeue`."""
     name = stream_of(stream, suffix)
     run = Run(name, query_id_of(stream, suffix), uuid4(), epoch=0)
     try:

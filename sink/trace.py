@@ -15,7 +15,7 @@ from uuid import UUID
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
-    from sink.transaction.ledger import Replayed, Written
+    from holdfast.sink.transaction.ledger import Replayed, Written
 
 _NAME = "holdfast.sink"
 

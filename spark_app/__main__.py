@@ -1,4 +1,4 @@
-"""`python -m spark_app run ...` and `spark-submit spark_app/__main__.py run ...`."""
+"""`spark-submit spark_app/__main__.py run ...`, where `holdfast` is installed."""
 
 import os
 import sys
@@ -7,16 +7,15 @@ if not __package__:
     # spark-submit runs this file as a script and puts this folder first on sys.path, where its
     # package `operator` would hide that of the standard library. `os` is loaded before any script.
     here = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 - pathlib imports operator
-    elsewhere = (entry for entry in sys.path if os.path.realpath(entry) != here)
-    sys.path[:] = [os.path.dirname(here), *elsewhere]  # noqa: PTH120 - as above
+    sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry) != here]
 
 from typer import BadParameter
 from typer.main import get_command
 
-from sink.contract import standard_error
-from sink.contract.exits import CommandError
-from sink.contract.numbers import exact
-from spark_app.command.cli import app
+from holdfast.sink.contract import standard_error
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.numbers import exact
+from holdfast.spark_app.command.cli import app
 
 
 def main() -> None:

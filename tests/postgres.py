@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from deploy.local.binaries import FOLDERS
+from holdfast.deploy.local.binaries import FOLDERS
 from tests.support.servers.embedded import CHOSEN, major_of
 
 SUPPORTED = range(15, 19)

@@ -1,4 +1,4 @@
-"""`python -m deploy.check`: every fault on a line, exit code 1 if there is one."""
+"""`python -m holdfast.deploy.check`: every fault on a line, exit code 1 if there is one."""
 
 import argparse
 import shutil
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import yaml
 
-from deploy.check import compose, dockerfile, linter, manifests, monitoring, schemas
-from deploy.check.project import OVERLAYS, BuildError, Document, Project, documents
-from deploy.release import version
+from holdfast.deploy.check import compose, dockerfile, linter, manifests, monitoring, schemas
+from holdfast.deploy.check.project import OVERLAYS, BuildError, Document, Project, documents
+from holdfast.deploy.release import version
 
 
 def faults(project: Project) -> Iterator[str]:

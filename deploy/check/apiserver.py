@@ -1,7 +1,8 @@
-"""`python -m deploy.check.apiserver`: give the overlays to a real API server, without nodes.
+"""`python -m holdfast.deploy.check.apiserver`: give the overlays to an API server.
 
-It starts etcd and kube-apiserver, asks the server for a dry run of both overlays, applies what it
-can, creates each pod under the enforced standard `restricted`, and ends both.
+The server is a real one without nodes. It starts etcd and kube-apiserver, asks the server for a dry
+run of both overlays, applies what it can, creates each pod under the enforced standard
+`restricted`, and ends both.
 """
 
 import argparse
@@ -21,8 +22,8 @@ from tempfile import TemporaryDirectory
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
-from deploy.check.pods import pods
-from deploy.check.project import OVERLAYS, Document, Project, loaded
+from holdfast.deploy.check.pods import pods
+from holdfast.deploy.check.project import OVERLAYS, Document, Project, loaded
 
 PROGRAMS = Path(".holdfast/kube")
 

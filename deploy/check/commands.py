@@ -7,8 +7,8 @@ from typing import Any
 
 import typer
 
-from dispatcher.cli.main import command
-from dispatcher.operators.config.settings import SETTINGS
+from holdfast.dispatcher.cli.main import command
+from holdfast.dispatcher.operators.config.settings import SETTINGS
 
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][\w.-]*)\)")
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from deploy.check import stack
-from deploy.check.commands import fault_of, unread
-from deploy.check.project import Project, loaded
-from deploy.check.served import LOOPBACK, Served, asked, served
-from deploy.compose.prepare import FOLDER, contents
+from holdfast.deploy.check import stack
+from holdfast.deploy.check.commands import fault_of, unread
+from holdfast.deploy.check.project import Project, loaded
+from holdfast.deploy.check.served import LOOPBACK, Served, asked, served
+from holdfast.deploy.compose.prepare import FOLDER, contents
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::[?][^}]*)?\}")
 _DURATION = re.compile(r"(?:(\d+)m)?(?:(\d+)s)?")
@@ -115,7 +115,7 @@ def _health(service: Mapping[str, Any], serves: Served) -> Iterator[str]:
     test = service.get("healthcheck", {}).get("test", [])
     question = asked(test[1:])
     if test[:1] != ["CMD"] or question is None:
-        yield "its health check does not run deploy.images.health"
+        yield "its health check does not run holdfast.deploy.images.health"
         return
     path, port = question
     yield from (f"the health check {fault}" for fault in serves.faults(path, port))

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy.check.commands import fault_of
-from deploy.check.project import Project
-from deploy.check.served import Served, asked, served
+from holdfast.deploy.check.commands import fault_of
+from holdfast.deploy.check.project import Project
+from holdfast.deploy.check.served import Served, asked, served
 
 TARGETS = ("migrate", "dispatcher", "api", "job")
 
-ENTRY_POINTS = (["holdfast"], ["python", "-m", "deploy.images.spark"])
+ENTRY_POINTS = (["holdfast"], ["python", "-m", "holdfast.deploy.images.spark"])
 
 USER = "10001:10001"
 
@@ -113,7 +113,7 @@ def _health(text: str | None, serves: Served | None) -> Iterator[str]:
     elif text != "NONE":
         question = asked(json.loads(text.partition("CMD")[2]))
         if question is None:
-            yield "its HEALTHCHECK does not run deploy.images.health"
+            yield "its HEALTHCHECK does not run holdfast.deploy.images.health"
         elif serves is not None:
             path, port = question
             yield from (f"HEALTHCHECK {each}" for each in serves.faults(path, port))

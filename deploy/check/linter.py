@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from deploy.check.project import ROOT, Document
+from holdfast.deploy.check.project import ROOT, Document
 
 BUILT = ROOT / ".holdfast" / "kube" / "kube-score"
 """Where `make deploy-lint` builds it."""

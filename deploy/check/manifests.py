@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from deploy.check import policies, security, workloads
-from deploy.check.commands import fault_of, filled, unknown_references, unread
-from deploy.check.pods import RUNS_SPARK, Pod, pods, port_of, ports_of, selects
-from deploy.check.project import Document, Project
-from deploy.check.quantities import amount
-from deploy.check.served import LOOPBACK, STOP_MARGIN_SECONDS, Served, served
+from holdfast.deploy.check import policies, security, workloads
+from holdfast.deploy.check.commands import fault_of, filled, unknown_references, unread
+from holdfast.deploy.check.pods import RUNS_SPARK, Pod, pods, port_of, ports_of, selects
+from holdfast.deploy.check.project import Document, Project
+from holdfast.deploy.check.quantities import amount
+from holdfast.deploy.check.served import LOOPBACK, STOP_MARGIN_SECONDS, Served, served
 
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 

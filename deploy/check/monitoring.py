@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from deploy.check.project import Document, Project, loaded
+from holdfast.deploy.check.project import Document, Project, loaded
 
 HEAD = """\
 # Written by `make deploy-rules` from deploy/prometheus/holdfast.yml: change that file.

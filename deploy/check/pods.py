@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from deploy.check.project import Document
+from holdfast.deploy.check.project import Document
 
 TEMPLATES = ("Deployment", "StatefulSet", "Job", "DaemonSet", "ReplicaSet")
 

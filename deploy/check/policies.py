@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from deploy.check.pods import Pod, port_of, selects
-from deploy.check.project import Document
-from deploy.check.served import served
-from deploy.check.workloads import Runs
-from sink.contract.numbers import is_whole
+from holdfast.deploy.check.pods import Pod, port_of, selects
+from holdfast.deploy.check.project import Document
+from holdfast.deploy.check.served import served
+from holdfast.deploy.check.workloads import Runs
+from holdfast.sink.contract.numbers import is_whole
 
 Needs = dict[str, set[tuple[str, int]]]
 """What a pod must reach outside, each by any one of some ports."""

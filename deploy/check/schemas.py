@@ -9,8 +9,8 @@ import kubernetes_validate
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
-from deploy.check.pods import pods
-from deploy.check.project import Document
+from holdfast.deploy.check.pods import pods
+from holdfast.deploy.check.project import Document
 
 KUBERNETES = "1.32"
 """The version whose schemas hold, and the oldest that the manifests are meant for."""

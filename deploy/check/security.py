@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from deploy.check.pods import Pod
+from holdfast.deploy.check.pods import Pod
 
 USER_MIN = 10_000
 """Above the users of nodes."""

@@ -9,18 +9,18 @@ from urllib.parse import urlsplit
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
-from deploy.check.commands import options_of
-from deploy.payouts.app import build
-from dispatcher.api.app import application
-from dispatcher.api.serving import STOP_SECONDS
-from dispatcher.api.settings import ApiSettings
-from dispatcher.delivery.health import Health
-from dispatcher.delivery.service import SETTLE_SECONDS
-from dispatcher.delivery.settings import address
-from dispatcher.delivery.web import app
-from dispatcher.receiver import Inbox
+from holdfast.deploy.check.commands import options_of
+from holdfast.deploy.payouts.app import build
+from holdfast.dispatcher.api.app import application
+from holdfast.dispatcher.api.serving import STOP_SECONDS
+from holdfast.dispatcher.api.settings import ApiSettings
+from holdfast.dispatcher.delivery.health import Health
+from holdfast.dispatcher.delivery.service import SETTLE_SECONDS
+from holdfast.dispatcher.delivery.settings import address
+from holdfast.dispatcher.delivery.web import app
+from holdfast.receiver import Inbox
 
-HEALTH = ("python", "-m", "deploy.images.health")
+HEALTH = ("python", "-m", "holdfast.deploy.images.health")
 
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 

@@ -8,14 +8,19 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from deploy.check.commands import options_of
-from deploy.check.project import Project, loaded
-from deploy.check.quantities import amount
-from deploy.check.served import served
-from deploy.check.workloads import JVM_OVERHEAD, SECRET_DIR_DEFAULT, policy_fault, volume_of
-from deploy.compose.prepare import LOGINS, OWNER, contents
-from deploy.release import version
-from sink.contract import roles
+from holdfast.deploy.check.commands import options_of
+from holdfast.deploy.check.project import Project, loaded
+from holdfast.deploy.check.quantities import amount
+from holdfast.deploy.check.served import served
+from holdfast.deploy.check.workloads import (
+    JVM_OVERHEAD,
+    SECRET_DIR_DEFAULT,
+    policy_fault,
+    volume_of,
+)
+from holdfast.deploy.compose.prepare import LOGINS, OWNER, contents
+from holdfast.deploy.release import version
+from holdfast.sink.contract import roles
 
 LOGIN_OF = {
     "dispatch": "dispatcher",

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from deploy.check.commands import filled, options_of
-from deploy.check.pods import Pod, selects
-from deploy.check.project import Document
-from deploy.check.quantities import amount
-from sink.contract.exits import CommandError
-from sink.contract.numbers import is_whole
-from spark_app.exposure.policy_file import read
+from holdfast.deploy.check.commands import filled, options_of
+from holdfast.deploy.check.pods import Pod, selects
+from holdfast.deploy.check.project import Document
+from holdfast.deploy.check.quantities import amount
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.numbers import is_whole
+from holdfast.spark_app.exposure.policy_file import read
 
 
 class Part(NamedTuple):

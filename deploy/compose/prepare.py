@@ -1,4 +1,4 @@
-"""`python -m deploy.compose.prepare`: make the secrets of the stack, once.
+"""`python -m holdfast.deploy.compose.prepare`: make the secrets of the stack, once.
 
 Each is a file, which Docker mounts into the containers that name it. A login's file is a service
 file of libpq, so no password is in an environment or in a command. The folder is for its owner

@@ -1,1 +1,1 @@
-"""Dashboards of Grafana. `python -m deploy.grafana` writes the JSON files in this folder."""
+"""Dashboards of Grafana. `python -m holdfast.deploy.grafana` writes the JSON files here."""

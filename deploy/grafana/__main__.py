@@ -1,10 +1,10 @@
-"""`python -m deploy.grafana [FOLDER]`: write the dashboards, into this folder by default."""
+"""`python -m holdfast.deploy.grafana [FOLDER]`: write the dashboards, here by default."""
 
 import sys
 from pathlib import Path
 
-from deploy.grafana.catalogue import DASHBOARDS
-from deploy.grafana.render import rendered
+from holdfast.deploy.grafana.catalogue import DASHBOARDS
+from holdfast.deploy.grafana.render import rendered
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """The dashboards: every metric of docs/reference/metrics.md is on a panel, or in LEFT_OUT."""
 
-from deploy.grafana.panels import (
+from holdfast.deploy.grafana.panels import (
     Dashboard,
     Panel,
     Query,

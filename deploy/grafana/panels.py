@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from deploy.grafana.alerts import Condition, alert
+from holdfast.deploy.grafana.alerts import Condition, alert
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from deploy.grafana.drawing import COLOURS, Curve, Drawing, page
-from deploy.grafana.panels import Dashboard, Panel
+from holdfast.deploy.grafana.drawing import COLOURS, Curve, Drawing, page
+from holdfast.deploy.grafana.panels import Dashboard, Panel
 
 POINTS = 60
 """Of a curve."""

@@ -31,8 +31,8 @@ from grafana_foundation_sdk.models.dashboard import (
     ThresholdsMode,
 )
 
-from deploy.grafana.alerts import Condition, alert
-from deploy.grafana.panels import Dashboard, Panel
+from holdfast.deploy.grafana.alerts import Condition, alert
+from holdfast.deploy.grafana.panels import Dashboard, Panel
 
 _SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 _COLOURS = {"page": "red", "ticket": "orange"}

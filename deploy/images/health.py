@@ -1,6 +1,6 @@
-"""`python -m deploy.images.health URL`: exit code 0 if the answer is 200, as a health check asks.
+"""`python -m holdfast.deploy.images.health URL`: exit code 0 if the answer is 200.
 
-The images have no `curl`, and a health check may run where there is no shell.
+The health check of the images, which have no `curl` and some of which have no shell.
 """
 
 import sys

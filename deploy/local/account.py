@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from sink.contract.exits import CommandError
+from holdfast.sink.contract.exits import CommandError
 
 FALLBACKS = ("postgres", "nobody")
 """Accounts that root uses to run Postgres: the first that exists. None is ever created."""

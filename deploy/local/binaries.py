@@ -14,8 +14,8 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from deploy.local.account import Account
-from sink.contract.exits import CommandError
+from holdfast.deploy.local.account import Account
+from holdfast.sink.contract.exits import CommandError
 
 MAJOR = 18
 """Major version of every new cluster."""

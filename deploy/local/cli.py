@@ -10,14 +10,14 @@ import typer
 from psycopg.conninfo import conninfo_to_dict
 from rich.console import Console
 
-from deploy.local.java import spark_environment
-from deploy.local.kafka.cli import kafka
-from deploy.local.postgres import EmbeddedPostgres
-from deploy.local.stack.cli import STACK, stack
-from dispatcher.cli.options import AsJson
-from dispatcher.cli.output import print_json
-from sink.contract.dsn import redact
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.deploy.local.java import spark_environment
+from holdfast.deploy.local.kafka.cli import kafka
+from holdfast.deploy.local.postgres import EmbeddedPostgres
+from holdfast.deploy.local.stack.cli import STACK, stack
+from holdfast.dispatcher.cli.options import AsJson
+from holdfast.dispatcher.cli.output import print_json
+from holdfast.sink.contract.dsn import redact
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(
     help="Run Postgres from a wheel, or a Kafka broker, for development: no service, no network.",
@@ -70,8 +70,8 @@ def down(
     Exit code 3: nothing was running.
     """
     # Imported here, because every `holdfast` command loads this module.
-    from deploy.local.demo.layout import Layout  # noqa: PLC0415 - see above
-    from deploy.local.stack import leftovers  # noqa: PLC0415 - see above
+    from holdfast.deploy.local.demo.layout import Layout  # noqa: PLC0415 - see above
+    from holdfast.deploy.local.stack import leftovers  # noqa: PLC0415 - see above
 
     layout = Layout((directory or STACK).absolute())
     ended = leftovers.down(layout)
@@ -137,7 +137,7 @@ def _option(directory: Path) -> str:
 
 def _upgrade(dsn: str) -> None:
     # Imported here, because alembic would slow down `down` and `status`.
-    from migrations.upgrade import upgrade  # noqa: PLC0415 - see above
+    from holdfast.migrations.upgrade import upgrade  # noqa: PLC0415 - see above
 
     upgrade(dsn)
 

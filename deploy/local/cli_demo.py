@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from sink.contract.exits import ExitCode
+from holdfast.sink.contract.exits import ExitCode
 
 app = typer.Typer(
     help="Run the whole path and kill Spark and the dispatcher on the way (about a minute)."
@@ -65,7 +65,7 @@ def kafka(
     Broker, Spark and one dispatcher are killed. Needs `make kafka-jars`. Exit code 1: an action was
     lost or repeated.
     """
-    from deploy.local.kafka.jars import KINDS, staged  # noqa: PLC0415 - as below
+    from holdfast.deploy.local.kafka.jars import KINDS, staged  # noqa: PLC0415 - as below
 
     for kind in KINDS:
         staged(kind)
@@ -74,8 +74,8 @@ def kafka(
 
 def _demo(directory: Path, seed: int, events: int, *, as_json: bool, kafka: bool = False) -> None:
     # Imported here, because every `holdfast` command loads this module.
-    from deploy.local.demo import live, report, run  # noqa: PLC0415 - loads psycopg, alembic, rich
-    from deploy.local.demo.layout import Layout  # noqa: PLC0415 - as above
+    from holdfast.deploy.local.demo import live, report, run  # noqa: PLC0415 - loads psycopg, alembic, rich
+    from holdfast.deploy.local.demo.layout import Layout  # noqa: PLC0415 - as above
 
     console = Console(stderr=as_json, highlight=False)
     layout = Layout(directory.absolute())
@@ -109,8 +109,8 @@ def checkpoints(
     same files, recomputed by separate code. Takes about three minutes. Exit code 1: they differ.
     """
     # Imported here, because every `holdfast` command loads this module.
-    from deploy.local.checkpoint_demo import run  # noqa: PLC0415 - loads psycopg, alembic, rich
-    from deploy.local.checkpoint_demo.layout import CheckpointLayout  # noqa: PLC0415 - as above
+    from holdfast.deploy.local.checkpoint_demo import run  # noqa: PLC0415 - loads psycopg, alembic, rich
+    from holdfast.deploy.local.checkpoint_demo.layout import CheckpointLayout  # noqa: PLC0415 - as above
 
     console = Console(stderr=as_json, highlight=False)
     with reported(console):
@@ -126,8 +126,8 @@ def checkpoints(
 @contextmanager
 def reported(console: Console) -> Iterator[None]:
     """Show the last lines of a process that failed; a signal ends the command in one line."""
-    from deploy.local.demo.interrupts import Interrupted  # noqa: PLC0415 - as above
-    from deploy.local.demo.processes import Failed  # noqa: PLC0415 - as above
+    from holdfast.deploy.local.demo.interrupts import Interrupted  # noqa: PLC0415 - as above
+    from holdfast.deploy.local.demo.processes import Failed  # noqa: PLC0415 - as above
 
     try:
         yield

@@ -17,10 +17,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.local.account import Account
-from deploy.local.binaries import Binaries, shared_folder
-from deploy.local.locks import acquire
-from sink.contract.exits import CommandError
+from holdfast.deploy.local.account import Account
+from holdfast.deploy.local.binaries import Binaries, shared_folder
+from holdfast.deploy.local.locks import acquire
+from holdfast.sink.contract.exits import CommandError
 
 SUPERUSER = "postgres"
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from deploy.local.java_wrapper import MODULE, without_vector_module
-from sink.contract.exits import CommandError
+from holdfast.deploy.local.java_wrapper import MODULE, without_vector_module
+from holdfast.sink.contract.exits import CommandError
 
 LONG_TERM = (17, 21)
 """Releases that Spark 4.3 supports with any update."""

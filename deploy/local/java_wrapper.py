@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from sink.contract.exits import CommandError
+from holdfast.sink.contract.exits import CommandError
 
 MODULE = "jdk.incubator.vector"
 

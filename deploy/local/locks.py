@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sink.contract.exits import CommandError
+from holdfast.sink.contract.exits import CommandError
 
 POLL_SECONDS = 0.05
 

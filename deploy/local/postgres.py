@@ -14,13 +14,13 @@ import psutil
 import psycopg
 from psycopg import sql
 
-from deploy.local import binaries, cluster, log, process, sockets
-from deploy.local.account import Account, account_for
-from deploy.local.cluster import SUPERUSER, Cluster
-from deploy.local.locks import locked
-from deploy.local.process import Postmaster
-from deploy.local.readiness import wait_until_ready
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.deploy.local import binaries, cluster, log, process, sockets
+from holdfast.deploy.local.account import Account, account_for
+from holdfast.deploy.local.cluster import SUPERUSER, Cluster
+from holdfast.deploy.local.locks import locked
+from holdfast.deploy.local.process import Postmaster
+from holdfast.deploy.local.readiness import wait_until_ready
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 START_SECONDS = 600.0
 """Time limit of a start: crash recovery may replay more WAL than `max_wal_size`."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from deploy.local.locks import POLL_SECONDS
-from sink.contract.exits import CommandError
+from holdfast.deploy.local.locks import POLL_SECONDS
+from holdfast.sink.contract.exits import CommandError
 
 FAST_SECONDS = 60.0
 IMMEDIATE_SECONDS = 15.0

@@ -8,11 +8,11 @@ from pathlib import Path
 import psycopg
 from psycopg import pq
 
-from deploy.local import log, process
-from deploy.local.cluster import Cluster
-from deploy.local.locks import POLL_SECONDS
-from sink.contract.exits import CommandError
-from sink.transaction.refusal import is_denied
+from holdfast.deploy.local import log, process
+from holdfast.deploy.local.cluster import Cluster
+from holdfast.deploy.local.locks import POLL_SECONDS
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.transaction.refusal import is_denied
 
 CONNECT_SECONDS = 10
 

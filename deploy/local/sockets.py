@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from deploy.local.account import Account
-from sink.contract.exits import CommandError
+from holdfast.deploy.local.account import Account
+from holdfast.sink.contract.exits import CommandError
 
 PORT = 5432
 """Part of the socket's name; the server does not listen on the network."""

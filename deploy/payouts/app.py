@@ -13,13 +13,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from deploy.payouts import database, holds, tracing
-from deploy.payouts.database import open_pool, statement
-from deploy.payouts.metrics import Answered, Measures
-from deploy.payouts.pages import render
-from deploy.payouts.pruning import pruning
-from deploy.payouts.service import inquire, receive
-from dispatcher.receiver import (
+from holdfast.deploy.payouts import database, holds, tracing
+from holdfast.deploy.payouts.database import open_pool, statement
+from holdfast.deploy.payouts.metrics import Answered, Measures
+from holdfast.deploy.payouts.pages import render
+from holdfast.deploy.payouts.pruning import pruning
+from holdfast.deploy.payouts.service import inquire, receive
+from holdfast.receiver import (
     Answer,
     Inbox,
     Problem,
@@ -28,9 +28,9 @@ from dispatcher.receiver import (
     delivery_of,
     inquiry_of,
 )
-from sink.contract.canonical import rfc3339
-from sink.contract.exits import CommandError
-from sink.contract.wire import INQUIRY_PATH, TRACEPARENT
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.wire import INQUIRY_PATH, TRACEPARENT
 
 WEBHOOKS = "/webhooks"
 PAGE_ROWS = 100

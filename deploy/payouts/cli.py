@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import psycopg
 import typer
 
-from sink.contract.canonical import rfc3339
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.trace_export import exported_spans
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.trace_export import exported_spans
 
 app = typer.Typer(
     help="The payouts service, an example receiver: applies signed holds to its own tables.",
@@ -45,9 +45,9 @@ def serve(
 ) -> None:
     """Receive payout holds until stopped. The first start creates the tables."""
     # Imported here, because every `holdfast` command loads this module.
-    from deploy.payouts import database, server  # noqa: PLC0415 - only this command serves
-    from deploy.payouts.app import build  # noqa: PLC0415 - only this command serves
-    from dispatcher.receiver import Inbox, Secret, SecretError  # noqa: PLC0415 - as above
+    from holdfast.deploy.payouts import database, server  # noqa: PLC0415 - only this command serves
+    from holdfast.deploy.payouts.app import build  # noqa: PLC0415 - only this command serves
+    from holdfast.receiver import Inbox, Secret, SecretError  # noqa: PLC0415 - as above
 
     if not secret_ref:
         raise CommandError(
@@ -98,7 +98,7 @@ def held(
 
 
 def _all_held(dsn: str) -> list[dict[str, Any]]:
-    from deploy.payouts import database  # noqa: PLC0415 - keeps every other command light
+    from holdfast.deploy.payouts import database  # noqa: PLC0415 - keeps every other command light
 
     rows: list[dict[str, Any]] = []
     with database.connect(dsn) as connection:
@@ -123,7 +123,7 @@ def _all_held(dsn: str) -> list[dict[str, Any]]:
 
 
 def _line(row: dict[str, Any]) -> str:
-    from sink.contract.money import money  # noqa: PLC0415 - keeps other commands light
+    from holdfast.sink.contract.money import money  # noqa: PLC0415 - keeps other commands light
 
     exposure = money(row["exposure_minor"], row["currency"])
     limit = money(row["limit_minor"], row["currency"])

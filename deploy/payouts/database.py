@@ -9,9 +9,9 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool
 
-from dispatcher.receiver import Inbox
-from sink.contract.dsn import redact
-from sink.contract.exits import CommandError
+from holdfast.receiver import Inbox
+from holdfast.sink.contract.dsn import redact
+from holdfast.sink.contract.exits import CommandError
 
 CONNECTION: dict[str, Any] = {
     "application_name": "holdfast-payouts",
@@ -33,7 +33,7 @@ Pool = AsyncConnectionPool[psycopg.AsyncConnection[DictRow]]
 @cache
 def statement(name: str) -> str:
     """Return the text of `sql/NAME.sql`."""
-    return files("deploy.payouts").joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")
+    return files("holdfast.deploy.payouts").joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")
 
 
 def connect(dsn: str) -> psycopg.Connection[DictRow]:
@@ -69,7 +69,7 @@ def create_tables(dsn: str, inbox: Inbox) -> None:
     If they exist, no DDL runs, so a start does not wait for locks of a running service. Raises
     `CommandError`.
     """
-    ddl = files("deploy.payouts").joinpath("schema.sql").read_text(encoding="utf-8")
+    ddl = files("holdfast.deploy.payouts").joinpath("schema.sql").read_text(encoding="utf-8")
     doing = "checked"
     try:
         with connect(dsn) as connection:

@@ -14,9 +14,9 @@ from typing import Any, assert_never
 import psycopg
 from psycopg.rows import DictRow
 
-from deploy.payouts.database import statement
-from deploy.payouts.order import Action, HoldOrder
-from dispatcher.receiver import Delivery
+from holdfast.deploy.payouts.database import statement
+from holdfast.deploy.payouts.order import Action, HoldOrder
+from holdfast.receiver import Delivery
 
 Connection = psycopg.AsyncConnection[DictRow]
 

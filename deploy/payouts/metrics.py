@@ -8,9 +8,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deploy.payouts.holds import Effect
-from deploy.payouts.order import Action
-from sink.contract.wire import ReceiptOutcome
+from holdfast.deploy.payouts.holds import Effect
+from holdfast.deploy.payouts.order import Action
+from holdfast.sink.contract.wire import ReceiptOutcome
 
 REFUSED = "refused"
 """The outcome of a signed delivery that is no payout hold."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from dispatcher.receiver import BadData, Body
+from holdfast.receiver import BadData, Body
 
 POLICY_BYTES_MAX = 256
 REVISION_MAX = 2**31 - 1

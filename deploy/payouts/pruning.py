@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager, suppress
 import psycopg
 from psycopg_pool import PoolTimeout
 
-from deploy.payouts.database import Pool
-from dispatcher.receiver import PRUNE_MAX, Inbox
+from holdfast.deploy.payouts.database import Pool
+from holdfast.receiver import PRUNE_MAX, Inbox
 
 PRUNE_SECONDS = 3600.0
 _log = logging.getLogger(__name__)

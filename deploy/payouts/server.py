@@ -12,7 +12,7 @@ from pathlib import Path
 import uvicorn
 from starlette.applications import Starlette
 
-from sink.contract.exits import CommandError
+from holdfast.sink.contract.exits import CommandError
 
 STOP_SECONDS_MAX = 10
 KEEP_ALIVE_SECONDS = 60

@@ -1,10 +1,10 @@
 """Handles one delivery: number, claim, apply, log, commit, answer."""
 
-from deploy.payouts import holds
-from deploy.payouts.database import Pool
-from deploy.payouts.metrics import REFUSED, Measures
-from deploy.payouts.order import HoldOrder
-from dispatcher.receiver import (
+from holdfast.deploy.payouts import holds
+from holdfast.deploy.payouts.database import Pool
+from holdfast.deploy.payouts.metrics import REFUSED, Measures
+from holdfast.deploy.payouts.order import HoldOrder
+from holdfast.receiver import (
     Answer,
     Delivery,
     Inbox,
@@ -14,8 +14,8 @@ from dispatcher.receiver import (
     answer_inquiry,
     unknown_key,
 )
-from sink.contract.failpoints import failpoint
-from sink.contract.wire import ReceiptOutcome
+from holdfast.sink.contract.failpoints import failpoint
+from holdfast.sink.contract.wire import ReceiptOutcome
 
 
 async def receive(pool: Pool, inbox: Inbox, delivery: Delivery, measures: Measures) -> Answer:

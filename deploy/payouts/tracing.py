@@ -9,7 +9,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from dispatcher.receiver import Delivery
+from holdfast.receiver import Delivery
 
 _NAME = "holdfast.payouts"
 

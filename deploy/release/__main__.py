@@ -1,4 +1,4 @@
-"""`python -m deploy.release`: a single step, or with `check` all of them.
+"""`python -m holdfast.deploy.release`: a single step, or with `check` all of them.
 
 Exit codes are those of `holdfast`: 0, 1 for a fault, 2 for usage, 4 if something was left out.
 """
@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.release import signing, steps
-from sink.contract.exits import ExitCode
+from holdfast.deploy.release import signing, steps
+from holdfast.sink.contract.exits import ExitCode
 
 ALL = "check"
 
@@ -19,7 +19,7 @@ ALL = "check"
 def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     about = "\n".join(f"  {name}: {step.__doc__}" for name, step in steps.SINGLE.items())
     parser = argparse.ArgumentParser(
-        prog="python -m deploy.release",
+        prog="python -m holdfast.deploy.release",
         description=f"Steps of a release; {ALL} runs all but verify and site.\n\n{about}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -10,8 +10,8 @@ from typing import Self
 from license_expression import ExpressionError, get_spdx_licensing
 from packaging.utils import canonicalize_name
 
-from deploy.release.report import Report
-from deploy.release.requirements import all_pins
+from holdfast.deploy.release.report import Report
+from holdfast.deploy.release.requirements import all_pins
 
 RULES = Path(__file__).with_name("licences.toml")
 

@@ -1,18 +1,32 @@
 """Wheel and sdist of a commit: the same bytes twice, whole, and installed outside the tree."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from zipfile import ZipFile
 
-from deploy.local.postgres import EmbeddedPostgres
-from deploy.release import version
-from deploy.release.version import ROOT
+from holdfast.deploy.local.postgres import EmbeddedPostgres
+from holdfast.deploy.release import version
+from holdfast.deploy.release.environment import pack
+from holdfast.deploy.release.version import ROOT
 
-PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy")
+INSTALLED_FOLDERS = {
+    "dispatcher/receiver/": "holdfast/receiver/",
+    **{f"{name}/": f"holdfast/{name}/" for name in ("deploy", "dispatcher", "migrations")},
+    **{f"{name}/": f"holdfast/{name}/" for name in ("sink", "spark_app")},
+}
+"""Where the wheel has the files of a folder: the first that fits."""
+
+LEFT_OUT = tuple(f"deploy/{name}/" for name in ("check", "kubernetes", "release", "runbook"))
+"""Folders of which the wheel has nothing: tools, and what nobody reads at run time."""
+
+_MADE = {"PKG-INFO", "setup.cfg"}
+"""What setuptools adds to the sdist, beside its `egg-info`."""
+
 
 INSTALLED = "api.txt"
 """Requirements that hold every command but the job's and the local ones."""
@@ -50,11 +64,11 @@ def build(to: Path, work: Path, root: Path = ROOT) -> list[Path]:
     The wheel that the sdist gives is compared, too. Raises `PackageError` for other bytes.
     """
     time = time_of_commit(root)
-    first = _build(root, work / "one", work / "first", time, "0022")
-    second = _build(root, work / "another" / "place", work / "second", time, "0077")
+    first = _build(root, work / "one", work / "first", time)
+    second = _build(root, work / "another" / "place", work / "second", time)
     (sdist,) = (path for path in first if path.name.endswith(".tar.gz"))
     (folder,) = _unpack(sdist, work / "unpacked")
-    again = _hatch(folder, work / "third", time, "0022", "wheel")
+    again = _built(folder, work / "third", time, "wheel")
     for ours, other in [
         *zip(first, second, strict=True),
         *((path, each) for each in again for path in first if path.name == each.name),
@@ -65,24 +79,28 @@ def build(to: Path, work: Path, root: Path = ROOT) -> list[Path]:
     return [path.replace(to / path.name) for path in first]
 
 
-def _build(root: Path, source: Path, to: Path, time: str, mask: str) -> list[Path]:
+def _build(root: Path, source: Path, to: Path, time: str) -> list[Path]:
     source.mkdir(parents=True)
     archive = source.with_suffix(".tar")
     run("git", "archive", "--output", str(archive), "HEAD", cwd=root)
     _unpack(archive, source)
-    return _hatch(source, to, time, mask, "sdist", "wheel")
+    return _built(source, to, time, "sdist", "wheel")
 
 
-def _hatch(source: Path, to: Path, time: str, mask: str, *targets: str) -> list[Path]:
-    words = [word for target in targets for word in ("--target", target)]
+def _built(source: Path, to: Path, time: str, *targets: str) -> list[Path]:
     given = {**os.environ, "SOURCE_DATE_EPOCH": time}
-    script = f'umask {mask} && exec "$@"'
-    run(
-        *("sh", "-c", script, "sh", sys.executable, "-m", "hatchling", "build"),
-        *("--directory", str(to), *words),
-        cwd=source,
-        env=given,
-    )
+    # setuptools keeps the modes of files in a wheel.
+    script = 'umask 0022 && chmod --recursive u=rwX,go=rX . && exec "$@"'
+    to.mkdir(parents=True)
+    for target in targets:
+        calls = f"from setuptools import build_meta; build_meta.build_{target}({str(to)!r})"
+        run("sh", "-c", script, "sh", sys.executable, "-c", calls, cwd=source, env=given)
+    for sdist in to.glob("*.tar.gz"):
+        # setuptools keeps the times and owners of the files in it.
+        folder = to / "unpacked"
+        _unpack(sdist, folder)
+        pack(folder, sdist)
+        shutil.rmtree(folder)
     return sorted(to.iterdir())
 
 
@@ -98,11 +116,19 @@ def faults(wheel: Path, sdist: Path, root: Path = ROOT) -> Iterator[str]:
     tracked = set(run("git", "ls-tree", "-r", "--name-only", "HEAD", cwd=root).splitlines())
     with ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    packaged = {name for name in tracked if name.partition("/")[0] in PACKAGES}
-    yield from _differences("wheel", names, packaged)
+    yield from _differences("wheel", names, set(_installed(tracked)))
     with tarfile.open(sdist) as packed:
         inside = {each.name.partition("/")[2] for each in packed if each.isfile()}
-    yield from _differences("sdist", inside - {"PKG-INFO"}, tracked)
+    made = {name for name in inside if name in _MADE or ".egg-info/" in name}
+    yield from _differences("sdist", inside - made, tracked)
+
+
+def _installed(tracked: Iterable[str]) -> Iterator[str]:
+    for name in tracked:
+        for folder, package in INSTALLED_FOLDERS.items():
+            if name.startswith(folder) and not name.startswith(LEFT_OUT):
+                yield name.replace(folder, package, 1)
+                break
 
 
 def _differences(what: str, there: set[str], expected: set[str]) -> Iterator[str]:

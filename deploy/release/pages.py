@@ -12,8 +12,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from deploy.release import version
-from deploy.release.version import ROOT
+from holdfast.deploy.release import version
+from holdfast.deploy.release.version import ROOT
 
 SITE = Path(__file__).parent / "site"
 WORK = ROOT / ".holdfast" / "docs"

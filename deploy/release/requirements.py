@@ -7,7 +7,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from deploy.release.version import ROOT
+from holdfast.deploy.release.version import ROOT
 
 FOLDER = ROOT / "requirements"
 

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from deploy.package import pack
-from deploy.release import licences, packages, pages, signing, version, vulnerabilities
-from deploy.release.packages import PackageError, run
-from deploy.release.report import Report
-from deploy.release.requirements import FOLDER, all_pins, pins
-from deploy.release.version import ROOT
-from sink.contract.exits import CommandError
+from holdfast.deploy.release import licences, packages, pages, signing, version, vulnerabilities
+from holdfast.deploy.release.environment import pack
+from holdfast.deploy.release.packages import PackageError, run
+from holdfast.deploy.release.report import Report
+from holdfast.deploy.release.requirements import FOLDER, all_pins, pins
+from holdfast.deploy.release.version import ROOT
+from holdfast.sink.contract.exits import CommandError
 
 Step = Callable[[argparse.Namespace], Report]
 

@@ -14,7 +14,7 @@ from zipfile import ZipFile
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from deploy.release.report import Report
+from holdfast.deploy.release.report import Report
 
 Pins = Collection[tuple[str, str]]
 

@@ -17,14 +17,14 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from fastapi.security.utils import get_authorization_scheme_param
 from starlette.exceptions import HTTPException
 
-from dispatcher.api.problems import limited
-from dispatcher.operators.common.pool import OperatorPool
-from dispatcher.operators.common.session import OperatorSession
-from dispatcher.operators.tokens.store import TOKEN_PREFIX, Holder, Tokens
-from dispatcher.shared.clock import seconds
-from dispatcher.shared.errors import StoreUnavailableError
-from sink.contract.exits import CommandError
-from sink.contract.states import AccessRole
+from holdfast.dispatcher.api.problems import limited
+from holdfast.dispatcher.operators.common.pool import OperatorPool
+from holdfast.dispatcher.operators.common.session import OperatorSession
+from holdfast.dispatcher.operators.tokens.store import TOKEN_PREFIX, Holder, Tokens
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.errors import StoreUnavailableError
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.states import AccessRole
 
 FAILURES_MAX = 10
 FAILURES_SECONDS = 60.0

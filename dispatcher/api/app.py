@@ -7,14 +7,14 @@ from importlib.metadata import version
 from fastapi import APIRouter, Depends, FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 
-from dispatcher.api import console, health, metrics, problems, routes
-from dispatcher.api.access import Failures, bearer_of, is_doubtful
-from dispatcher.api.console.frame.guard import LOGIN_PATH, person
-from dispatcher.api.long_reads import ExclusiveRun
-from dispatcher.api.requests import no_others
-from dispatcher.api.settings import ApiSettings
-from dispatcher.api.shield import Shield
-from dispatcher.operators.common.pool import OperatorPool
+from holdfast.dispatcher.api import console, health, metrics, problems, routes
+from holdfast.dispatcher.api.access import Failures, bearer_of, is_doubtful
+from holdfast.dispatcher.api.console.frame.guard import LOGIN_PATH, person
+from holdfast.dispatcher.api.long_reads import ExclusiveRun
+from holdfast.dispatcher.api.requests import no_others
+from holdfast.dispatcher.api.settings import ApiSettings
+from holdfast.dispatcher.api.shield import Shield
+from holdfast.dispatcher.operators.common.pool import OperatorPool
 
 PREFIX = "/api/v1"
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
-from dispatcher.api.access import Session
-from dispatcher.operators.audit.store import Audit
-from dispatcher.operators.dead_letters.rules import without_answer
-from sink.contract.states import AccessRole
+from holdfast.dispatcher.api.access import Session
+from holdfast.dispatcher.operators.audit.store import Audit
+from holdfast.dispatcher.operators.dead_letters.rules import without_answer
+from holdfast.sink.contract.states import AccessRole
 
 
 def allow(session: Session, *, body: bool) -> None:

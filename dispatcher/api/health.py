@@ -9,11 +9,11 @@ from threading import Lock
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
-from dispatcher.operators.common.pool import OperatorPool
-from dispatcher.operators.database.store import Database
-from dispatcher.shared.clock import seconds
-from dispatcher.shared.errors import StoreUnavailableError
-from sink.contract.exits import CommandError
+from holdfast.dispatcher.operators.common.pool import OperatorPool
+from holdfast.dispatcher.operators.database.store import Database
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.errors import StoreUnavailableError
+from holdfast.sink.contract.exits import CommandError
 
 KEPT_SECONDS = 1.0
 """Cache lifetime of an answer, so that frequent probes do not load the database."""

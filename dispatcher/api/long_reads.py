@@ -14,12 +14,12 @@ from threading import Lock
 from fastapi import Request
 from starlette.exceptions import HTTPException
 
-from dispatcher.api.access import Session
-from dispatcher.api.problems import limited
-from dispatcher.api.requests import Between
-from dispatcher.operators.common.times import When
-from dispatcher.operators.database.store import Database
-from dispatcher.shared.errors import StoreUnavailableError
+from holdfast.dispatcher.api.access import Session
+from holdfast.dispatcher.api.problems import limited
+from holdfast.dispatcher.api.requests import Between
+from holdfast.dispatcher.operators.common.times import When
+from holdfast.dispatcher.operators.database.store import Database
+from holdfast.dispatcher.shared.errors import StoreUnavailableError
 
 SECONDS_MAX = 30.0
 BACK_MAX = timedelta(days=1)

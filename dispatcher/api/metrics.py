@@ -14,9 +14,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dispatcher.operators.common.pool import PoolCounts
-from dispatcher.shared.clock import seconds
-from dispatcher.shared.metrics import ATTEMPT_SECONDS, Histogram, Labels
+from holdfast.dispatcher.operators.common.pool import PoolCounts
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.metrics import ATTEMPT_SECONDS, Histogram, Labels
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OTHER = "other"

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from dispatcher.shared.errors import StoreUnavailableError
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.shared.errors import StoreUnavailableError
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 MEDIA_TYPE = "application/problem+json"
 

@@ -23,10 +23,10 @@ from pydantic import (
 )
 from starlette.exceptions import HTTPException
 
-from sink.contract.canonical import NotCanonical
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
-from sink.contract.numbers import whole_number
+from holdfast.sink.contract.canonical import NotCanonical
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.numbers import whole_number
 
 
 def storable(given: str) -> str:

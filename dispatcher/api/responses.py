@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, PlainSerializer, WithJsonSchema
 
-from sink.contract.canonical import rfc3339
+from holdfast.sink.contract.canonical import rfc3339
 
 Time = Annotated[
     datetime,

@@ -14,12 +14,12 @@ from threading import Event, Thread
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from dispatcher.api.app import application
-from dispatcher.api.settings import ApiSettings
-from dispatcher.operators.common.pool import OperatorPool
-from dispatcher.operators.common.session import operator_connection
-from dispatcher.shared.errors import UnservedCommandError
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.api.app import application
+from holdfast.dispatcher.api.settings import ApiSettings
+from holdfast.dispatcher.operators.common.pool import OperatorPool
+from holdfast.dispatcher.operators.common.session import operator_connection
+from holdfast.dispatcher.shared.errors import UnservedCommandError
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 IDLE_SECONDS = 15
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from dispatcher.operators.common.person import ALONE_MAX
-from dispatcher.operators.overview.rules import UNDELIVERED_MINUTES
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.operators.common.person import ALONE_MAX
+from holdfast.dispatcher.operators.overview.rules import UNDELIVERED_MINUTES
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 BODY_BYTES_MAX = 1_048_576
 """Maximum size of a request body; a larger one is refused without being read."""

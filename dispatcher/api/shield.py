@@ -17,10 +17,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dispatcher.api.problems import problem
-from dispatcher.api.settings import BODY_BYTES_MAX, ApiSettings
-from dispatcher.shared.errors import StoreUnavailableError
-from sink.contract.numbers import is_whole
+from holdfast.dispatcher.api.problems import problem
+from holdfast.dispatcher.api.settings import BODY_BYTES_MAX, ApiSettings
+from holdfast.dispatcher.shared.errors import StoreUnavailableError
+from holdfast.sink.contract.numbers import is_whole
 
 HEADERS = {
     "Cache-Control": "no-store",

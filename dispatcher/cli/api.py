@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.options import Dsn, UndeliveredMinutes
-from dispatcher.operators.common.person import ALONE_MAX
-from dispatcher.operators.overview.rules import UNDELIVERED_MINUTES
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.cli.options import Dsn, UndeliveredMinutes
+from holdfast.dispatcher.operators.common.person import ALONE_MAX
+from holdfast.dispatcher.operators.overview.rules import UNDELIVERED_MINUTES
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(no_args_is_help=True, help="The admin API and the operators' console.")
 
@@ -53,8 +53,8 @@ def serve(
 
     Every user needs a token: `holdfast token add NAME --role viewer|operator|admin`.
     """
-    from dispatcher.api.serving import run  # noqa: PLC0415 - an optional extra
-    from dispatcher.api.settings import ApiSettings  # noqa: PLC0415 - as above
+    from holdfast.dispatcher.api.serving import run  # noqa: PLC0415 - an optional extra
+    from holdfast.dispatcher.api.settings import ApiSettings  # noqa: PLC0415 - as above
 
     if not dsn:
         raise CommandError(
@@ -73,7 +73,7 @@ def serve(
 @app.command("openapi")
 def openapi() -> None:
     """Print the OpenAPI description of the API. Needs no database."""
-    from dispatcher.api.app import application  # noqa: PLC0415 - an optional extra
-    from dispatcher.api.settings import ApiSettings  # noqa: PLC0415 - as above
+    from holdfast.dispatcher.api.app import application  # noqa: PLC0415 - an optional extra
+    from holdfast.dispatcher.api.settings import ApiSettings  # noqa: PLC0415 - as above
 
     typer.echo(json.dumps(application(ApiSettings("")).openapi(), indent=2))

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.options import (
+from holdfast.dispatcher.cli.options import (
     NUMBER_MAX,
     AsJson,
     BeforeCursor,
@@ -18,18 +18,18 @@ from dispatcher.cli.options import (
     key_of,
     when_of,
 )
-from dispatcher.cli.output import Page, display, print_page, print_rows, shortened, visible
-from dispatcher.operators.attempts.store import (
+from holdfast.dispatcher.cli.output import Page, display, print_page, print_rows, shortened, visible
+from holdfast.dispatcher.operators.attempts.store import (
     SCAN_MAX,
     AttemptPlace,
     Attempts,
     NewestPlace,
     Wanted,
 )
-from dispatcher.operators.common.session import Row
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
-from sink.contract.states import Outcome
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.states import Outcome
 
 app = typer.Typer(help="Attempts: each request for an entry and its outcome.", no_args_is_help=True)
 

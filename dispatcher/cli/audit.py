@@ -6,11 +6,20 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.options import AsJson, BeforeId, Dsn, Limit, Since, Until, Wide, when_of
-from dispatcher.cli.output import Page, print_page, print_rows, shortened, visible
-from dispatcher.operators.audit.store import Audit, WantedActions
-from dispatcher.operators.common.session import Row
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.cli.options import (
+    AsJson,
+    BeforeId,
+    Dsn,
+    Limit,
+    Since,
+    Until,
+    Wide,
+    when_of,
+)
+from holdfast.dispatcher.cli.output import Page, print_page, print_rows, shortened, visible
+from holdfast.dispatcher.operators.audit.store import Audit, WantedActions
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(help="The audit trail: who did what, when and why.", no_args_is_help=True)
 

@@ -4,8 +4,16 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.options import NUMBER_MAX, AsJson, Dsn, Limit, QueryId, Wide, query_id_of
-from dispatcher.cli.output import (
+from holdfast.dispatcher.cli.options import (
+    NUMBER_MAX,
+    AsJson,
+    Dsn,
+    Limit,
+    QueryId,
+    Wide,
+    query_id_of,
+)
+from holdfast.dispatcher.cli.output import (
     Page,
     counted,
     display,
@@ -15,9 +23,9 @@ from dispatcher.cli.output import (
     print_rows,
     shortened,
 )
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.streams.store import Streams
-from sink.contract.source_offsets import range_lines
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.streams.store import Streams
+from holdfast.sink.contract.source_offsets import range_lines
 
 app = typer.Typer(help="Batches: list, show, compare a diverged replay.", no_args_is_help=True)
 

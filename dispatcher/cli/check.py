@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from dispatcher.cli.options import (
+from holdfast.dispatcher.cli.options import (
     AsJson,
     Dsn,
     ReceiverSchema,
@@ -17,18 +17,18 @@ from dispatcher.cli.options import (
     receiver_dsn,
     required_when,
 )
-from dispatcher.cli.output import display, print_json, visible
-from dispatcher.operators.check.actions import Watch, compare_receipts, judge_order
-from dispatcher.operators.check.actions import check as run_check
-from dispatcher.operators.check.rules import INVARIANT, MEANING, Checked, Violation
-from dispatcher.operators.check.store import Checks, Range
-from dispatcher.operators.check.views import as_rows, violated
-from dispatcher.operators.common.times import When
-from dispatcher.operators.config.environment import reference_rule
-from dispatcher.operators.receipts.inbox import inbox_tables
-from dispatcher.operators.receipts.store import Sent, Wanted
-from dispatcher.outbound.endpoint import EndpointRow
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.cli.output import display, print_json, visible
+from holdfast.dispatcher.operators.check.actions import Watch, compare_receipts, judge_order
+from holdfast.dispatcher.operators.check.actions import check as run_check
+from holdfast.dispatcher.operators.check.rules import INVARIANT, MEANING, Checked, Violation
+from holdfast.dispatcher.operators.check.store import Checks, Range
+from holdfast.dispatcher.operators.check.views import as_rows, violated
+from holdfast.dispatcher.operators.common.times import When
+from holdfast.dispatcher.operators.config.environment import reference_rule
+from holdfast.dispatcher.operators.receipts.inbox import inbox_tables
+from holdfast.dispatcher.operators.receipts.store import Sent, Wanted
+from holdfast.dispatcher.outbound.endpoint import EndpointRow
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 
 def check(
@@ -134,9 +134,9 @@ def _compare_by_inquiry(
     side: Sent, row: EndpointRow, url: str, wanted: Wanted, checked: Checked
 ) -> None:
     # Imported here because they load an HTTP client, which most runs of this module do not need.
-    from dispatcher.operators.receipts.key_inquiry import Inquirer  # noqa: PLC0415 - see above
-    from dispatcher.outbound.inquiry_answer import InquiryError  # noqa: PLC0415 - see above
-    from dispatcher.outbound.secrets import read_material  # noqa: PLC0415 - see above
+    from holdfast.dispatcher.operators.receipts.key_inquiry import Inquirer  # noqa: PLC0415 - see above
+    from holdfast.dispatcher.outbound.inquiry_answer import InquiryError  # noqa: PLC0415 - see above
+    from holdfast.dispatcher.outbound.secrets import read_material  # noqa: PLC0415 - see above
 
     material = read_material(row, reference_rule())
     if material.fault:

@@ -5,12 +5,12 @@ from typing import Any
 
 import typer
 
-from dispatcher.cli.options import AsJson, Dsn, Wide
-from dispatcher.cli.output import display, print_json, print_rows, visible
-from dispatcher.operators.config import environment, settings
-from dispatcher.operators.config.rules import Check, Database, exit_code, judge
-from dispatcher.operators.config.store import examine, libpq_version
-from sink.contract.exits import ExitCode
+from holdfast.dispatcher.cli.options import AsJson, Dsn, Wide
+from holdfast.dispatcher.cli.output import display, print_json, print_rows, visible
+from holdfast.dispatcher.operators.config import environment, settings
+from holdfast.dispatcher.operators.config.rules import Check, Database, exit_code, judge
+from holdfast.dispatcher.operators.config.store import examine, libpq_version
+from holdfast.sink.contract.exits import ExitCode
 
 app = typer.Typer(
     help="Effective settings, versions and database of this machine: show, check.",

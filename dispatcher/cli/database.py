@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import typer
 
-from dispatcher.cli.options import AsJson, Dsn, Wide
-from dispatcher.cli.output import display, print_json, print_needs, print_rows, visible
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.common.text import span
-from dispatcher.operators.database.store import Database
-from sink.contract.exits import ExitCode
+from holdfast.dispatcher.cli.options import AsJson, Dsn, Wide
+from holdfast.dispatcher.cli.output import display, print_json, print_needs, print_rows, visible
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.common.text import span
+from holdfast.dispatcher.operators.database.store import Database
+from holdfast.sink.contract.exits import ExitCode
 
 _SNAPSHOTS = ("kind", "pid", "application", "state", "age", "query")
 _TABLES = ("name", "live_rows", "dead_rows", "size", "vacuumed_at", "autovacuumed_at")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.options import (
+from holdfast.dispatcher.cli.options import (
     NUMBER_MAX,
     AsJson,
     BeforeId,
@@ -19,7 +19,7 @@ from dispatcher.cli.options import (
     Wide,
     reason_of,
 )
-from dispatcher.cli.output import (
+from holdfast.dispatcher.cli.output import (
     Page,
     counted,
     export_rows,
@@ -30,11 +30,11 @@ from dispatcher.cli.output import (
     shortened,
     visible,
 )
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.dead_letters.rules import what_helps, what_it_holds
-from dispatcher.operators.dead_letters.store import DeadLetters, Filter, resolved
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import DeadReason
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.dead_letters.rules import what_helps, what_it_holds
+from holdfast.dispatcher.operators.dead_letters.store import DeadLetters, Filter, resolved
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import DeadReason
 
 app = typer.Typer(
     help="Dead letters: list, show, export, dismiss. `redeliver` sends them again.",

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dispatcher.cli.options import Dsn
-from dispatcher.outbound.transport.transport import EngineName
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.retention import whole_days
+from holdfast.dispatcher.cli.options import Dsn
+from holdfast.dispatcher.outbound.transport.transport import EngineName
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.retention import whole_days
 
 if TYPE_CHECKING:
-    from dispatcher.outbound.reference_rule import ReferenceRule
+    from holdfast.dispatcher.outbound.reference_rule import ReferenceRule
 
 Drain = Annotated[bool, typer.Option("--drain", help="Exit once nothing is due or in flight.")]
 Concurrency = Annotated[
@@ -111,7 +111,7 @@ def dispatch(
             ExitCode.USAGE,
         )
     # Imported here, not at the top: other commands work without the `dispatcher` extra.
-    from dispatcher.delivery.settings import Settings  # noqa: PLC0415 - see above
+    from holdfast.dispatcher.delivery.settings import Settings  # noqa: PLC0415 - see above
 
     try:
         settings = Settings(
@@ -132,11 +132,11 @@ def dispatch(
         raise CommandError(f"{error}. Nothing was sent.", ExitCode.USAGE) from None
     try:
         if processes == 1:
-            from dispatcher.delivery.process.single import deliver  # noqa: PLC0415 - see above
+            from holdfast.dispatcher.delivery.process.single import deliver  # noqa: PLC0415 - see above
 
             deliver(settings)
         else:
-            from dispatcher.delivery.process.several import Processes  # noqa: PLC0415 - see above
+            from holdfast.dispatcher.delivery.process.several import Processes  # noqa: PLC0415 - see above
 
             Processes(settings, processes).run()
     except ModuleNotFoundError as error:
@@ -149,7 +149,7 @@ def dispatch(
 
 def _references(prefixes: list[str] | None, folders: list[str] | None) -> "ReferenceRule":
     """Return the rule of the options or, without them, of the environment. Raises `ValueError`."""
-    from dispatcher.outbound.reference_rule import rule_of, rule_with  # noqa: PLC0415 - see above
+    from holdfast.dispatcher.outbound.reference_rule import rule_of, rule_with  # noqa: PLC0415 - see above
 
     given = rule_of(os.environ)
     return rule_with(prefixes or given.env_prefixes, folders or given.folders)

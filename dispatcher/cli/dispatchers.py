@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import typer
 
-from dispatcher.cli.options import AsJson, Dsn, Wide
-from dispatcher.cli.output import Page, print_page, print_rows, visible
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.common.text import span
-from dispatcher.operators.dispatchers.store import Dispatchers
+from holdfast.dispatcher.cli.options import AsJson, Dsn, Wide
+from holdfast.dispatcher.cli.output import Page, print_page, print_rows, visible
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.common.text import span
+from holdfast.dispatcher.operators.dispatchers.store import Dispatchers
 
 app = typer.Typer(help="Dispatcher processes, running and crashed.", no_args_is_help=True)
 

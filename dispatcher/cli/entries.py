@@ -9,7 +9,7 @@ from typing import IO, Annotated, Any
 
 import typer
 
-from dispatcher.cli.options import (
+from holdfast.dispatcher.cli.options import (
     NUMBER_MAX,
     AsJson,
     BeforeCursor,
@@ -25,7 +25,7 @@ from dispatcher.cli.options import (
     query_id_of,
     when_of,
 )
-from dispatcher.cli.output import (
+from holdfast.dispatcher.cli.output import (
     Page,
     counted,
     display,
@@ -37,10 +37,10 @@ from dispatcher.cli.output import (
     print_rows,
     visible,
 )
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.entries.rules import Stage
-from dispatcher.operators.entries.store import SCAN_MAX, Entries, Place, Tail, Wanted
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.entries.rules import Stage
+from holdfast.dispatcher.operators.entries.store import SCAN_MAX, Entries, Place, Tail, Wanted
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(help="Entries: list the newest, show one, follow new ones.", no_args_is_help=True)
 

@@ -5,11 +5,20 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.options import AsJson, BeforeId, Dsn, Limit, OfStream, Since, Wide, when_of
-from dispatcher.cli.output import Page, print_page, print_rows
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.late_events.store import LateEvents, Wanted
-from sink.contract.states import LateReason
+from holdfast.dispatcher.cli.options import (
+    AsJson,
+    BeforeId,
+    Dsn,
+    Limit,
+    OfStream,
+    Since,
+    Wide,
+    when_of,
+)
+from holdfast.dispatcher.cli.output import Page, print_page, print_rows
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.late_events.store import LateEvents, Wanted
+from holdfast.sink.contract.states import LateReason
 
 app = typer.Typer(help="Events that the exposure job did not apply: list.", no_args_is_help=True)
 

@@ -14,14 +14,12 @@ from rich.console import Console
 from rich.markup import escape
 from typer.main import get_command
 
-from dispatcher.cli.options import AsJson
-from dispatcher.cli.output import print_json
-from dispatcher.operators.common.text import visible
-from sink.contract import standard_error
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.numbers import exact
-
-OWN_PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy")
+from holdfast.dispatcher.cli.options import AsJson
+from holdfast.dispatcher.cli.output import print_json
+from holdfast.dispatcher.operators.common.text import visible
+from holdfast.sink.contract import standard_error
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.numbers import exact
 
 COMMANDS = {
     "status": "overview:status",
@@ -119,7 +117,7 @@ def command(first: list[str]) -> Any:
 
 def _add(app: typer.Typer, name: str, place: str) -> None:
     module, _, attribute = place.partition(":")
-    found = getattr(import_module(f"dispatcher.cli.{module}"), attribute)
+    found = getattr(import_module(f"holdfast.dispatcher.cli.{module}"), attribute)
     if isinstance(found, typer.Typer):
         app.add_typer(found, name=name)
     else:
@@ -194,7 +192,7 @@ def _load(point: EntryPoint, *, wanted: bool) -> typer.Typer:
         loaded: typer.Typer = point.load()
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if missing in OWN_PACKAGES:
+        if missing == "holdfast":
             raise
         if wanted:
             raise CommandError(

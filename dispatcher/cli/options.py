@@ -10,11 +10,11 @@ from uuid import UUID
 
 import typer
 
-from dispatcher.cli.output import set_wide
-from dispatcher.operators.common.times import FORMS, When, exact, when
-from sink.contract.canonical import NotCanonical
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
+from holdfast.dispatcher.cli.output import set_wide
+from holdfast.dispatcher.operators.common.times import FORMS, When, exact, when
+from holdfast.sink.contract.canonical import NotCanonical
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
 
 NUMBER_MAX = 2**63 - 1
 UNDELIVERED_MINUTES_MAX = 99_999

@@ -20,11 +20,11 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.common.text import visible
-from sink.contract.canonical import rfc3339
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.shell import shell_word
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.common.text import visible
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.shell import shell_word
 
 __all__ = [
     "Page",

@@ -4,13 +4,20 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.options import AsJson, Dsn, UndeliveredMinutes, Wide
-from dispatcher.cli.output import console, counted, display, print_json, print_needs, print_rows
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.common.text import span
-from dispatcher.operators.overview.rules import UNDELIVERED_MINUTES
-from dispatcher.operators.overview.store import MINUTES_MAX, Overview
-from sink.contract.exits import ExitCode
+from holdfast.dispatcher.cli.options import AsJson, Dsn, UndeliveredMinutes, Wide
+from holdfast.dispatcher.cli.output import (
+    console,
+    counted,
+    display,
+    print_json,
+    print_needs,
+    print_rows,
+)
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.common.text import span
+from holdfast.dispatcher.operators.overview.rules import UNDELIVERED_MINUTES
+from holdfast.dispatcher.operators.overview.store import MINUTES_MAX, Overview
+from holdfast.sink.contract.exits import ExitCode
 
 _STREAMS = ("name", "query_id", "epoch", "last_batch_id", "last_written_at")
 _ENDPOINTS = ("name", "url", "state", "waiting_lanes", "leased_lanes", "dead_letters")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.options import (
+from holdfast.dispatcher.cli.options import (
     AsJson,
     BeforeTime,
     Dsn,
@@ -16,10 +16,17 @@ from dispatcher.cli.options import (
     reason_of,
     when_of,
 )
-from dispatcher.cli.output import Page, print_facts, print_json, print_page, print_rows, visible
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.proposals.store import Proposals
-from dispatcher.shared.text import last_word
+from holdfast.dispatcher.cli.output import (
+    Page,
+    print_facts,
+    print_json,
+    print_page,
+    print_rows,
+    visible,
+)
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.proposals.store import Proposals
+from holdfast.dispatcher.shared.text import last_word
 
 app = typer.Typer(
     help="Proposals, which a second person approves: list, show, approve, cancel.",

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from dispatcher.cli.options import (
+from holdfast.dispatcher.cli.options import (
     AsJson,
     Dsn,
     OfSubject,
@@ -18,28 +18,28 @@ from dispatcher.cli.options import (
     receiver_dsn,
     required_when,
 )
-from dispatcher.cli.output import display, print_json, visible
-from dispatcher.operators.common.times import When
-from dispatcher.operators.config.environment import reference_rule
-from dispatcher.operators.receipts.actions import (
+from holdfast.dispatcher.cli.output import display, print_json, visible
+from holdfast.dispatcher.operators.common.times import When
+from holdfast.dispatcher.operators.config.environment import reference_rule
+from holdfast.dispatcher.operators.receipts.actions import (
     Watch,
     compare_received,
     compare_sent,
     count_receipts,
 )
-from dispatcher.operators.receipts.inbox import inbox_tables
-from dispatcher.operators.receipts.rules import MEANING, Difference, Finding, Here, Tally
-from dispatcher.operators.receipts.store import Sent, Wanted
-from dispatcher.operators.receipts.views import (
+from holdfast.dispatcher.operators.receipts.inbox import inbox_tables
+from holdfast.dispatcher.operators.receipts.rules import MEANING, Difference, Finding, Here, Tally
+from holdfast.dispatcher.operators.receipts.store import Sent, Wanted
+from holdfast.dispatcher.operators.receipts.views import (
     PROOFS,
     as_rows,
     findings_of,
     sequence_of,
     subject_of,
 )
-from dispatcher.outbound.endpoint import EndpointRow
-from dispatcher.outbound.inquiry_answer import There
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.outbound.endpoint import EndpointRow
+from holdfast.dispatcher.outbound.inquiry_answer import There
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 
 def receipts(
@@ -112,9 +112,9 @@ def _inquire(
     store: Sent, row: EndpointRow, url: str, wanted: Wanted, tally: Tally, watch: Watch
 ) -> None:
     # Imported here because they load an HTTP client, which most runs of this module do not need.
-    from dispatcher.operators.receipts.key_inquiry import Inquirer  # noqa: PLC0415 - see above
-    from dispatcher.outbound.inquiry_answer import InquiryError  # noqa: PLC0415 - see above
-    from dispatcher.outbound.secrets import read_material  # noqa: PLC0415 - see above
+    from holdfast.dispatcher.operators.receipts.key_inquiry import Inquirer  # noqa: PLC0415 - see above
+    from holdfast.dispatcher.outbound.inquiry_answer import InquiryError  # noqa: PLC0415 - see above
+    from holdfast.dispatcher.outbound.secrets import read_material  # noqa: PLC0415 - see above
 
     material = read_material(row, reference_rule())
     if material.fault:

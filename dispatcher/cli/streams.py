@@ -7,8 +7,8 @@ from uuid import UUID
 
 import typer
 
-from dispatcher.cli.options import AsJson, Dsn, Reason, Wide, query_id_of, reason_of
-from dispatcher.cli.output import (
+from holdfast.dispatcher.cli.options import AsJson, Dsn, Reason, Wide, query_id_of, reason_of
+from holdfast.dispatcher.cli.output import (
     Page,
     console,
     counted,
@@ -18,10 +18,10 @@ from dispatcher.cli.output import (
     print_page,
     print_rows,
 )
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.streams.store import Streams
-from sink.contract.checkpoint import local_folder
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.streams.store import Streams
+from holdfast.sink.contract.checkpoint import local_folder
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(help="Streams: list, show, adopt a new checkpoint.", no_args_is_help=True)
 

@@ -5,8 +5,16 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.options import AsJson, Dsn, Limit, Reason, Wide, exact_time_of, reason_of
-from dispatcher.cli.output import (
+from holdfast.dispatcher.cli.options import (
+    AsJson,
+    Dsn,
+    Limit,
+    Reason,
+    Wide,
+    exact_time_of,
+    reason_of,
+)
+from holdfast.dispatcher.cli.output import (
     Page,
     display,
     print_facts,
@@ -16,12 +24,18 @@ from dispatcher.cli.output import (
     shortened,
     visible,
 )
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.subjects.rules import By, repair_commands
-from dispatcher.operators.subjects.skip_gap import GapSkipper
-from dispatcher.operators.subjects.store import WAITING_MAX, Held, Repairs, Subjects, WantedSubjects
-from dispatcher.shared.text import last_word
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.subjects.rules import By, repair_commands
+from holdfast.dispatcher.operators.subjects.skip_gap import GapSkipper
+from holdfast.dispatcher.operators.subjects.store import (
+    WAITING_MAX,
+    Held,
+    Repairs,
+    Subjects,
+    WantedSubjects,
+)
+from holdfast.dispatcher.shared.text import last_word
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 app = typer.Typer(
     help="Subjects: list, find those that are held up, show, skip a gap, repair.",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.options import (
+from holdfast.dispatcher.cli.options import (
     AsJson,
     BeforeCursor,
     Dsn,
@@ -22,7 +22,7 @@ from dispatcher.cli.options import (
     reason_of,
     when_of,
 )
-from dispatcher.cli.output import (
+from holdfast.dispatcher.cli.output import (
     Page,
     counted,
     display,
@@ -32,19 +32,19 @@ from dispatcher.cli.output import (
     shortened,
     visible,
 )
-from dispatcher.operators.common.overtaking import overtaken_text
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.suppressed.actions import write_overtaken
-from dispatcher.operators.suppressed.rules import write_command
-from dispatcher.operators.suppressed.store import (
+from holdfast.dispatcher.operators.common.overtaking import overtaken_text
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.suppressed.actions import write_overtaken
+from holdfast.dispatcher.operators.suppressed.rules import write_command
+from holdfast.dispatcher.operators.suppressed.store import (
     OvertakenDecisions,
     Place,
     SuppressedDecisions,
     Wanted,
 )
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.requeue import writer
-from sink.contract.states import SuppressedCause
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.requeue import writer
+from holdfast.sink.contract.states import SuppressedCause
 
 app = typer.Typer(
     help="Suppressed decisions (repeated or overtaken): list, show, write.",

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.options import AsJson, Dsn, Reason, Wide, reason_of
-from dispatcher.cli.output import Page, print_json, print_page, print_rows
-from dispatcher.operators.common.session import Row, operator_connection
-from dispatcher.operators.tokens.store import Tokens
-from sink.contract.states import AccessRole
+from holdfast.dispatcher.cli.options import AsJson, Dsn, Reason, Wide, reason_of
+from holdfast.dispatcher.cli.output import Page, print_json, print_page, print_rows
+from holdfast.dispatcher.operators.common.session import Row, operator_connection
+from holdfast.dispatcher.operators.tokens.store import Tokens
+from holdfast.sink.contract.states import AccessRole
 
 app = typer.Typer(no_args_is_help=True, help="Access tokens for the admin API: add, list, revoke.")
 

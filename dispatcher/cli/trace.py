@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from dispatcher.cli.options import AsJson, Dsn, KeyArgument, key_of
-from dispatcher.cli.output import counted, display, print_json, shortened, visible
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.common.text import between
-from dispatcher.operators.trace.store import ATTEMPTS_MAX, Trace
-from sink.contract.money import money
-from sink.contract.source_offsets import range_lines
+from holdfast.dispatcher.cli.options import AsJson, Dsn, KeyArgument, key_of
+from holdfast.dispatcher.cli.output import counted, display, print_json, shortened, visible
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.common.text import between
+from holdfast.dispatcher.operators.trace.store import ATTEMPTS_MAX, Trace
+from holdfast.sink.contract.money import money
+from holdfast.sink.contract.source_offsets import range_lines
 
 _MOMENT = len("2026-11-02T12:15:00.000000Z")
 _DIFFERENCE = len("+23 min 59 s")

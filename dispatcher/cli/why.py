@@ -5,14 +5,14 @@ from typing import Annotated, Any
 
 import typer
 
-from dispatcher.cli.options import NUMBER_MAX, AsJson, Dsn, OfEndpoint
-from dispatcher.cli.output import display, print_json, visible
-from dispatcher.operators.why.rules import Answer, Verdict
-from dispatcher.operators.why.store import Explained, Here, Why
-from dispatcher.operators.why.views import as_row
-from sink.contract.canonical import NotCanonical, canonical_json
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
+from holdfast.dispatcher.cli.options import NUMBER_MAX, AsJson, Dsn, OfEndpoint
+from holdfast.dispatcher.cli.output import display, print_json, visible
+from holdfast.dispatcher.operators.why.rules import Answer, Verdict
+from holdfast.dispatcher.operators.why.store import Explained, Here, Why
+from holdfast.dispatcher.operators.why.views import as_row
+from holdfast.sink.contract.canonical import NotCanonical, canonical_json
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
 
 
 def explain(

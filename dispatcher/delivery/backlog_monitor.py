@@ -1,16 +1,16 @@
 """Monitors the backlog and the database server, on a connection outside the pool."""
 
-from dispatcher.delivery.health import Health
-from dispatcher.delivery.store.watch import Watch
-from dispatcher.delivery.telemetry.log import Line, Telemetry
-from dispatcher.delivery.telemetry.metrics import Measures
-from dispatcher.delivery.telemetry.server_state import ServerState
-from dispatcher.shared.clock import seconds
-from dispatcher.shared.errors import StoreUnavailableError
-from dispatcher.shared.text import one_line
+from holdfast.dispatcher.delivery.health import Health
+from holdfast.dispatcher.delivery.store.watch import Watch
+from holdfast.dispatcher.delivery.telemetry.log import Line, Telemetry
+from holdfast.dispatcher.delivery.telemetry.metrics import Measures
+from holdfast.dispatcher.delivery.telemetry.server_state import ServerState
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.errors import StoreUnavailableError
+from holdfast.dispatcher.shared.text import one_line
 
 MONITOR_SECONDS = 5.0
-"""Interval of the monitor; `dispatcher.delivery.health.ANSWER_SECONDS` is a multiple."""
+"""Interval of the monitor; `holdfast.dispatcher.delivery.health.ANSWER_SECONDS` is a multiple."""
 
 SERVER_SECONDS = 15.0
 """Interval of the server's monitor, which adds up the sizes of all files of the database."""

@@ -7,8 +7,8 @@ measures it; in between it advances by `seconds`, which no change of the system'
 import time
 from datetime import UTC, datetime
 
-from dispatcher.shared.clock import seconds
-from sink.contract.wire import TOLERANCE_SECONDS
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.sink.contract.wire import TOLERANCE_SECONDS
 
 
 class DatabaseClock:

@@ -11,10 +11,10 @@ from secrets import token_hex
 
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
-from dispatcher.delivery.store.watch import Listener, Watch
-from dispatcher.delivery.telemetry.log import Line, Telemetry
-from dispatcher.shared.clock import seconds
-from dispatcher.shared.errors import StoreUnavailableError
+from holdfast.dispatcher.delivery.store.watch import Listener, Watch
+from holdfast.dispatcher.delivery.telemetry.log import Line, Telemetry
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.errors import StoreUnavailableError
 
 PROBE_SECONDS = 60.0
 """Interval of the self-test."""

@@ -10,18 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from dispatcher.delivery.rules.lease import fits, lease_seconds_for
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.delivery.telemetry.log import Line, Telemetry
-from dispatcher.outbound.endpoint import Endpoint, EndpointRow
-from dispatcher.outbound.key_window import KeyWindow, is_shorter, window_text
-from dispatcher.outbound.reference_rule import ReferenceRule
-from dispatcher.outbound.request import USER_AGENT, Composer, Headers
-from dispatcher.outbound.secrets import Material, read_material, target_of
-from dispatcher.outbound.signing import Signer
-from dispatcher.outbound.target import Target
-from dispatcher.outbound.transport.transport import Transport
-from dispatcher.receiver.message.secret import Secret
+from holdfast.dispatcher.delivery.rules.lease import fits, lease_seconds_for
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.delivery.telemetry.log import Line, Telemetry
+from holdfast.dispatcher.outbound.endpoint import Endpoint, EndpointRow
+from holdfast.dispatcher.outbound.key_window import KeyWindow, is_shorter, window_text
+from holdfast.dispatcher.outbound.reference_rule import ReferenceRule
+from holdfast.dispatcher.outbound.request import USER_AGENT, Composer, Headers
+from holdfast.dispatcher.outbound.secrets import Material, read_material, target_of
+from holdfast.dispatcher.outbound.signing import Signer
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.outbound.transport.transport import Transport
+from holdfast.receiver.message.secret import Secret
 
 
 @dataclass(frozen=True, slots=True)

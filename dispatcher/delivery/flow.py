@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 
-from dispatcher.delivery.endpoints import Ready
-from dispatcher.delivery.rules.replays import spare
-from dispatcher.delivery.rules.values import Lane
-from dispatcher.shared.clock import seconds
-from dispatcher.shared.rate import BEGIN_SECONDS
+from holdfast.dispatcher.delivery.endpoints import Ready
+from holdfast.dispatcher.delivery.rules.replays import spare
+from holdfast.dispatcher.delivery.rules.values import Lane
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.rate import BEGIN_SECONDS
 
 WORTH_SHARE = 2
 """While lanes of an endpoint wait here, more are claimed once 1/N of its capacity is free: the cost

@@ -7,7 +7,7 @@ delay the answer.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.clock import seconds
 
 STEP_SECONDS = 150.0
 """Time limit of a step: three tries of a transaction, each with its waits for pool and server."""

@@ -10,11 +10,11 @@ its breaker allows.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from dispatcher.delivery.rules.pace import failures_after
-from dispatcher.delivery.rules.values import Lane, Settlement
-from dispatcher.outbound.endpoint import Endpoint
-from dispatcher.shared.clock import seconds
-from sink.contract.states import Outcome
+from holdfast.dispatcher.delivery.rules.pace import failures_after
+from holdfast.dispatcher.delivery.rules.values import Lane, Settlement
+from holdfast.dispatcher.outbound.endpoint import Endpoint
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.sink.contract.states import Outcome
 
 
 @dataclass(slots=True)

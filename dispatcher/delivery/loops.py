@@ -4,18 +4,18 @@ import asyncio
 from collections.abc import Callable, Mapping
 from uuid import uuid4
 
-from dispatcher.delivery.database_clock import DatabaseClock
-from dispatcher.delivery.endpoints import Endpoints
-from dispatcher.delivery.flow import Flow
-from dispatcher.delivery.health import Health
-from dispatcher.delivery.holds import Holds
-from dispatcher.delivery.rules.values import Claim, Instance, Wanted
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.delivery.telemetry.log import Line, Telemetry
-from dispatcher.delivery.telemetry.observer import Observer
-from dispatcher.shared.clock import seconds
-from dispatcher.shared.errors import DrainFailedError, StoreUnavailableError
-from sink.contract.failpoints import failpoint
+from holdfast.dispatcher.delivery.database_clock import DatabaseClock
+from holdfast.dispatcher.delivery.endpoints import Endpoints
+from holdfast.dispatcher.delivery.flow import Flow
+from holdfast.dispatcher.delivery.health import Health
+from holdfast.dispatcher.delivery.holds import Holds
+from holdfast.dispatcher.delivery.rules.values import Claim, Instance, Wanted
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.delivery.telemetry.log import Line, Telemetry
+from holdfast.dispatcher.delivery.telemetry.observer import Observer
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.errors import DrainFailedError, StoreUnavailableError
+from holdfast.sink.contract.failpoints import failpoint
 
 BATCHES = 256
 """Maximum number of small batches that one transaction routes."""

@@ -7,10 +7,10 @@ time.
 
 from datetime import date
 
-from dispatcher.delivery.rules.values import Pruned
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.delivery.telemetry.log import Line, Telemetry
-from dispatcher.shared.text import one_line
+from holdfast.dispatcher.delivery.rules.values import Pruned
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.delivery.telemetry.log import Line, Telemetry
+from holdfast.dispatcher.shared.text import one_line
 
 SHORTEST_SECONDS = 30.0
 LONGEST_SECONDS = 3600.0

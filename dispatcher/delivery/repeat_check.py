@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from dispatcher.delivery.endpoints import Ready
-from dispatcher.outbound.endpoint import inquiry_seconds
-from dispatcher.outbound.inquiry_answer import InquiryError, judged
-from dispatcher.outbound.request import USER_AGENT
-from dispatcher.outbound.target import Target
-from dispatcher.outbound.transport.getting import Getter, UnusableTargetError
-from dispatcher.shared.outcome import Response
-from sink.contract.wire import WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP
+from holdfast.dispatcher.delivery.endpoints import Ready
+from holdfast.dispatcher.outbound.endpoint import inquiry_seconds
+from holdfast.dispatcher.outbound.inquiry_answer import InquiryError, judged
+from holdfast.dispatcher.outbound.request import USER_AGENT
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.outbound.transport.getting import Getter, UnusableTargetError
+from holdfast.dispatcher.shared.outcome import Response
+from holdfast.sink.contract.wire import WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP
 
 
 @dataclass(slots=True)

@@ -7,20 +7,20 @@ import asyncio
 from dataclasses import replace
 from uuid import uuid4
 
-from dispatcher.delivery.database_clock import DatabaseClock
-from dispatcher.delivery.endpoints import Endpoints
-from dispatcher.delivery.flow import Flow
-from dispatcher.delivery.holds import Holds
-from dispatcher.delivery.rules.replays import ReplayWanted
-from dispatcher.delivery.rules.values import Lane, Settlement
-from dispatcher.delivery.sender import RepeatCheck, Sender
-from dispatcher.delivery.settler import Settler
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.delivery.telemetry.log import Line, Telemetry
-from dispatcher.delivery.telemetry.observer import Observer
-from dispatcher.outbound.transport.transport import Transport
-from dispatcher.shared.clock import seconds
-from sink.contract.failpoints import failpoint
+from holdfast.dispatcher.delivery.database_clock import DatabaseClock
+from holdfast.dispatcher.delivery.endpoints import Endpoints
+from holdfast.dispatcher.delivery.flow import Flow
+from holdfast.dispatcher.delivery.holds import Holds
+from holdfast.dispatcher.delivery.rules.replays import ReplayWanted
+from holdfast.dispatcher.delivery.rules.values import Lane, Settlement
+from holdfast.dispatcher.delivery.sender import RepeatCheck, Sender
+from holdfast.dispatcher.delivery.settler import Settler
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.delivery.telemetry.log import Line, Telemetry
+from holdfast.dispatcher.delivery.telemetry.observer import Observer
+from holdfast.dispatcher.outbound.transport.transport import Transport
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.sink.contract.failpoints import failpoint
 
 RESCUES = 256
 """Maximum number of expired leases that one rescue takes."""

@@ -6,23 +6,23 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from dispatcher.delivery.database_clock import DatabaseClock
-from dispatcher.delivery.endpoints import Endpoints, Ready
-from dispatcher.delivery.holds import Holds
-from dispatcher.delivery.rules.decide import release, settle
-from dispatcher.delivery.rules.lease import may_send
-from dispatcher.delivery.rules.values import Attempt, Entry, Lane, Settlement
-from dispatcher.delivery.telemetry.log import Telemetry
-from dispatcher.delivery.telemetry.tracing import AttemptSpan, attempt_spans
-from dispatcher.outbound.cloudevents import NotOurBodyError
-from dispatcher.outbound.endpoint import Endpoint
-from dispatcher.outbound.key_window import parse_key_window, window_text
-from dispatcher.outbound.receipt import other_key, proven_receipt
-from dispatcher.outbound.request import Request, key_text
-from dispatcher.outbound.retry_after import parse_retry_after
-from dispatcher.outbound.transport.transport import Progress, Transport
-from dispatcher.shared.clock import seconds
-from dispatcher.shared.outcome import (
+from holdfast.dispatcher.delivery.database_clock import DatabaseClock
+from holdfast.dispatcher.delivery.endpoints import Endpoints, Ready
+from holdfast.dispatcher.delivery.holds import Holds
+from holdfast.dispatcher.delivery.rules.decide import release, settle
+from holdfast.dispatcher.delivery.rules.lease import may_send
+from holdfast.dispatcher.delivery.rules.values import Attempt, Entry, Lane, Settlement
+from holdfast.dispatcher.delivery.telemetry.log import Telemetry
+from holdfast.dispatcher.delivery.telemetry.tracing import AttemptSpan, attempt_spans
+from holdfast.dispatcher.outbound.cloudevents import NotOurBodyError
+from holdfast.dispatcher.outbound.endpoint import Endpoint
+from holdfast.dispatcher.outbound.key_window import parse_key_window, window_text
+from holdfast.dispatcher.outbound.receipt import other_key, proven_receipt
+from holdfast.dispatcher.outbound.request import Request, key_text
+from holdfast.dispatcher.outbound.retry_after import parse_retry_after
+from holdfast.dispatcher.outbound.transport.transport import Progress, Transport
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.outcome import (
     CONFLICT,
     Answer,
     NoAnswer,
@@ -31,9 +31,9 @@ from dispatcher.shared.outcome import (
     Response,
     classify,
 )
-from dispatcher.shared.text import hide, one_line, storable
-from sink.contract.failpoints import failpoint
-from sink.contract.states import Outcome
+from holdfast.dispatcher.shared.text import hide, one_line, storable
+from holdfast.sink.contract.failpoints import failpoint
+from holdfast.sink.contract.states import Outcome
 
 INQUIRED = "not sent again: the receiver said what became of the key"
 """Stored as the response of an attempt that an inquiry settled."""
@@ -58,8 +58,8 @@ class Sender:
     ) -> None:
         """`settle` accepts the result of a lane; `holds` knows which endpoints are on hold.
 
-        `check_repeat` asks a receiver about a key (`dispatcher.delivery.repeat_check`). For spans,
-        OpenTelemetry must be set up before.
+        `check_repeat` asks a receiver about a key (`holdfast.dispatcher.delivery.repeat_check`).
+        For spans, OpenTelemetry must be set up before.
         """
         self._clock = clock
         self._holds = holds

@@ -16,42 +16,42 @@ from math import inf
 from typing import Any
 from uuid import uuid4
 
-from dispatcher.delivery.backlog_monitor import (
+from holdfast.dispatcher.delivery.backlog_monitor import (
     MONITOR_SECONDS,
     SERVER_SECONDS,
     UNDELIVERED_SECONDS,
     BacklogMonitor,
     ServerMonitor,
 )
-from dispatcher.delivery.database_clock import DatabaseClock
-from dispatcher.delivery.doorbell import Doorbell
-from dispatcher.delivery.endpoints import Endpoints
-from dispatcher.delivery.flow import Flow
-from dispatcher.delivery.health import STEP_SECONDS, Health
-from dispatcher.delivery.holds import Holds
-from dispatcher.delivery.loops import Steps
-from dispatcher.delivery.maintenance import LONGEST_SECONDS, SHORTEST_SECONDS, Maintenance
-from dispatcher.delivery.replaying import Replayer
-from dispatcher.delivery.rules.values import Instance, Settlement
-from dispatcher.delivery.sender import RepeatCheck, Sender
-from dispatcher.delivery.settings import Settings
-from dispatcher.delivery.settler import Settler
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.delivery.store.watch import Watch
-from dispatcher.delivery.supervisor import Pulse, Supervisor
-from dispatcher.delivery.telemetry.log import Line, Telemetry
-from dispatcher.delivery.telemetry.metrics import Measures
-from dispatcher.delivery.telemetry.observer import Observer
-from dispatcher.outbound.request import USER_AGENT
-from dispatcher.outbound.transport.transport import Transport
-from dispatcher.shared.clock import seconds
-from dispatcher.shared.errors import (
+from holdfast.dispatcher.delivery.database_clock import DatabaseClock
+from holdfast.dispatcher.delivery.doorbell import Doorbell
+from holdfast.dispatcher.delivery.endpoints import Endpoints
+from holdfast.dispatcher.delivery.flow import Flow
+from holdfast.dispatcher.delivery.health import STEP_SECONDS, Health
+from holdfast.dispatcher.delivery.holds import Holds
+from holdfast.dispatcher.delivery.loops import Steps
+from holdfast.dispatcher.delivery.maintenance import LONGEST_SECONDS, SHORTEST_SECONDS, Maintenance
+from holdfast.dispatcher.delivery.replaying import Replayer
+from holdfast.dispatcher.delivery.rules.values import Instance, Settlement
+from holdfast.dispatcher.delivery.sender import RepeatCheck, Sender
+from holdfast.dispatcher.delivery.settings import Settings
+from holdfast.dispatcher.delivery.settler import Settler
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.delivery.store.watch import Watch
+from holdfast.dispatcher.delivery.supervisor import Pulse, Supervisor
+from holdfast.dispatcher.delivery.telemetry.log import Line, Telemetry
+from holdfast.dispatcher.delivery.telemetry.metrics import Measures
+from holdfast.dispatcher.delivery.telemetry.observer import Observer
+from holdfast.dispatcher.outbound.request import USER_AGENT
+from holdfast.dispatcher.outbound.transport.transport import Transport
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.errors import (
     DispatcherError,
     StoreRefusedError,
     StoreUnavailableError,
     UnservedError,
 )
-from sink.contract.failpoints import failpoint
+from holdfast.sink.contract.failpoints import failpoint
 
 LOAD_SECONDS = 1.0
 BEAT_SECONDS = 5.0
@@ -105,7 +105,7 @@ class Dispatcher:
         """Store and watch must be open before `run`; the caller owns and closes all three.
 
         Without a `watch` there is no doorbell and no backlog metrics. `check_repeat` asks receivers
-        about a key (`dispatcher.delivery.repeat_check`).
+        about a key (`holdfast.dispatcher.delivery.repeat_check`).
         """
         self._settings = settings
         self.health = Health()

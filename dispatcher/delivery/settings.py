@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dispatcher.outbound.reference_rule import ReferenceRule
-from dispatcher.outbound.transport.transport import ENGINES, EngineName
-from sink.contract.numbers import is_whole
+from holdfast.dispatcher.outbound.reference_rule import ReferenceRule
+from holdfast.dispatcher.outbound.transport.transport import ENGINES, EngineName
+from holdfast.sink.contract.numbers import is_whole
 
 LEASE_SECONDS_MAX = 600
 
@@ -33,7 +33,7 @@ class Settings:
     entries_per_lane: int = 8
     """Maximum number of entries of a lane that one claim takes."""
     lease_seconds: float | None = None
-    """None: as long as the slowest endpoint needs (`dispatcher.delivery.rules.lease`)."""
+    """None: as long as the slowest endpoint needs (`holdfast.dispatcher.delivery.rules.lease`)."""
     stop_seconds: float = 20.0
     """Time limit for requests in flight after the first SIGTERM."""
     retain_days: int | None = None
@@ -41,7 +41,7 @@ class Settings:
     ca_file: Path | None = None
     """Additional certificate authorities for receivers, as PEM."""
     engine: EngineName = "auto"
-    """The HTTP engine (`dispatcher.outbound.transport.engines`)."""
+    """The HTTP engine (`holdfast.dispatcher.outbound.transport.engines`)."""
     doorbell: bool = False
     """Whether to listen for notifications of new batches, beside polling."""
     listen: str | None = None

@@ -11,12 +11,12 @@ from typing import Protocol
 
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
-from dispatcher.delivery.endpoints import Endpoints
-from dispatcher.delivery.holds import Holds
-from dispatcher.delivery.rules.values import Settled, Settlement
-from dispatcher.delivery.telemetry.log import Telemetry
-from dispatcher.shared.clock import seconds
-from dispatcher.shared.errors import StoreUnavailableError
+from holdfast.dispatcher.delivery.endpoints import Endpoints
+from holdfast.dispatcher.delivery.holds import Holds
+from holdfast.dispatcher.delivery.rules.values import Settled, Settlement
+from holdfast.dispatcher.delivery.telemetry.log import Telemetry
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.errors import StoreUnavailableError
 
 GATHER_SECONDS = 0.005
 """How long a result waits for others to share its transaction."""

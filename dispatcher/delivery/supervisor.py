@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 
-from dispatcher.delivery.health import STEP_SECONDS, Health
-from dispatcher.delivery.telemetry.log import Telemetry
-from dispatcher.shared.errors import DispatcherError, StoreUnavailableError
+from holdfast.dispatcher.delivery.health import STEP_SECONDS, Health
+from holdfast.dispatcher.delivery.telemetry.log import Telemetry
+from holdfast.dispatcher.shared.errors import DispatcherError, StoreUnavailableError
 
 GAP_SECONDS = 0.002
 """Minimum pause between two steps: a pulse that is rung constantly causes no busy loop."""

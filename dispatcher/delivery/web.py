@@ -15,9 +15,9 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.registry import Collector
 
-from dispatcher.delivery.health import Health
-from dispatcher.delivery.settings import address
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.delivery.health import Health
+from holdfast.dispatcher.delivery.settings import address
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment

@@ -20,8 +20,8 @@ SPEC_VERSION = "1.0"
 SEQUENCE_DIGITS = 19
 """Number of digits of the largest bigint."""
 
-# As the sink composes it (`sink.contract.envelope`); every value is valid in a header unescaped.
-# Releases before 0.3 also wrote types such as `a..b`.
+# As the sink composes it (`holdfast.sink.contract.envelope`); every value is valid in a header
+# unescaped. Releases before 0.3 also wrote types such as `a..b`.
 _HEAD = re.compile(
     rb'\{"type":"([A-Za-z0-9_.]{1,128})","timestamp":"([0-9TZ:.-]{20,30})",'
     rb'"sequence":([0-9]{1,19}),"key":"'

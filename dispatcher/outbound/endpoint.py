@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Any
 
-from dispatcher.outbound.address import Network
-from dispatcher.outbound.key_window import KeyWindow
-from sink.contract.states import EndpointState, EnvelopeStyle, OrderPolicy
+from holdfast.dispatcher.outbound.address import Network
+from holdfast.dispatcher.outbound.key_window import KeyWindow
+from holdfast.sink.contract.states import EndpointState, EnvelopeStyle, OrderPolicy
 
 INQUIRY_SECONDS_MAX = 5.0
 """Time limit of a key inquiry, which precedes a repeated attempt."""

@@ -8,9 +8,9 @@ The sample delivery has a type that the protocol does not define. A receiver tha
 import json
 from dataclasses import dataclass
 
-from dispatcher.shared.outcome import CREDENTIALS_REFUSED
-from sink.contract.exits import ExitCode
-from sink.contract.states import Outcome
+from holdfast.dispatcher.shared.outcome import CREDENTIALS_REFUSED
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.states import Outcome
 
 TYPE = "holdfast.test"
 

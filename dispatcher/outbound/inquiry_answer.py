@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from dispatcher.outbound.receipt import proven_receipt
-from dispatcher.outbound.retry_after import parse_retry_after
-from dispatcher.receiver.message.secret import Secret
-from dispatcher.shared.outcome import NoAnswer, Refused, Response
-from dispatcher.shared.text import one_line
-from dispatcher.shared.value import value
-from sink.contract.wire import ReceiptOutcome
+from holdfast.dispatcher.outbound.receipt import proven_receipt
+from holdfast.dispatcher.outbound.retry_after import parse_retry_after
+from holdfast.dispatcher.shared.outcome import NoAnswer, Refused, Response
+from holdfast.dispatcher.shared.text import one_line
+from holdfast.dispatcher.shared.value import value
+from holdfast.receiver.message.secret import Secret
+from holdfast.sink.contract.wire import ReceiptOutcome
 
 Answer = Response | NoAnswer | Refused
 

@@ -7,7 +7,7 @@ receiver may forget a key, and sending it again may repeat the action.
 import re
 from dataclasses import dataclass
 
-from sink.contract.wire import KEY_WINDOW_FOREVER
+from holdfast.sink.contract.wire import KEY_WINDOW_FOREVER
 
 _SECONDS = re.compile(r"0|[1-9][0-9]{0,11}")
 

@@ -9,9 +9,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from dispatcher.receiver.message.receipt import receipt_is_genuine
-from dispatcher.receiver.message.secret import Secret
-from sink.contract.wire import ReceiptOutcome
+from holdfast.receiver.message.receipt import receipt_is_genuine
+from holdfast.receiver.message.secret import Secret
+from holdfast.sink.contract.wire import ReceiptOutcome
 
 _FIELD_CHARACTERS_MAX = 128
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dispatcher.outbound.operator_headers import is_reference
+from holdfast.dispatcher.outbound.operator_headers import is_reference
 
 ALLOW_PREFIX = "HOLDFAST_ALLOW_SECRET_ENV_PREFIX"
 ALLOW_DIR = "HOLDFAST_ALLOW_SECRET_DIR"

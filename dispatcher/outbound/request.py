@@ -5,10 +5,10 @@ from dataclasses import field
 from importlib.metadata import version
 from uuid import UUID
 
-from dispatcher.outbound.cloudevents import attributes
-from dispatcher.shared.value import value
-from sink.contract.states import EnvelopeStyle
-from sink.contract.wire import (
+from holdfast.dispatcher.outbound.cloudevents import attributes
+from holdfast.dispatcher.shared.value import value
+from holdfast.sink.contract.states import EnvelopeStyle
+from holdfast.sink.contract.wire import (
     CONTENT_TYPE,
     IDEMPOTENCY_KEY,
     TRACEPARENT,
@@ -34,7 +34,7 @@ class Request:
 
 
 def key_text(digest: UUID) -> str:
-    """Return `sink.contract.key.Key.text` of a digest, in half the time of making a `Key`."""
+    """Return the `text` of the `Key` of a digest, in half the time of making a `Key`."""
     return f"hf_{digest.hex}"
 
 

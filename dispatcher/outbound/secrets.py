@@ -13,13 +13,13 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dispatcher.outbound.endpoint import Endpoint, EndpointRow
-from dispatcher.outbound.operator_headers import headers_fault, is_reference, value_fault
-from dispatcher.outbound.reference_rule import ReferenceRule, is_below, is_usable_folder
-from dispatcher.outbound.target import Target
-from dispatcher.receiver.errors import SecretError
-from dispatcher.receiver.message.secret import Secret
-from dispatcher.shared.text import spellings
+from holdfast.dispatcher.outbound.endpoint import Endpoint, EndpointRow
+from holdfast.dispatcher.outbound.operator_headers import headers_fault, is_reference, value_fault
+from holdfast.dispatcher.outbound.reference_rule import ReferenceRule, is_below, is_usable_folder
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.shared.text import spellings
+from holdfast.receiver.errors import SecretError
+from holdfast.receiver.message.secret import Secret
 
 TEXT_BYTES_MAX = 4096
 """Maximum size of a secret or a header's value, including surrounding white space."""
@@ -41,7 +41,7 @@ class Material:
     client_cert_pem: bytes | None = field(default=None, repr=False)
     client_key_pem: bytes | None = field(default=None, repr=False)
     hidden: tuple[str, ...] = field(default=(), repr=False)
-    """Texts to mask in answers before they are stored or logged (`dispatcher.shared.text.hide`)."""
+    """Texts to mask in answers before they are stored or logged (`shared.text.hide`)."""
     fault: str | None = None
     exposed: tuple[str, ...] = ()
     """References to secret files that every user of this machine can read."""

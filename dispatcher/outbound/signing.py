@@ -9,7 +9,7 @@ import hmac
 from binascii import b2a_base64
 from collections.abc import Sequence
 
-from dispatcher.receiver.message.secret import Secret
+from holdfast.receiver.message.secret import Secret
 
 
 class Signer:

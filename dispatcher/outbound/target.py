@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from dispatcher.outbound.address import Network
+from holdfast.dispatcher.outbound.address import Network
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The inbox tables, as plain SQL and for a revision in the service's own Alembic history.
 
     from alembic import op
-    from dispatcher.receiver import ddl
+    from holdfast.receiver import ddl
 
     def upgrade() -> None:
         ddl.upgrade(op, schema="payouts")
@@ -15,7 +15,7 @@ Both run the same statements, from `schema.sql`. Alembic is not imported here: p
 
 from typing import Any, Protocol
 
-from dispatcher.receiver.claim.statements import script
+from holdfast.receiver.claim.statements import script
 
 SCHEMA = "payouts"
 

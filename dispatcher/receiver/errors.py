@@ -9,7 +9,7 @@
       UnsupportedDriver   the inbox cannot join this transaction: use another driver or isolation
 
 A duplicate, a stale sequence and a delivery in progress are not errors but outcomes
-(`sink.contract.wire.ReceiptOutcome`), which the inbox returns.
+(`holdfast.sink.contract.wire.ReceiptOutcome`), which the inbox returns.
 """
 
 from enum import StrEnum

@@ -24,14 +24,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from dispatcher.receiver.errors import VerificationError
-from dispatcher.receiver.message.body_reading import BODY_SECONDS_MAX, read_body
-from dispatcher.receiver.message.problem import Problem, Refused
-from dispatcher.receiver.message.receipt import Answer
-from dispatcher.receiver.message.secret import Secret
-from dispatcher.receiver.message.verify import Delivery, Inquiry, verify, verify_inquiry
-from sink.contract.envelope import BODY_BYTES_MAX
-from sink.contract.failpoints import failpoint
+from holdfast.receiver.errors import VerificationError
+from holdfast.receiver.message.body_reading import BODY_SECONDS_MAX, read_body
+from holdfast.receiver.message.problem import Problem, Refused
+from holdfast.receiver.message.receipt import Answer
+from holdfast.receiver.message.secret import Secret
+from holdfast.receiver.message.verify import Delivery, Inquiry, verify, verify_inquiry
+from holdfast.sink.contract.envelope import BODY_BYTES_MAX
+from holdfast.sink.contract.failpoints import failpoint
 
 
 class DeliveryRefused(HTTPException):

@@ -21,14 +21,14 @@ unexpected type (400), and for data that is missing or has another form (422).
 
 from collections.abc import Callable, Sequence
 
-from dispatcher.receiver.errors import VerificationError
-from dispatcher.receiver.message.body_reading import too_large
-from dispatcher.receiver.message.problem import Problem, Refused, unknown_key
-from dispatcher.receiver.message.receipt import Answer, Receipt, answer, answer_inquiry
-from dispatcher.receiver.message.secret import Secret
-from dispatcher.receiver.message.verify import Delivery, Headers, Inquiry, verify, verify_inquiry
-from sink.contract.envelope import BODY_BYTES_MAX
-from sink.contract.failpoints import failpoint
+from holdfast.receiver.errors import VerificationError
+from holdfast.receiver.message.body_reading import too_large
+from holdfast.receiver.message.problem import Problem, Refused, unknown_key
+from holdfast.receiver.message.receipt import Answer, Receipt, answer, answer_inquiry
+from holdfast.receiver.message.secret import Secret
+from holdfast.receiver.message.verify import Delivery, Headers, Inquiry, verify, verify_inquiry
+from holdfast.sink.contract.envelope import BODY_BYTES_MAX
+from holdfast.sink.contract.failpoints import failpoint
 
 Deal = Callable[[Delivery], Receipt]
 Look = Callable[[Inquiry], Receipt | None]

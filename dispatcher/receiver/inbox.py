@@ -27,14 +27,14 @@ from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 from psycopg.rows import tuple_row
 
-from dispatcher.receiver.claim import claiming
-from dispatcher.receiver.claim.block import UNCANCELLED, UNDO_ALL, Block, Raw, State
-from dispatcher.receiver.claim.one_trip import Texts
-from dispatcher.receiver.claim.overlap import Frame
-from dispatcher.receiver.ddl import ddl
-from dispatcher.receiver.message.receipt import Receipt
-from dispatcher.receiver.message.verify import Delivery
-from dispatcher.receiver.message.window import (
+from holdfast.receiver.claim import claiming
+from holdfast.receiver.claim.block import UNCANCELLED, UNDO_ALL, Block, Raw, State
+from holdfast.receiver.claim.one_trip import Texts
+from holdfast.receiver.claim.overlap import Frame
+from holdfast.receiver.ddl import ddl
+from holdfast.receiver.message.receipt import Receipt
+from holdfast.receiver.message.verify import Delivery
+from holdfast.receiver.message.window import (
     KEY_WINDOW_DEFAULT,
     PRUNE_MAX,
     key_window_text,

@@ -11,13 +11,13 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping, Sequence
 from typing import Any
 
-from dispatcher.receiver.errors import VerificationError
-from dispatcher.receiver.message.body_reading import BODY_SECONDS_MAX, SenderLeft, read_body
-from dispatcher.receiver.message.problem import Problem, Refused
-from dispatcher.receiver.message.secret import Secret
-from dispatcher.receiver.message.verify import Delivery, Inquiry, verify, verify_inquiry
-from sink.contract.envelope import BODY_BYTES_MAX
-from sink.contract.failpoints import failpoint
+from holdfast.receiver.errors import VerificationError
+from holdfast.receiver.message.body_reading import BODY_SECONDS_MAX, SenderLeft, read_body
+from holdfast.receiver.message.problem import Problem, Refused
+from holdfast.receiver.message.secret import Secret
+from holdfast.receiver.message.verify import Delivery, Inquiry, verify, verify_inquiry
+from holdfast.sink.contract.envelope import BODY_BYTES_MAX
+from holdfast.sink.contract.failpoints import failpoint
 
 __all__ = ["BODY_SECONDS_MAX", "VerifyDeliveries", "delivery_of", "inquiry_of"]
 
@@ -40,8 +40,8 @@ class VerifyDeliveries:
 
     A body larger than `body_bytes_max` is answered 413, one incomplete after `body_seconds_max`
     408, and one that `verify` refuses 400 or 401. With `inquiries`, such as
-    `sink.contract.wire.INQUIRY_PATH`, a GET below that path is verified as an inquiry; without it,
-    such paths pass through.
+    `holdfast.sink.contract.wire.INQUIRY_PATH`, a GET below that path is verified as an inquiry;
+    without it, such paths pass through.
     """
 
     def __init__(

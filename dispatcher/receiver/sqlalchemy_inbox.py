@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Session
 
-from dispatcher.receiver.claim import claiming
-from dispatcher.receiver.errors import UnsupportedDriver
-from dispatcher.receiver.message.receipt import Receipt
-from dispatcher.receiver.message.verify import Delivery
-from dispatcher.receiver.message.window import (
+from holdfast.receiver.claim import claiming
+from holdfast.receiver.errors import UnsupportedDriver
+from holdfast.receiver.message.receipt import Receipt
+from holdfast.receiver.message.verify import Delivery
+from holdfast.receiver.message.window import (
     KEY_WINDOW_DEFAULT,
     PRUNE_MAX,
     key_window_text,

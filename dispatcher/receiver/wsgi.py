@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from dispatcher.receiver.handling import Deal, Look, handle, handle_inquiry
-from dispatcher.receiver.message.body_reading import too_large
-from dispatcher.receiver.message.problem import Problem
-from dispatcher.receiver.message.receipt import Answer
-from dispatcher.receiver.message.secret import Secret
-from sink.contract.envelope import BODY_BYTES_MAX
+from holdfast.receiver.handling import Deal, Look, handle, handle_inquiry
+from holdfast.receiver.message.body_reading import too_large
+from holdfast.receiver.message.problem import Problem
+from holdfast.receiver.message.receipt import Answer
+from holdfast.receiver.message.secret import Secret
+from holdfast.sink.contract.envelope import BODY_BYTES_MAX
 
 Environ = Mapping[str, Any]
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]

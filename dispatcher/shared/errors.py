@@ -8,10 +8,10 @@
 
 `UnservedCommandError` ends a process for that: starting the same version again does not help.
 
-A receiver's fault is not an exception but a value (`dispatcher.shared.outcome.Answer`).
+A receiver's fault is not an exception but a value (`holdfast.dispatcher.shared.outcome.Answer`).
 """
 
-from sink.contract.exits import CommandError
+from holdfast.sink.contract.exits import CommandError
 
 
 class DispatcherError(Exception):
@@ -31,13 +31,13 @@ class DrainFailedError(DispatcherError):
 
 
 class UnservedError(DispatcherError):
-    """The database does not serve this version, as `sink.contract.schema.misfit` says."""
+    """The database does not serve this version, as `holdfast.sink.contract.schema.misfit` says."""
 
 
 class UnservedCommandError(CommandError):
     """The end of a process that the database does not serve."""
 
     def __init__(self, misfit: str, before: str = "", after: str = "Nothing was changed.") -> None:
-        """`misfit` is what `sink.contract.schema.misfit` says."""
+        """`misfit` is what `holdfast.sink.contract.schema.misfit` says."""
         super().__init__(f"{before}{misfit}. {after}")
         self.misfit = misfit

@@ -7,8 +7,8 @@ receiver may have acted, and only the receiver knows.
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from dispatcher.shared.value import value
-from sink.contract.states import Outcome
+from holdfast.dispatcher.shared.value import value
+from holdfast.sink.contract.states import Outcome
 
 CONFLICT = 409
 """The receiver is still processing this key (Idempotency-Key draft): retry soon."""

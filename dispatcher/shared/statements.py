@@ -7,4 +7,4 @@ from importlib.resources import files
 @cache
 def statement(folder: str, name: str) -> bytes:
     """Return the text of `{folder}/sql/{name}.sql`; `folder` is relative to the dispatcher."""
-    return files("dispatcher").joinpath(folder, "sql", f"{name}.sql").read_bytes()
+    return files("holdfast.dispatcher").joinpath(folder, "sql", f"{name}.sql").read_bytes()

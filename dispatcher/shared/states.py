@@ -10,7 +10,7 @@ CREDENTIALS = "its receiver refuses our signature or credentials"
 
 
 class LaneState(StrEnum):
-    """The state of a lane (`dispatcher.delivery.rules.lifecycle`)."""
+    """The state of a lane (`holdfast.dispatcher.delivery.rules.lifecycle`)."""
 
     IDLE = "idle"
     DUE = "due"

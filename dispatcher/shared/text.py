@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from urllib.parse import quote as percent_encoded
 
-from sink.contract.shell import shell_word
+from holdfast.sink.contract.shell import shell_word
 
 HIDDEN_CHARACTERS_MIN = 6
 """Shorter values are not masked: they would match parts of words."""

@@ -19,8 +19,8 @@ from alembic import op
 revision = "0024"
 down_revision = "0023"
 
-# As `uuid5` with the namespace of `sink.requeue.query_id_of`: SHA-1, which Postgres has only in an
-# extension. In SQL, because `--sql` has no rows to compute with.
+# As `uuid5` with the namespace of `holdfast.sink.requeue.query_id_of`: SHA-1, which Postgres has
+# only in an extension. In SQL, because `--sql` has no rows to compute with.
 BY_HAND = """
     CREATE FUNCTION holdfast.query_id_by_hand(name text) RETURNS uuid
     LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -67,7 +67,7 @@ BY_HAND = """
         RETURN encode(digest, 'hex')::uuid;
     END $$
 """
-# As `sink.requeue.stream_of`: 63 characters are the most that a name may have.
+# As `holdfast.sink.requeue.stream_of`: 63 characters are the most that a name may have.
 ACTS_FOR = """
     UPDATE holdfast.stream AS hand
     SET acts_for = base.name

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sink.contract.canonical import canonical_json, rfc3339
-from sink.contract.key import Key
+from holdfast.sink.contract.canonical import canonical_json, rfc3339
+from holdfast.sink.contract.key import Key
 
 TYPE_PATTERN = r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*"
 """An entry's type: words with dots between, of at most `TYPE_CHARACTERS_MAX` characters."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from sink.contract.canonical import NotCanonical, canonical_json
+from holdfast.sink.contract.canonical import NotCanonical, canonical_json
 
 PARTS_MAX = 16
 PART_BYTES_MAX = 1024

@@ -12,7 +12,7 @@ from datetime import datetime
 from importlib.metadata import entry_points
 from typing import NamedTuple, Protocol
 
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 GROUP = "holdfast.requeue"
 """The entry point group in which a `Requeue` is found."""

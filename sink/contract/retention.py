@@ -1,6 +1,6 @@
 """Retention periods of entries and attempts: `90d`."""
 
-from sink.contract.numbers import is_whole
+from holdfast.sink.contract.numbers import is_whole
 
 DAYS_MAX = 36_500
 """As the database function `days_older_than`."""

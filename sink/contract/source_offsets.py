@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
-from sink.contract.numbers import is_whole
+from holdfast.sink.contract.numbers import is_whole
 
 NOTHING = "-"
 """Spark's line for a source that had no data yet."""

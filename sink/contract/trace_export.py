@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 ASKED = "OTEL_TRACES_EXPORTER"
 OTLP = "otlp"

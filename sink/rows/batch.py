@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from sink.contract.states import QuarantineReason
-from sink.errors import BatchTooLarge
-from sink.rows.columns import REFUSED, check_companion, check_entries, check_refused
-from sink.rows.digest import digest
-from sink.rows.evidence import detail_text, readable, storable
-from sink.rows.hashes import contents
-from sink.rows.order import settle
-from sink.rows.prepared import PreparedBatch, QuarantinedRow, quarantine_table
-from sink.rows.read_rows import read_rows
+from holdfast.sink.contract.states import QuarantineReason
+from holdfast.sink.errors import BatchTooLarge
+from holdfast.sink.rows.columns import REFUSED, check_companion, check_entries, check_refused
+from holdfast.sink.rows.digest import digest
+from holdfast.sink.rows.evidence import detail_text, readable, storable
+from holdfast.sink.rows.hashes import contents
+from holdfast.sink.rows.order import settle
+from holdfast.sink.rows.prepared import PreparedBatch, QuarantinedRow, quarantine_table
+from holdfast.sink.rows.read_rows import read_rows
 
 ROWS_MAX = 1_000_000
 """Maximum rows of one batch, entries and refused rows: each passes through the driver's Python."""

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from sink.contract.states import QuarantineReason
-from sink.errors import SchemaMismatch
+from holdfast.sink.contract.states import QuarantineReason
+from holdfast.sink.errors import SchemaMismatch
 
 _Test = Callable[[pa.DataType], Any]
 

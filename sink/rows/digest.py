@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sink.errors import SchemaMismatch
+from holdfast.sink.errors import SchemaMismatch
 
 VERSION = b"holdfast-digest/2\n"
 

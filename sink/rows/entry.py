@@ -4,10 +4,10 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from sink.contract.canonical import NotCanonical, canonical_json
-from sink.contract.envelope import BODY_BYTES_MAX, TYPE_FORM, Envelope, is_type
-from sink.contract.key import Key
-from sink.contract.states import QuarantineReason
+from holdfast.sink.contract.canonical import NotCanonical, canonical_json
+from holdfast.sink.contract.envelope import BODY_BYTES_MAX, TYPE_FORM, Envelope, is_type
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.states import QuarantineReason
 
 SUBJECT_BYTES_MAX = 1024
 PRIORITY_MAX = 2**15 - 1

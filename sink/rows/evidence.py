@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sink.contract.canonical import rfc3339, rfc3339_from_micros
+from holdfast.sink.contract.canonical import rfc3339, rfc3339_from_micros
 
 ROW_BYTES_MAX = 64 * 1024
 """Longest row text; a longer one is cut, and its length is kept."""

@@ -1,8 +1,8 @@
 """Columns of values as columns of canonical JSON, with Arrow's kernels: no Python object per value.
 
-The result equals the output of `sink.contract.canonical`, byte for byte, for every value that these
-kernels support. Other values (a control character, an integer beyond 2^53-1, a year beyond 9999)
-are only marked `odd`; `entry.entry_of` reads their rows one by one.
+The result equals the output of `holdfast.sink.contract.canonical`, byte for byte, for every value
+that these kernels support. Other values (a control character, an integer beyond 2^53-1, a year
+beyond 9999) are only marked `odd`; `entry.entry_of` reads their rows one by one.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sink.contract.canonical import DEPTH_MAX, INTEGER_MAX, canonical_json
+from holdfast.sink.contract.canonical import DEPTH_MAX, INTEGER_MAX, canonical_json
 
 Mask: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.bool_]]"
 Bytes: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint8]]"

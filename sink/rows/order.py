@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sink.contract.states import QuarantineReason
-from sink.rows.copy_binary import one_chunk, uuids
-from sink.rows.evidence import detail_text, entry_text
-from sink.rows.hashes import contents
-from sink.rows.prepared import QuarantinedRow
+from holdfast.sink.contract.states import QuarantineReason
+from holdfast.sink.rows.copy_binary import one_chunk, uuids
+from holdfast.sink.rows.evidence import detail_text, entry_text
+from holdfast.sink.rows.hashes import contents
+from holdfast.sink.rows.prepared import QuarantinedRow
 
 # The columns after the key order entries of one key: input order never counts.
 _ORDER = ("subject", "occurred_at", "key_text", "type", "tail", "priority", "traceparent")

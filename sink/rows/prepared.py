@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from sink.contract.states import QuarantineReason
+from holdfast.sink.contract.states import QuarantineReason
 
 ENTRIES = pa.schema(
     {
@@ -63,7 +63,7 @@ class PreparedBatch:
     """
 
     entries: pa.Table
-    """ENTRIES in the order in which they are numbered (`sink.rows.order`). Keys are unique."""
+    """ENTRIES in the order of their numbers (`holdfast.sink.rows.order`). Keys are unique."""
 
     quarantined: pa.Table
     """QUARANTINED, in the order of the input."""
@@ -87,5 +87,5 @@ class PreparedBatch:
 
     @property
     def digest(self) -> bytes:
-        """As `sink.rows.digest.digest` of the tables."""
+        """As `holdfast.sink.rows.digest.digest` of the tables."""
         return self.hashing.result()

@@ -6,7 +6,7 @@ changed its format, or the job has a fault. To quarantine all of it would look l
 
 from dataclasses import dataclass
 
-from sink.errors import TooManyRefused
+from holdfast.sink.errors import TooManyRefused
 
 REFUSED_ROWS = 100_000
 

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sink.contract.envelope import BODY_BYTES_MAX, is_type
-from sink.contract.key import PART_BYTES_MAX, PARTS_MAX
-from sink.rows.columns import ENTRY
-from sink.rows.entry import (
+from holdfast.sink.contract.envelope import BODY_BYTES_MAX, is_type
+from holdfast.sink.contract.key import PART_BYTES_MAX, PARTS_MAX
+from holdfast.sink.rows.columns import ENTRY
+from holdfast.sink.rows.entry import (
     PRIORITY_MAX,
     SEQUENCE_DIGITS_MAX,
     SUBJECT_BYTES_MAX,
@@ -27,9 +27,9 @@ from sink.rows.entry import (
     Unreadable,
     entry_of,
 )
-from sink.rows.evidence import detail_text, row_text
-from sink.rows.hashes import hashes
-from sink.rows.json_columns import (
+from holdfast.sink.rows.evidence import detail_text, row_text
+from holdfast.sink.rows.hashes import hashes
+from holdfast.sink.rows.json_columns import (
     Malformed,
     Mask,
     joined,
@@ -39,8 +39,8 @@ from sink.rows.json_columns import (
     times_of,
     true,
 )
-from sink.rows.nullable import nullable_in_utc
-from sink.rows.prepared import ENTRIES, QuarantinedRow
+from holdfast.sink.rows.nullable import nullable_in_utc
+from holdfast.sink.rows.prepared import ENTRIES, QuarantinedRow
 
 ROWS_AT_A_TIME = 25_000
 ROWS_READ_SINGLY = 256

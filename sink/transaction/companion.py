@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import psycopg
 
-from sink.errors import CompanionFailed
-from sink.transaction.database import one_row, said
-from sink.transaction.ledger import Run
-from sink.transaction.retry import is_of_session
+from holdfast.sink.errors import CompanionFailed
+from holdfast.sink.transaction.database import one_row, said
+from holdfast.sink.transaction.ledger import Run
+from holdfast.sink.transaction.retry import is_of_session
 
 Also = Callable[[psycopg.Connection], None]
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import psycopg
 import pyarrow as pa
 
-from sink.rows.numbering import Numbered, Suppressed
+from holdfast.sink.rows.numbering import Numbered, Suppressed
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Content(Protocol):
 
     @property
     def digest(self) -> bytes:
-        """As `sink.rows.digest.digest` of the rows."""
+        """As `holdfast.sink.rows.digest.digest` of the rows."""
 
     def arrive(self, connection: psycopg.Connection) -> Arrived:
         """Return the columns by which entries are numbered; locks and changes nothing."""

@@ -10,8 +10,8 @@ from uuid import UUID
 
 import psycopg
 
-from sink.errors import UnadoptedCheckpoint
-from sink.transaction.database import execute, one_row
+from holdfast.sink.errors import UnadoptedCheckpoint
+from holdfast.sink.transaction.database import execute, one_row
 
 _UNCHANGED = "Nothing was written, and the stream keeps its checkpoint."
 

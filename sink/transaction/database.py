@@ -21,11 +21,11 @@ from typing import Any
 import psycopg
 from psycopg.rows import DictRow, dict_row
 
-from sink.contract import schema
-from sink.contract.dsn import redact
-from sink.contract.roles import SINK
-from sink.errors import AccessDenied, NotPrimary, SchemaMismatch
-from sink.transaction.refusal import is_denied
+from holdfast.sink.contract import schema
+from holdfast.sink.contract.dsn import redact
+from holdfast.sink.contract.roles import SINK
+from holdfast.sink.errors import AccessDenied, NotPrimary, SchemaMismatch
+from holdfast.sink.transaction.refusal import is_denied
 
 SECONDS_MAX = 2_147_483
 """Postgres stores a timeout as milliseconds in 31 bits."""
@@ -81,7 +81,7 @@ _REFUSED = "the sink does not write to this database"
 @cache
 def statement(name: str) -> bytes:
     """Return the text of `sink/transaction/sql/{name}.sql`."""
-    return (files("sink.transaction") / "sql" / f"{name}.sql").read_bytes()
+    return (files("holdfast.sink.transaction") / "sql" / f"{name}.sql").read_bytes()
 
 
 def execute(connection: psycopg.Connection, name: str, **values: Any) -> psycopg.Cursor[DictRow]:

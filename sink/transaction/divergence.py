@@ -13,13 +13,13 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import DictRow
 
-from sink.contract.key import Key
-from sink.contract.states import DivergenceSide
-from sink.errors import Divergence, KeyDifference, ReplayDiverged, SinkError
-from sink.rows.postgres_text import array_literal
-from sink.transaction import future_dated
-from sink.transaction.content import Content
-from sink.transaction.database import execute, fitting, statement
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.states import DivergenceSide
+from holdfast.sink.errors import Divergence, KeyDifference, ReplayDiverged, SinkError
+from holdfast.sink.rows.postgres_text import array_literal
+from holdfast.sink.transaction import future_dated
+from holdfast.sink.transaction.content import Content
+from holdfast.sink.transaction.database import execute, fitting, statement
 
 FIRST_KEYS = 20
 """Keys of each side that an error names."""

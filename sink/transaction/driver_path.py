@@ -11,16 +11,16 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sink.contract.canonical import rfc3339
-from sink.contract.failpoints import failpoint
-from sink.contract.states import SuppressedCause
-from sink.rows.copy_binary import HEADER, TRAILER, Fixed, moments, one_chunk, rows, uuids
-from sink.rows.evidence import BEFORE_DATA_LENGTH
-from sink.rows.numbering import Numbered, Suppressed
-from sink.rows.postgres_text import COPY_ROWS, csv
-from sink.rows.prepared import PreparedBatch
-from sink.transaction.content import Arrived, Stamp
-from sink.transaction.database import fitting, statement
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.failpoints import failpoint
+from holdfast.sink.contract.states import SuppressedCause
+from holdfast.sink.rows.copy_binary import HEADER, TRAILER, Fixed, moments, one_chunk, rows, uuids
+from holdfast.sink.rows.evidence import BEFORE_DATA_LENGTH
+from holdfast.sink.rows.numbering import Numbered, Suppressed
+from holdfast.sink.rows.postgres_text import COPY_ROWS, csv
+from holdfast.sink.rows.prepared import PreparedBatch
+from holdfast.sink.transaction.content import Arrived, Stamp
+from holdfast.sink.transaction.database import fitting, statement
 
 _Piece = TypeVar("_Piece")
 

@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sink.contract.canonical import rfc3339
-from sink.contract.states import QuarantineReason
-from sink.rows.evidence import detail_text, entry_text
-from sink.rows.numbering import Integers
-from sink.rows.postgres_text import COPY_ROWS
-from sink.rows.prepared import QuarantinedRow, quarantine_table
-from sink.transaction.content import Content
-from sink.transaction.database import one_row
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.states import QuarantineReason
+from holdfast.sink.rows.evidence import detail_text, entry_text
+from holdfast.sink.rows.numbering import Integers
+from holdfast.sink.rows.postgres_text import COPY_ROWS
+from holdfast.sink.rows.prepared import QuarantinedRow, quarantine_table
+from holdfast.sink.transaction.content import Content
+from holdfast.sink.transaction.database import one_row
 
 if TYPE_CHECKING:
     import psycopg

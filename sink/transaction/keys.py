@@ -10,10 +10,10 @@ import numpy as np
 import psycopg
 import pyarrow as pa
 
-from sink.rows.copy_binary import HEADER, TRAILER, one_chunk, rows, uuids
-from sink.rows.numbering import Mask
-from sink.rows.postgres_text import array_literal
-from sink.transaction.database import execute, fitting, statement
+from holdfast.sink.rows.copy_binary import HEADER, TRAILER, one_chunk, rows, uuids
+from holdfast.sink.rows.numbering import Mask
+from holdfast.sink.rows.postgres_text import array_literal
+from holdfast.sink.transaction.database import execute, fitting, statement
 
 INSERTED = 30
 """Keys up to which one INSERT costs no more than a savepoint and a COPY, and fewer round trips."""

@@ -11,11 +11,11 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import DictRow
 
-from sink.contract.canonical import rfc3339
-from sink.errors import ReplayDiverged
-from sink.transaction.content import Content
-from sink.transaction.database import execute
-from sink.transaction.divergence import compare, in_words
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.errors import ReplayDiverged
+from holdfast.sink.transaction.content import Content
+from holdfast.sink.transaction.database import execute
+from holdfast.sink.transaction.divergence import compare, in_words
 
 
 @dataclass(frozen=True, slots=True)

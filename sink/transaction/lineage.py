@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Protocol
 from uuid import UUID
 
-from sink.contract.checkpoint import Safety, file_system, local_folder, refusal
-from sink.contract.numbers import is_whole
-from sink.errors import (
+from holdfast.sink.contract.checkpoint import Safety, file_system, local_folder, refusal
+from holdfast.sink.contract.numbers import is_whole
+from holdfast.sink.errors import (
     CheckpointBehind,
     CheckpointUnreadable,
     LedgerBehind,
     UnadoptedCheckpoint,
     UnsafeCheckpoint,
 )
-from sink.transaction.read_files import with_read_files
+from holdfast.sink.transaction.read_files import with_read_files
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from sink.errors import Fenced
+from holdfast.sink.errors import Fenced
 
 
 class Ownership:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sink.contract.source_offsets import readable_offsets, with_files
+from holdfast.sink.contract.source_offsets import readable_offsets, with_files
 
 _log = logging.getLogger(__name__)
 

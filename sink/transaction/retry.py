@@ -19,8 +19,8 @@ from tenacity import (
     wait_random,
 )
 
-from sink.errors import AccessDenied, NotPrimary, SchemaMismatch, SinkUnavailable
-from sink.transaction.database import said
+from holdfast.sink.errors import AccessDenied, NotPrimary, SchemaMismatch, SinkUnavailable
+from holdfast.sink.transaction.database import said
 
 _log = logging.getLogger(__name__)
 

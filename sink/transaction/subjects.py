@@ -11,10 +11,10 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sink.rows.numbering import SUBJECTS
-from sink.rows.postgres_text import array_literal, read_csv
-from sink.transaction.content import Stamp
-from sink.transaction.database import execute, one_row
+from holdfast.sink.rows.numbering import SUBJECTS
+from holdfast.sink.rows.postgres_text import array_literal, read_csv
+from holdfast.sink.transaction.content import Stamp
+from holdfast.sink.transaction.database import execute, one_row
 
 _STATE = ("last_type", "last_occurred_at")
 _LOCKED = pa.schema(

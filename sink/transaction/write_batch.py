@@ -14,20 +14,20 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import DictRow
 
-from sink.contract.failpoints import failpoint
-from sink.contract.requeue import ENDINGS
-from sink.contract.shell import shell_word
-from sink.errors import Fenced, UnadoptedCheckpoint
-from sink.rows.numbering import Numbered, number
-from sink.rows.quarantine_limit import QuarantineLimit
-from sink.transaction import future_dated
-from sink.transaction.companion import Also, accompany
-from sink.transaction.content import Content, Stamp
-from sink.transaction.database import execute, one_row
-from sink.transaction.driver_path import add_quarantined
-from sink.transaction.keys import add_keys
-from sink.transaction.ledger import Counts, Replayed, Run, Written
-from sink.transaction.subjects import advance_subjects, lock_subjects, with_transitions
+from holdfast.sink.contract.failpoints import failpoint
+from holdfast.sink.contract.requeue import ENDINGS
+from holdfast.sink.contract.shell import shell_word
+from holdfast.sink.errors import Fenced, UnadoptedCheckpoint
+from holdfast.sink.rows.numbering import Numbered, number
+from holdfast.sink.rows.quarantine_limit import QuarantineLimit
+from holdfast.sink.transaction import future_dated
+from holdfast.sink.transaction.companion import Also, accompany
+from holdfast.sink.transaction.content import Content, Stamp
+from holdfast.sink.transaction.database import execute, one_row
+from holdfast.sink.transaction.driver_path import add_quarantined
+from holdfast.sink.transaction.keys import add_keys
+from holdfast.sink.transaction.ledger import Counts, Replayed, Run, Written
+from holdfast.sink.transaction.subjects import advance_subjects, lock_subjects, with_transitions
 
 _log = logging.getLogger(__name__)
 

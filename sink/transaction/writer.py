@@ -18,11 +18,11 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow
 
-from sink.contract.failpoints import failpoint
-from sink.contract.requeue import ENDINGS
-from sink.errors import NotPrimary, ReplayDiverged, SinkError, SinkUnavailable
-from sink.rows.quarantine_limit import QuarantineLimit
-from sink.transaction import (
+from holdfast.sink.contract.failpoints import failpoint
+from holdfast.sink.contract.requeue import ENDINGS
+from holdfast.sink.errors import NotPrimary, ReplayDiverged, SinkError, SinkUnavailable
+from holdfast.sink.rows.quarantine_limit import QuarantineLimit
+from holdfast.sink.transaction import (
     continuation,
     database,
     future_dated,
@@ -30,10 +30,10 @@ from sink.transaction import (
     lineage,
     write_batch,
 )
-from sink.transaction.companion import Also
-from sink.transaction.content import Content
-from sink.transaction.continuation import Continuation, Repeated
-from sink.transaction.database import (
+from holdfast.sink.transaction.companion import Also
+from holdfast.sink.transaction.content import Content
+from holdfast.sink.transaction.continuation import Continuation, Repeated
+from holdfast.sink.transaction.database import (
     Timeouts,
     cut_after,
     execute,
@@ -42,12 +42,12 @@ from sink.transaction.database import (
     open_session,
     said,
 )
-from sink.transaction.divergence import keep
-from sink.transaction.ledger import Recorded, Replayed, Run, Written
-from sink.transaction.lineage import Checkpoint, Files
-from sink.transaction.ownership import Ownership
-from sink.transaction.retry import completed, persist
-from sink.transaction.staging.stage import drop_stages_until
+from holdfast.sink.transaction.divergence import keep
+from holdfast.sink.transaction.ledger import Recorded, Replayed, Run, Written
+from holdfast.sink.transaction.lineage import Checkpoint, Files
+from holdfast.sink.transaction.ownership import Ownership
+from holdfast.sink.transaction.retry import completed, persist
+from holdfast.sink.transaction.staging.stage import drop_stages_until
 
 _log = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ moved. A start at another path would fail, and leave a new folder at the old one
 from collections.abc import Mapping
 from typing import Any
 
-from sink.contract.exits import CommandError
-from sink.contract.shell import shell_word
-from spark_app.checkpoint.files import CheckpointFiles
-from spark_app.checkpoint.shape import FILE, LOCATION
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.shell import shell_word
+from holdfast.spark_app.checkpoint.files import CheckpointFiles
+from holdfast.spark_app.checkpoint.shape import FILE, LOCATION
 
 
 def require_same_path(files: CheckpointFiles, kept: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from spark_app.checkpoint.checksums import (
+from holdfast.spark_app.checkpoint.checksums import (
     BYTES_PER_SUM,
     DAMAGED,
     are_sums_damaged,

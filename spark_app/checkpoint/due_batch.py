@@ -12,7 +12,7 @@ With new data it is not due: the next batch has the same watermark, and reads th
 import json
 import time
 
-from spark_app.checkpoint.files import CheckpointFiles
+from holdfast.spark_app.checkpoint.files import CheckpointFiles
 
 
 def is_due(files: CheckpointFiles) -> bool:

@@ -13,10 +13,10 @@ from uuid import UUID, uuid4
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from sink.contract.exits import CommandError
-from sink.contract.failpoints import failpoint
-from sink.contract.numbers import is_whole
-from spark_app.exposure.settings import MILLISECOND_US
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.failpoints import failpoint
+from holdfast.sink.contract.numbers import is_whole
+from holdfast.spark_app.exposure.settings import MILLISECOND_US
 
 NO_OFFSET = "-"
 """How Spark records that a source had no offset yet."""

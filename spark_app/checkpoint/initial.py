@@ -16,14 +16,14 @@ from uuid import UUID
 import pyarrow as pa
 from pyspark.sql import GroupedData, SparkSession
 
-from sink.foreach_batch import OutboxSink
-from sink.transaction.write_batch import unadopted
-from spark_app.exposure.schema import STATE_MERCHANTS, TIMESTAMP
-from spark_app.exposure.settings import Settings
-from spark_app.exposure.state import GroupState, resumed
-from spark_app.operator import initial_state
-from spark_app.operator.groups import key_group
-from spark_app.operator.output import BLOCK, TYPE_PREFIX
+from holdfast.sink.foreach_batch import OutboxSink
+from holdfast.sink.transaction.write_batch import unadopted
+from holdfast.spark_app.exposure.schema import STATE_MERCHANTS, TIMESTAMP
+from holdfast.spark_app.exposure.settings import Settings
+from holdfast.spark_app.exposure.state import GroupState, resumed
+from holdfast.spark_app.operator import initial_state
+from holdfast.spark_app.operator.groups import key_group
+from holdfast.spark_app.operator.output import BLOCK, TYPE_PREFIX
 
 if TYPE_CHECKING:
     import psycopg
@@ -173,4 +173,4 @@ def from_json(kept: Mapping[str, Any]) -> Initial | None:
 
 @cache
 def _statement(name: str) -> bytes:
-    return (files("spark_app.checkpoint") / "sql" / f"{name}.sql").read_bytes()
+    return (files("holdfast.spark_app.checkpoint") / "sql" / f"{name}.sql").read_bytes()

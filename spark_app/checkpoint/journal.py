@@ -18,16 +18,16 @@ from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
-from sink.contract.checkpoint import local_folder
-from sink.contract.exits import CommandError
-from sink.contract.failpoints import failpoint
-from sink.foreach_batch import OutboxSink
-from sink.transaction.lineage import renamed, require_recorded
-from spark_app.checkpoint import initial, policy_history, shape
-from spark_app.checkpoint.checkpoint_path import require_same_path
-from spark_app.checkpoint.checksum_files import mend
-from spark_app.checkpoint.files import RESTORING, CheckpointFiles, Planned
-from spark_app.checkpoint.initial import (
+from holdfast.sink.contract.checkpoint import local_folder
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.failpoints import failpoint
+from holdfast.sink.foreach_batch import OutboxSink
+from holdfast.sink.transaction.lineage import renamed, require_recorded
+from holdfast.spark_app.checkpoint import initial, policy_history, shape
+from holdfast.spark_app.checkpoint.checkpoint_path import require_same_path
+from holdfast.spark_app.checkpoint.checksum_files import mend
+from holdfast.spark_app.checkpoint.files import RESTORING, CheckpointFiles, Planned
+from holdfast.spark_app.checkpoint.initial import (
     Past,
     newer_query,
     newest_batch,
@@ -35,17 +35,17 @@ from spark_app.checkpoint.initial import (
     published_until,
     read_past,
 )
-from spark_app.checkpoint.origin import require_begun
-from spark_app.checkpoint.policy_history import PolicyHistory
-from spark_app.checkpoint.repeats import Repeats
-from spark_app.checkpoint.shape import Shape
-from spark_app.checkpoint.source_log import forget_unplanned
-from spark_app.checkpoint.topic_positions import require_records
-from spark_app.exposure.policy import Policy
-from spark_app.input import ticks
-from spark_app.input.broker import Broker
-from spark_app.input.sources import Kafka, Source, Ticks, from_json
-from spark_app.operator.job import Job
+from holdfast.spark_app.checkpoint.origin import require_begun
+from holdfast.spark_app.checkpoint.policy_history import PolicyHistory
+from holdfast.spark_app.checkpoint.repeats import Repeats
+from holdfast.spark_app.checkpoint.shape import Shape
+from holdfast.spark_app.checkpoint.source_log import forget_unplanned
+from holdfast.spark_app.checkpoint.topic_positions import require_records
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.input import ticks
+from holdfast.spark_app.input.broker import Broker
+from holdfast.spark_app.input.sources import Kafka, Source, Ticks, from_json
+from holdfast.spark_app.operator.job import Job
 
 _Kept = TypeVar("_Kept")
 

@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 from typing import Final, Self
 from uuid import UUID
 
-from sink.contract.exits import CommandError
-from sink.transaction.continuation import Continuation
-from spark_app.checkpoint import initial, policy_history, retention, shape
-from spark_app.checkpoint.files import CheckpointFiles
-from spark_app.input import ticks
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.transaction.continuation import Continuation
+from holdfast.spark_app.checkpoint import initial, policy_history, retention, shape
+from holdfast.spark_app.checkpoint.files import CheckpointFiles
+from holdfast.spark_app.input import ticks
 
 FILE: Final = "holdfast-savepoint.json"
 VERSION: Final = 1

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from sink.contract.exits import CommandError
-from spark_app.exposure.errors import PolicyError
-from spark_app.exposure.policy import Policy, VersionPeriod
-from spark_app.exposure.policy_change import require_unchanged, same
-from spark_app.exposure.schema import NEVER
+from holdfast.sink.contract.exits import CommandError
+from holdfast.spark_app.exposure.errors import PolicyError
+from holdfast.spark_app.exposure.policy import Policy, VersionPeriod
+from holdfast.spark_app.exposure.policy_change import require_unchanged, same
+from holdfast.spark_app.exposure.schema import NEVER
 
 FILE: Final = "holdfast-policy.json"
 VERSION: Final = 1

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 from uuid import UUID
 
-from sink.contract.failpoints import failpoint
-from sink.transaction.continuation import Continuation, Repeated
-from spark_app.checkpoint.files import NO_OFFSET, CheckpointFiles
-from spark_app.input import ticks
+from holdfast.sink.contract.failpoints import failpoint
+from holdfast.sink.transaction.continuation import Continuation, Repeated
+from holdfast.spark_app.checkpoint.files import NO_OFFSET, CheckpointFiles
+from holdfast.spark_app.input import ticks
 
 FILE: Final = "holdfast-repeat.json"
 FOLDER: Final = "holdfast-repeat"

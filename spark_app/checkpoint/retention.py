@@ -11,7 +11,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from spark_app.checkpoint.files import CheckpointFiles
+from holdfast.spark_app.checkpoint.files import CheckpointFiles
 
 FILE: Final = "holdfast-retention.json"
 VERSION: Final = 1

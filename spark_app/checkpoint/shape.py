@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Self
 
-from sink.contract.exits import CommandError
-from spark_app.input.formats import Format
-from spark_app.input.sources import (
+from holdfast.sink.contract.exits import CommandError
+from holdfast.spark_app.input.formats import Format
+from holdfast.spark_app.input.sources import (
     Files,
     Kafka,
     Source,
@@ -21,8 +21,8 @@ from spark_app.input.sources import (
     from_json,
     to_json,
 )
-from spark_app.operator.job import Job
-from spark_app.runtime.launch import FIXED
+from holdfast.spark_app.operator.job import Job
+from holdfast.spark_app.runtime.launch import FIXED
 
 FILE: Final = "holdfast.json"
 VERSION: Final = 4

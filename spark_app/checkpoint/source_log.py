@@ -12,8 +12,8 @@ import json
 import re
 from collections.abc import Sequence
 
-from spark_app.checkpoint.files import NO_OFFSET, CheckpointFiles
-from spark_app.input.sources import Files, Source, Ticks
+from holdfast.spark_app.checkpoint.files import NO_OFFSET, CheckpointFiles
+from holdfast.spark_app.input.sources import Files, Source, Ticks
 
 _ENTRY = re.compile(r"([0-9]+)(\.compact)?")
 

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sink.contract.exits import CommandError
-from spark_app.checkpoint.files import NO_OFFSET, CheckpointFiles, Planned
-from spark_app.input.broker import Broker, Partition, Range
-from spark_app.input.sources import Kafka, Source
+from holdfast.sink.contract.exits import CommandError
+from holdfast.spark_app.checkpoint.files import NO_OFFSET, CheckpointFiles, Planned
+from holdfast.spark_app.input.broker import Broker, Partition, Range
+from holdfast.spark_app.input.sources import Kafka, Source
 
 Positions = dict[Partition, int]
 

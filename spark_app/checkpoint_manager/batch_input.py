@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.source_offsets import Files, range_lines, ranges
-from spark_app.checkpoint import origin, shape
-from spark_app.checkpoint_manager import source_entries
-from spark_app.checkpoint_manager.folder import Folder
-from spark_app.checkpoint_manager.ledger import ledger
-from spark_app.checkpoint_manager.listing import Document, stream
-from spark_app.checkpoint_manager.spark_files import INITIAL_HEAD, NOTHING
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.source_offsets import Files, range_lines, ranges
+from holdfast.spark_app.checkpoint import origin, shape
+from holdfast.spark_app.checkpoint_manager import source_entries
+from holdfast.spark_app.checkpoint_manager.folder import Folder
+from holdfast.spark_app.checkpoint_manager.ledger import ledger
+from holdfast.spark_app.checkpoint_manager.listing import Document, stream
+from holdfast.spark_app.checkpoint_manager.spark_files import INITIAL_HEAD, NOTHING
 
 
 def read_by(folder: Folder, batch: int, dsn: str | None) -> Document:

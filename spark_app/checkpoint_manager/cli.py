@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.numbers import milliseconds
-from spark_app.command.values import require_checkpoint, require_database
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.numbers import milliseconds
+from holdfast.spark_app.command.values import require_checkpoint, require_database
 
 app = typer.Typer(
     help="The batches that a checkpoint keeps: sizes, integrity, going back.",
@@ -40,8 +40,8 @@ def list_batches(checkpoint: Checkpoint, dsn: ForTimes = None, as_json: AsJson =
     Only reads; the job may be running.
     """
     require_checkpoint(checkpoint, "read")
-    from spark_app.checkpoint_manager import listing, render  # noqa: PLC0415 - takes a second
-    from spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
+    from holdfast.spark_app.checkpoint_manager import listing, render  # noqa: PLC0415 - takes a second
+    from holdfast.spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
 
     _print(listing.listed(Folder(checkpoint), dsn), render.listed, as_json=as_json)
 
@@ -58,8 +58,8 @@ def show(
     Only reads; the job may be running. Exit code 3: the batch is not kept.
     """
     require_checkpoint(checkpoint, "read")
-    from spark_app.checkpoint_manager import listing, render  # noqa: PLC0415 - takes a second
-    from spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
+    from holdfast.spark_app.checkpoint_manager import listing, render  # noqa: PLC0415 - takes a second
+    from holdfast.spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
 
     _print(listing.shown(Folder(checkpoint), batch, dsn), render.shown, as_json=as_json)
 
@@ -82,8 +82,8 @@ def show_input(
     batch.
     """
     require_checkpoint(checkpoint, "read")
-    from spark_app.checkpoint_manager import batch_input  # noqa: PLC0415 - takes a second
-    from spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
+    from holdfast.spark_app.checkpoint_manager import batch_input  # noqa: PLC0415 - takes a second
+    from holdfast.spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
 
     _print(batch_input.read_by(Folder(checkpoint), batch, dsn), batch_input.lines, as_json=as_json)
 
@@ -104,8 +104,8 @@ def verify(
     printed.
     """
     require_checkpoint(checkpoint, "read")
-    from spark_app.checkpoint_manager import render, verify  # noqa: PLC0415 - takes a second
-    from spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
+    from holdfast.spark_app.checkpoint_manager import render, verify  # noqa: PLC0415 - takes a second
+    from holdfast.spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
 
     answer, code = verify.verified(Folder(checkpoint), deep=deep)
     _print(answer, render.verified, as_json=as_json)
@@ -128,9 +128,9 @@ def restore(
     """
     require_checkpoint(checkpoint, "changed")
     database = require_database(dsn)
-    from spark_app.checkpoint_manager import render  # noqa: PLC0415 - takes a second
-    from spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
-    from spark_app.checkpoint_manager.restore import restored  # noqa: PLC0415
+    from holdfast.spark_app.checkpoint_manager import render  # noqa: PLC0415 - takes a second
+    from holdfast.spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
+    from holdfast.spark_app.checkpoint_manager.restore import restored  # noqa: PLC0415
 
     answer = restored(Folder(checkpoint), batch, database, dry_run=dry_run)
     _print(answer, render.restored, as_json=as_json)
@@ -159,11 +159,11 @@ def prune(
     except ValueError as error:
         raise CommandError(f"--min-age: {error}. Nothing was removed.", ExitCode.USAGE) from error
     database = "" if dry_run else require_database(dsn)
-    from spark_app.checkpoint_manager import render  # noqa: PLC0415 - takes a second
-    from spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
-    from spark_app.checkpoint_manager.ledger import ledger  # noqa: PLC0415
-    from spark_app.checkpoint_manager.listing import stream  # noqa: PLC0415
-    from spark_app.checkpoint_manager.prune import pruned  # noqa: PLC0415
+    from holdfast.spark_app.checkpoint_manager import render  # noqa: PLC0415 - takes a second
+    from holdfast.spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
+    from holdfast.spark_app.checkpoint_manager.ledger import ledger  # noqa: PLC0415
+    from holdfast.spark_app.checkpoint_manager.listing import stream  # noqa: PLC0415
+    from holdfast.spark_app.checkpoint_manager.prune import pruned  # noqa: PLC0415
 
     folder = Folder(checkpoint)
     if not dry_run and (name := stream(folder)) is not None:

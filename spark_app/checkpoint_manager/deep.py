@@ -9,15 +9,15 @@ from contextlib import suppress
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from sink.contract.exits import CommandError
-from spark_app.checkpoint_manager.listing import Document
-from spark_app.exposure.errors import ExposureError
-from spark_app.inspection.reader import StateReader
-from spark_app.lifecycle.failure import diagnose
-from spark_app.operator import stored
-from spark_app.runtime import session
-from spark_app.runtime.engine import start_quietly
-from spark_app.runtime.java import require_java
+from holdfast.sink.contract.exits import CommandError
+from holdfast.spark_app.checkpoint_manager.listing import Document
+from holdfast.spark_app.exposure.errors import ExposureError
+from holdfast.spark_app.inspection.reader import StateReader
+from holdfast.spark_app.lifecycle.failure import diagnose
+from holdfast.spark_app.operator import stored
+from holdfast.spark_app.runtime import session
+from holdfast.spark_app.runtime.engine import start_quietly
+from holdfast.spark_app.runtime.java import require_java
 
 
 def read_state(checkpoint: str, batch: int) -> Document:

@@ -12,16 +12,16 @@ from stat import S_ISREG
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from sink.contract.checkpoint import local_folder
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.numbers import is_whole
-from spark_app.checkpoint import initial, origin, policy_history, repeats, retention, shape
-from spark_app.checkpoint.checksum_files import damaged_beside, hadoop_file, spark_file
-from spark_app.checkpoint.checksums import hadoop_problem, spark_problem
-from spark_app.checkpoint_manager import source_entries, spark_files
-from spark_app.checkpoint_manager.source_entries import Name
-from spark_app.checkpoint_manager.spark_files import Changelog, Committed, Plan, Snapshot
-from spark_app.input.source import absolute
+from holdfast.sink.contract.checkpoint import local_folder
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.numbers import is_whole
+from holdfast.spark_app.checkpoint import initial, origin, policy_history, repeats, retention, shape
+from holdfast.spark_app.checkpoint.checksum_files import damaged_beside, hadoop_file, spark_file
+from holdfast.spark_app.checkpoint.checksums import hadoop_problem, spark_problem
+from holdfast.spark_app.checkpoint_manager import source_entries, spark_files
+from holdfast.spark_app.checkpoint_manager.source_entries import Name
+from holdfast.spark_app.checkpoint_manager.spark_files import Changelog, Committed, Plan, Snapshot
+from holdfast.spark_app.input.source import absolute
 
 METADATA: Final = "metadata"
 REMOVED: Final = "removed-"

@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from sink.contract.exits import CommandError
-from spark_app.checkpoint.files import RESTORING
-from spark_app.checkpoint_manager.folder import REMOVED, Folder
+from holdfast.sink.contract.exits import CommandError
+from holdfast.spark_app.checkpoint.files import RESTORING
+from holdfast.spark_app.checkpoint_manager.folder import REMOVED, Folder
 
 INTENT: Final = RESTORING
 """Moved into the folder with what was removed when the restore is finished."""

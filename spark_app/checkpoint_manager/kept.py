@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-from sink.contract.numbers import is_whole
-from spark_app.checkpoint import origin, policy_history, shape
-from spark_app.checkpoint_manager import source_entries, spark_files
-from spark_app.checkpoint_manager.folder import METADATA, MISSING, Folder
+from holdfast.sink.contract.numbers import is_whole
+from holdfast.spark_app.checkpoint import origin, policy_history, shape
+from holdfast.spark_app.checkpoint_manager import source_entries, spark_files
+from holdfast.spark_app.checkpoint_manager.folder import METADATA, MISSING, Folder
 
 EXPIRED = "Spark has removed it, as older than what it keeps"
 """Not damage: of the oldest batch, Spark keeps less than a restore needs."""

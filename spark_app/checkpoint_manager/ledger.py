@@ -8,12 +8,12 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.source_offsets import Files, without_files
-from sink.errors import SinkError
-from sink.foreach_batch import OutboxSink
-from spark_app.checkpoint.initial import newest_batch
-from spark_app.lifecycle.failure import explain
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.source_offsets import Files, without_files
+from holdfast.sink.errors import SinkError
+from holdfast.sink.foreach_batch import OutboxSink
+from holdfast.spark_app.checkpoint.initial import newest_batch
+from holdfast.spark_app.lifecycle.failure import explain
 
 if TYPE_CHECKING:
     import psycopg
@@ -115,4 +115,4 @@ def ledger(dsn: str, stream: str) -> Iterator[Ledger]:
 
 @cache
 def _statement(name: str) -> bytes:
-    return (files("spark_app.checkpoint_manager") / "sql" / f"{name}.sql").read_bytes()
+    return (files("holdfast.spark_app.checkpoint_manager") / "sql" / f"{name}.sql").read_bytes()

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from sink.contract.canonical import rfc3339, rfc3339_from_micros
-from sink.contract.exits import CommandError, ExitCode
-from spark_app.checkpoint import origin, repeats, retention, shape
-from spark_app.checkpoint_manager import history
-from spark_app.checkpoint_manager.folder import Folder
-from spark_app.checkpoint_manager.kept import Kept
-from spark_app.checkpoint_manager.ledger import ledger
-from spark_app.exposure.settings import MILLISECOND_US
+from holdfast.sink.contract.canonical import rfc3339, rfc3339_from_micros
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.spark_app.checkpoint import origin, repeats, retention, shape
+from holdfast.spark_app.checkpoint_manager import history
+from holdfast.spark_app.checkpoint_manager.folder import Folder
+from holdfast.spark_app.checkpoint_manager.kept import Kept
+from holdfast.spark_app.checkpoint_manager.ledger import ledger
+from holdfast.spark_app.exposure.settings import MILLISECOND_US
 
 _UNKNOWN_IDS = "event ids inside a snapshot are not counted: its files are RocksDB's own"
 

@@ -8,12 +8,12 @@ import shutil
 import time
 from collections.abc import Iterable
 
-from sink.contract.exits import CommandError
-from sink.contract.failpoints import failpoint
-from spark_app.checkpoint_manager import history, source_entries, spark_files
-from spark_app.checkpoint_manager.folder import Folder
-from spark_app.checkpoint_manager.kept import Kept
-from spark_app.checkpoint_manager.listing import Document, stream
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.failpoints import failpoint
+from holdfast.spark_app.checkpoint_manager import history, source_entries, spark_files
+from holdfast.spark_app.checkpoint_manager.folder import Folder
+from holdfast.spark_app.checkpoint_manager.kept import Kept
+from holdfast.spark_app.checkpoint_manager.listing import Document, stream
 
 IN_FLIGHT_SECONDS = 600
 """Age up to which state of a later version, or a shared file, may belong to a batch in flight."""

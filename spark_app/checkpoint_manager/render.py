@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from spark_app.checkpoint_manager.listing import Document
+from holdfast.spark_app.checkpoint_manager.listing import Document
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _NOT_KNOWN = "-"

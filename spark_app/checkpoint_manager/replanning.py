@@ -12,15 +12,15 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
-from sink.contract.exits import CommandError
-from sink.contract.numbers import is_whole
-from spark_app.checkpoint import repeats, shape
-from spark_app.checkpoint_manager import source_entries, spark_files
-from spark_app.checkpoint_manager.folder import Folder
-from spark_app.checkpoint_manager.ledger import Recorded
-from spark_app.checkpoint_manager.source_entries import Name
-from spark_app.input import ticks
-from spark_app.input.source import local
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.numbers import is_whole
+from holdfast.spark_app.checkpoint import repeats, shape
+from holdfast.spark_app.checkpoint_manager import source_entries, spark_files
+from holdfast.spark_app.checkpoint_manager.folder import Folder
+from holdfast.spark_app.checkpoint_manager.ledger import Recorded
+from holdfast.spark_app.checkpoint_manager.source_entries import Name
+from holdfast.spark_app.input import ticks
+from holdfast.spark_app.input.source import local
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,22 +18,22 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID
 
-from sink.contract.canonical import rfc3339
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.failpoints import failpoint
-from sink.contract.numbers import is_whole
-from sink.errors import SinkError
-from spark_app.checkpoint import repeats, shape
-from spark_app.checkpoint.checksum_files import hadoop_file
-from spark_app.checkpoint.checksums import hadoop_sums
-from spark_app.checkpoint_manager import history, source_entries, spark_files
-from spark_app.checkpoint_manager.folder import METADATA, REMOVED, Folder, moved_from
-from spark_app.checkpoint_manager.history import INTENT, Restore
-from spark_app.checkpoint_manager.kept import Kept
-from spark_app.checkpoint_manager.ledger import Ledger, Recorded, ledger
-from spark_app.checkpoint_manager.listing import Document, require_kept, stream
-from spark_app.checkpoint_manager.replanning import Replanned, pending, replanned
-from spark_app.lifecycle.failure import explain
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.failpoints import failpoint
+from holdfast.sink.contract.numbers import is_whole
+from holdfast.sink.errors import SinkError
+from holdfast.spark_app.checkpoint import repeats, shape
+from holdfast.spark_app.checkpoint.checksum_files import hadoop_file
+from holdfast.spark_app.checkpoint.checksums import hadoop_sums
+from holdfast.spark_app.checkpoint_manager import history, source_entries, spark_files
+from holdfast.spark_app.checkpoint_manager.folder import METADATA, REMOVED, Folder, moved_from
+from holdfast.spark_app.checkpoint_manager.history import INTENT, Restore
+from holdfast.spark_app.checkpoint_manager.kept import Kept
+from holdfast.spark_app.checkpoint_manager.ledger import Ledger, Recorded, ledger
+from holdfast.spark_app.checkpoint_manager.listing import Document, require_kept, stream
+from holdfast.spark_app.checkpoint_manager.replanning import Replanned, pending, replanned
+from holdfast.spark_app.lifecycle.failure import explain
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from itertools import takewhile
 from operator import itemgetter
 from typing import Any
 
-from sink.contract.exits import ExitCode
-from sink.contract.shell import shell_word
-from spark_app.checkpoint import origin, policy_history, repeats, shape
-from spark_app.checkpoint_manager import history
-from spark_app.checkpoint_manager.folder import METADATA, MISSING, Folder, moved_from
-from spark_app.checkpoint_manager.kept import EXPIRED, Kept, Needs
-from spark_app.checkpoint_manager.listing import Document, stream
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.shell import shell_word
+from holdfast.spark_app.checkpoint import origin, policy_history, repeats, shape
+from holdfast.spark_app.checkpoint_manager import history
+from holdfast.spark_app.checkpoint_manager.folder import METADATA, MISSING, Folder, moved_from
+from holdfast.spark_app.checkpoint_manager.kept import EXPIRED, Kept, Needs
+from holdfast.spark_app.checkpoint_manager.listing import Document, stream
 
 UNSUMMED = "its checksum file is damaged, and its content is intact"
 
@@ -44,7 +44,7 @@ def verified(folder: Folder, *, deep: bool = False) -> tuple[Document, ExitCode]
     unfinished = history.unfinished(folder)
     decoded = None
     if deep and newest is not None and not blocking:
-        from spark_app.checkpoint_manager.deep import read_state  # noqa: PLC0415 - starts Spark
+        from holdfast.spark_app.checkpoint_manager.deep import read_state  # noqa: PLC0415 - starts Spark
 
         decoded = read_state(str(folder.path), newest)
         if decoded["problem"]:

@@ -11,24 +11,24 @@ from typing import Annotated, Any
 
 import typer
 
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.numbers import milliseconds
-from sink.rows.quarantine_limit import REFUSED_ROWS
-from spark_app.checkpoint_manager.cli import app as checkpoints
-from spark_app.command.sources import Asked, Source
-from spark_app.command.values import (
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.numbers import milliseconds
+from holdfast.sink.rows.quarantine_limit import REFUSED_ROWS
+from holdfast.spark_app.checkpoint_manager.cli import app as checkpoints
+from holdfast.spark_app.command.sources import Asked, Source
+from holdfast.spark_app.command.values import (
     mebibytes,
     require_checkpoint,
     require_database,
     timeout_milliseconds,
 )
-from spark_app.estimate.cli import estimate_job
-from spark_app.exposure.settings import MILLISECOND_US, Settings
-from spark_app.input.formats import Format, KeyRule, ValueFormat
-from spark_app.inspection.cli import inspect
-from spark_app.operator.groups import STATE_PARTITIONS
-from spark_app.runtime.launch import Launch
-from spark_app.savepoint.cli import savepoint
+from holdfast.spark_app.estimate.cli import estimate_job
+from holdfast.spark_app.exposure.settings import MILLISECOND_US, Settings
+from holdfast.spark_app.input.formats import Format, KeyRule, ValueFormat
+from holdfast.spark_app.inspection.cli import inspect
+from holdfast.spark_app.operator.groups import STATE_PARTITIONS
+from holdfast.spark_app.runtime.launch import Launch
+from holdfast.spark_app.savepoint.cli import savepoint
 
 app = typer.Typer(help="The Spark job that turns events into decisions.", no_args_is_help=True)
 
@@ -321,9 +321,9 @@ def _run(
     keep_batches, keep_for, master, conf = start
     keep_for_ms = _keep_for(keep_for, trigger["available_now"])
     try:
-        from spark_app.checkpoint.retention import Retention  # noqa: PLC0415 - takes a second
-        from spark_app.lifecycle.run import Running, Trigger, run_described  # noqa: PLC0415
-        from spark_app.runtime.session import launched_by_spark_submit  # noqa: PLC0415
+        from holdfast.spark_app.checkpoint.retention import Retention  # noqa: PLC0415 - takes a second
+        from holdfast.spark_app.lifecycle.run import Running, Trigger, run_described  # noqa: PLC0415
+        from holdfast.spark_app.runtime.session import launched_by_spark_submit  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise CommandError(
             f"`job run` needs the package {error.name}, which is not installed:"

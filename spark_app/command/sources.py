@@ -6,11 +6,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sink.contract.exits import CommandError, ExitCode
-from spark_app.input.formats import KeyRule, ValueFormat
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.spark_app.input.formats import KeyRule, ValueFormat
 
 if TYPE_CHECKING:
-    from spark_app.input.schemas import Schemas
+    from holdfast.spark_app.input.schemas import Schemas
 
 
 class Source(StrEnum):
@@ -81,8 +81,8 @@ class Asked:
 
         `submitted`: spark-submit has started the JVM. Raises CommandError (usage).
         """
-        from spark_app.input import connector, kafka_options  # noqa: PLC0415 - imports Arrow
-        from spark_app.input.sources import Kafka  # noqa: PLC0415 - as above
+        from holdfast.spark_app.input import connector, kafka_options  # noqa: PLC0415 - imports Arrow
+        from holdfast.spark_app.input.sources import Kafka  # noqa: PLC0415 - as above
 
         if submitted and (self.jars or self.packages):
             raise _usage(
@@ -132,7 +132,7 @@ class Asked:
     def _schemas(self) -> "Schemas | None":
         if self.value_format is not ValueFormat.AVRO:
             return None
-        from spark_app.input import schemas  # noqa: PLC0415 - imports Arrow
+        from holdfast.spark_app.input import schemas  # noqa: PLC0415 - imports Arrow
 
         if self.registry is not None:
             return schemas.of_registry(self.registry, self.registry_user, self.registry_ca)

@@ -2,8 +2,8 @@
 
 import re
 
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.numbers import milliseconds
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.numbers import milliseconds
 
 _SIZE = re.compile(r"([0-9]{1,6}) *([mg])b?", re.IGNORECASE | re.ASCII)
 _MEBIBYTES = {"m": 1, "g": 1024}

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.numbers import milliseconds
-from spark_app.estimate.model import Estimate, Load, estimate
-from spark_app.estimate.units import COMMAND, DATE, GROUPS, MACHINE
-from spark_app.exposure.settings import MILLISECOND_US, Settings
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.numbers import milliseconds
+from holdfast.spark_app.estimate.model import Estimate, Load, estimate
+from holdfast.spark_app.estimate.units import COMMAND, DATE, GROUPS, MACHINE
+from holdfast.spark_app.exposure.settings import MILLISECOND_US, Settings
 
 
 def estimate_job(

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from spark_app.estimate.units import GROUPS, MEASURED, RANGE, Units
-from spark_app.exposure.settings import SECOND_US, Settings
-from spark_app.operator.id_segments import BASE
+from holdfast.spark_app.estimate.units import GROUPS, MEASURED, RANGE, Units
+from holdfast.spark_app.exposure.settings import SECOND_US, Settings
+from holdfast.spark_app.operator.id_segments import BASE
 
 INTERVALS_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
 """Of which one is recommended."""

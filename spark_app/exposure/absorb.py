@@ -17,11 +17,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sink.contract.canonical import rfc3339_from_micros
-from spark_app.exposure.book import Book, Windows, by_owner
-from spark_app.exposure.errors import ExposureOverflow
-from spark_app.exposure.rows import Batch
-from spark_app.exposure.schema import STATE_ABSORBED, Bools, Int64s, integers, moments, one_chunk
+from holdfast.sink.contract.canonical import rfc3339_from_micros
+from holdfast.spark_app.exposure.book import Book, Windows, by_owner
+from holdfast.spark_app.exposure.errors import ExposureOverflow
+from holdfast.spark_app.exposure.rows import Batch
+from holdfast.spark_app.exposure.schema import (
+    STATE_ABSORBED,
+    Bools,
+    Int64s,
+    integers,
+    moments,
+    one_chunk,
+)
 
 _LOW_BITS = 0xFFFF_FFFF
 _ADDED = ["merchant_id", "event_id", "amount_minor"]

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_app.exposure.schema import (
+from holdfast.spark_app.exposure.schema import (
     NEVER,
     STATE_MERCHANTS,
     STATE_WINDOWS,
@@ -21,7 +21,7 @@ from spark_app.exposure.schema import (
     moments,
     one_chunk,
 )
-from spark_app.exposure.state import GroupState
+from holdfast.spark_app.exposure.state import GroupState
 
 
 class Windows(NamedTuple):

@@ -17,8 +17,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from spark_app.exposure.errors import StateError, StateTooNew
-from spark_app.exposure.schema import STATE_ABSORBED, STATE_MERCHANTS, STATE_WINDOWS
+from holdfast.spark_app.exposure.errors import StateError, StateTooNew
+from holdfast.spark_app.exposure.schema import STATE_ABSORBED, STATE_MERCHANTS, STATE_WINDOWS
 
 VERSION: Final = 2
 """Version of the columns. Raise it with every change of a schema in `PARTS`, together with

@@ -5,11 +5,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from spark_app.exposure.book import Book, Windows, by_owner
-from spark_app.exposure.judge import BLOCK, RELEASE, Actions, judge
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.schema import Bools, integers
-from spark_app.exposure.settings import Settings
+from holdfast.spark_app.exposure.book import Book, Windows, by_owner
+from holdfast.spark_app.exposure.judge import BLOCK, RELEASE, Actions, judge
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.schema import Bools, integers
+from holdfast.spark_app.exposure.settings import Settings
 
 
 class Emissions(NamedTuple):

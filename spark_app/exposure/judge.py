@@ -18,9 +18,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from spark_app.exposure.book import Book, Windows, by_owner
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.schema import Bools, Int64s
+from holdfast.spark_app.exposure.book import Book, Windows, by_owner
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.schema import Bools, Int64s
 
 NOTHING: Final = 0
 BLOCK: Final = 1

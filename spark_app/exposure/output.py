@@ -6,12 +6,12 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from spark_app.exposure.absorb import Fate, Fates
-from spark_app.exposure.emit import Emissions
-from spark_app.exposure.judge import BLOCK, NOTHING
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.rows import Batch
-from spark_app.exposure.schema import (
+from holdfast.spark_app.exposure.absorb import Fate, Fates
+from holdfast.spark_app.exposure.emit import Emissions
+from holdfast.spark_app.exposure.judge import BLOCK, NOTHING
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.rows import Batch
+from holdfast.spark_app.exposure.schema import (
     DECISIONS,
     LATE,
     NEVER,

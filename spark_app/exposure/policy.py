@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sink.contract.canonical import rfc3339_from_micros
-from spark_app.exposure import policy_file
-from spark_app.exposure.errors import PolicyError
-from spark_app.exposure.policy_file import Limits, PolicyFile
-from spark_app.exposure.schema import NEVER, Bools, Int64s
+from holdfast.sink.contract.canonical import rfc3339_from_micros
+from holdfast.spark_app.exposure import policy_file
+from holdfast.spark_app.exposure.errors import PolicyError
+from holdfast.spark_app.exposure.policy_file import Limits, PolicyFile
+from holdfast.spark_app.exposure.schema import NEVER, Bools, Int64s
 
 
 class VersionPeriod(NamedTuple):

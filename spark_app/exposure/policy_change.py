@@ -9,10 +9,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sink.contract.canonical import rfc3339_from_micros
-from spark_app.exposure.errors import PolicyError
-from spark_app.exposure.policy_file import Limits, PolicyFile
-from spark_app.exposure.schema import NEVER
+from holdfast.sink.contract.canonical import rfc3339_from_micros
+from holdfast.spark_app.exposure.errors import PolicyError
+from holdfast.spark_app.exposure.policy_file import Limits, PolicyFile
+from holdfast.spark_app.exposure.schema import NEVER
 
 Steps = list[tuple[int, Limits]]
 """The limits in force from each time on, ascending."""

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sink.contract.canonical import rfc3339_from_micros
-from spark_app.exposure.errors import PolicyError
-from spark_app.exposure.schema import NEVER
+from holdfast.sink.contract.canonical import rfc3339_from_micros
+from holdfast.spark_app.exposure.errors import PolicyError
+from holdfast.spark_app.exposure.schema import NEVER
 
 AMOUNT_MAX: Final = 10**15
 """No limit is above what one event may carry (minor units)."""

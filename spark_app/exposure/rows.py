@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_app.exposure.book import by_owner
-from spark_app.exposure.schema import Bools, Int64s, integers
+from holdfast.spark_app.exposure.book import by_owner
+from holdfast.spark_app.exposure.schema import Bools, Int64s, integers
 
 _TIE_BREAKERS = ("event_id", "type", "amount_minor", "currency", "future_dated")
 

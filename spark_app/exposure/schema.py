@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_app.exposure.errors import RowsError
+from holdfast.spark_app.exposure.errors import RowsError
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_app.exposure.errors import StateError
-from spark_app.exposure.schema import (
+from holdfast.spark_app.exposure.errors import StateError
+from holdfast.spark_app.exposure.schema import (
     NEVER,
     STATE_ABSORBED,
     STATE_MERCHANTS,
@@ -16,7 +16,7 @@ from spark_app.exposure.schema import (
     TIMESTAMP,
     integers,
 )
-from spark_app.exposure.settings import Settings
+from holdfast.spark_app.exposure.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

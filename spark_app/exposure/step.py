@@ -7,15 +7,15 @@ chunking of the rows. It uses no Spark, files or clocks.
 import numpy as np
 import pyarrow as pa
 
-from spark_app.exposure.absorb import absorb, fates
-from spark_app.exposure.book import Book
-from spark_app.exposure.emit import emit, forget
-from spark_app.exposure.output import StepOutput, decision_table, late_table, window_table
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.rows import in_row_order
-from spark_app.exposure.schema import NEVER, Int64s, check_rows, integers, one_chunk
-from spark_app.exposure.settings import Settings
-from spark_app.exposure.state import GroupState
+from holdfast.spark_app.exposure.absorb import absorb, fates
+from holdfast.spark_app.exposure.book import Book
+from holdfast.spark_app.exposure.emit import emit, forget
+from holdfast.spark_app.exposure.output import StepOutput, decision_table, late_table, window_table
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.rows import in_row_order
+from holdfast.spark_app.exposure.schema import NEVER, Int64s, check_rows, integers, one_chunk
+from holdfast.spark_app.exposure.settings import Settings
+from holdfast.spark_app.exposure.state import GroupState
 
 __all__ = ["StepOutput", "next_timer_us", "step"]
 

@@ -21,10 +21,10 @@ import fastavro
 import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType
 
-from sink.contract.states import QuarantineReason as Reason
-from spark_app.input.avro_bytes import End, SchemaUnusable, layout
-from spark_app.input.events import EVENT, Fault, Parsed
-from spark_app.input.lines import parse_time
+from holdfast.sink.contract.states import QuarantineReason as Reason
+from holdfast.spark_app.input.avro_bytes import End, SchemaUnusable, layout
+from holdfast.spark_app.input.events import EVENT, Fault, Parsed
+from holdfast.spark_app.input.lines import parse_time
 
 FRAME: Final = struct.Struct(">bI")
 """Of a value with the id of its schema: a zero byte and the id."""

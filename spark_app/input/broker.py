@@ -14,11 +14,11 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
-from sink.contract.exits import CommandError, ExitCode
-from spark_app.input.connector import missing
-from spark_app.input.kafka_faults import KafkaFault, Thrown, away, fault
-from spark_app.input.kafka_options import Connection
-from spark_app.input.sources import Kafka
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.spark_app.input.connector import missing
+from holdfast.spark_app.input.kafka_faults import KafkaFault, Thrown, away, fault
+from holdfast.spark_app.input.kafka_options import Connection
+from holdfast.spark_app.input.sources import Kafka
 
 SECONDS: Final = 20
 """For one answer; the client gives up before (`kafka_options.DEFAULTS`)."""

@@ -2,9 +2,9 @@
 
 import pyarrow as pa
 
-from sink.contract.states import QuarantineReason as Reason
-from sink.rows.evidence import row_text
-from spark_app.input.events import EVENT, Fault, Parsed
+from holdfast.sink.contract.states import QuarantineReason as Reason
+from holdfast.sink.rows.evidence import row_text
+from holdfast.spark_app.input.events import EVENT, Fault, Parsed
 
 
 def parse_columns(batch: pa.RecordBatch) -> Parsed:

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 STAGED = ".holdfast/kafka/connector"
 """Where `make kafka-jars` puts them, relative to the working directory."""

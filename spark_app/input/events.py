@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from sink.contract.states import QuarantineReason
-from spark_app.exposure.schema import TIMESTAMP
+from holdfast.sink.contract.states import QuarantineReason
+from holdfast.spark_app.exposure.schema import TIMESTAMP
 
 EVENT = pa.schema(
     {

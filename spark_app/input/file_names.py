@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from pyspark.sql import SparkSession
 
-from spark_app.input.source import local
+from holdfast.spark_app.input.source import local
 
 UTF_8: Final = "utf-8"
 

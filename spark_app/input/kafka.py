@@ -7,16 +7,16 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
-from spark_app.input.broker import compiled
-from spark_app.input.events import Parsed
-from spark_app.input.formats import KeyRule, ValueFormat
-from spark_app.input.kafka_options import Connection, starting_options
-from spark_app.input.lines import parse_lines
-from spark_app.input.records import COLUMNS, RecordParser
-from spark_app.input.sources import Kafka
+from holdfast.spark_app.input.broker import compiled
+from holdfast.spark_app.input.events import Parsed
+from holdfast.spark_app.input.formats import KeyRule, ValueFormat
+from holdfast.spark_app.input.kafka_options import Connection, starting_options
+from holdfast.spark_app.input.lines import parse_lines
+from holdfast.spark_app.input.records import COLUMNS, RecordParser
+from holdfast.spark_app.input.sources import Kafka
 
 if TYPE_CHECKING:
-    from spark_app.input.schemas import Schemas
+    from holdfast.spark_app.input.schemas import Schemas
 
 
 def read(spark: SparkSession, source: Kafka, connected: Connection) -> DataFrame:

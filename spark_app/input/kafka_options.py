@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sink.contract.exits import CommandError, ExitCode
-from spark_app.input.lines import parse_time
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.spark_app.input.lines import parse_time
 
 EARLIEST = "earliest"
 LATEST = "latest"

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from sink.contract.states import QuarantineReason as Reason
-from spark_app.exposure.schema import TIMESTAMP, one_chunk
-from spark_app.input.events import EVENT, Fault, Parsed
+from holdfast.sink.contract.states import QuarantineReason as Reason
+from holdfast.spark_app.exposure.schema import TIMESTAMP, one_chunk
+from holdfast.spark_app.input.events import EVENT, Fault, Parsed
 
 NESTING_MAX = 64
 """Maximum brackets in a line that Arrow reads; Python's reader has its own limit."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sink.contract.states import QuarantineReason as Reason
-from spark_app.input.events import EVENT, Fault, Parsed
-from spark_app.input.formats import KeyRule
+from holdfast.sink.contract.states import QuarantineReason as Reason
+from holdfast.spark_app.input.events import EVENT, Fault, Parsed
+from holdfast.spark_app.input.formats import KeyRule
 
 COLUMNS = ("value", "key", "topic", "partition", "offset")
 """The columns of Kafka's source that `RecordParser` reads."""

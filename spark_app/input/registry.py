@@ -15,10 +15,10 @@ from http.client import HTTPException, HTTPMessage
 from time import monotonic
 from typing import IO, Any, Final
 
-from sink.contract.states import QuarantineReason as Reason
-from spark_app.input.avro import SCHEMA_BYTES_MAX, Schema, prepare
-from spark_app.input.avro_bytes import SchemaUnusable
-from spark_app.input.events import Fault
+from holdfast.sink.contract.states import QuarantineReason as Reason
+from holdfast.spark_app.input.avro import SCHEMA_BYTES_MAX, Schema, prepare
+from holdfast.spark_app.input.avro_bytes import SchemaUnusable
+from holdfast.spark_app.input.events import Fault
 
 TIMEOUT_S: Final = 10.0
 """To connect, for each part of the answer's head, and for the rest of it together."""

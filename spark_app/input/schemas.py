@@ -6,12 +6,12 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from sink.contract.exits import CommandError, ExitCode
-from spark_app.input.avro import SCHEMA_BYTES_MAX, AvroParser, Schema, prepare
-from spark_app.input.avro_bytes import SchemaUnusable
-from spark_app.input.events import Parsed
-from spark_app.input.kafka_options import read_reference
-from spark_app.input.registry import Registry, RegistryAway
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.spark_app.input.avro import SCHEMA_BYTES_MAX, AvroParser, Schema, prepare
+from holdfast.spark_app.input.avro_bytes import SchemaUnusable
+from holdfast.spark_app.input.events import Parsed
+from holdfast.spark_app.input.kafka_options import read_reference
+from holdfast.spark_app.input.registry import Registry, RegistryAway
 
 REGISTRY = "registry"
 

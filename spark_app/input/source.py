@@ -15,11 +15,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
-from sink.contract.exits import CommandError, ExitCode
-from spark_app.input.columns import parse_columns
-from spark_app.input.events import Parsed
-from spark_app.input.formats import Format
-from spark_app.input.lines import parse_lines
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.spark_app.input.columns import parse_columns
+from holdfast.spark_app.input.events import Parsed
+from holdfast.spark_app.input.formats import Format
+from holdfast.spark_app.input.lines import parse_lines
 
 PARQUET_DDL = (
     "event_id string, merchant_id string, type string, amount_minor decimal(20,0), currency string,"

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from posixpath import normpath
 from typing import Any
 
-from spark_app.input.formats import Format, KeyRule, ValueFormat
-from spark_app.input.source import local
+from holdfast.spark_app.input.formats import Format, KeyRule, ValueFormat
+from holdfast.spark_app.input.source import local
 
 
 @dataclass(frozen=True, slots=True)

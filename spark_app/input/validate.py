@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sink.contract.canonical import rfc3339, rfc3339_from_micros
-from sink.contract.states import QuarantineReason as Reason
-from sink.rows.evidence import detail_text, storable
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.settings import Settings
-from spark_app.input.events import REFUSED, Fault, Parsed
-from spark_app.input.text_bytes import all_visible_ascii
+from holdfast.sink.contract.canonical import rfc3339, rfc3339_from_micros
+from holdfast.sink.contract.states import QuarantineReason as Reason
+from holdfast.sink.rows.evidence import detail_text, storable
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.settings import Settings
+from holdfast.spark_app.input.events import REFUSED, Fault, Parsed
+from holdfast.spark_app.input.text_bytes import all_visible_ascii
 
 ID_CHARACTERS_MAX: Final = 256
 TYPE_CHARACTERS_MAX: Final = 128

@@ -14,20 +14,25 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.text import Text
 
-from sink.contract.exits import CommandError, ExitCode
-from spark_app.checkpoint.shape import FILE
-from spark_app.input.source import absolute
-from spark_app.input.validate import ID_CHARACTERS_MAX
-from spark_app.inspection import document, render
-from spark_app.inspection.diff import difference
-from spark_app.inspection.document import StateLocation
-from spark_app.inspection.reader import CheckpointInfo, Operator, StateReader, no_checkpoint
-from spark_app.inspection.view import Snapshot, view
-from spark_app.lifecycle.failure import diagnose
-from spark_app.operator.groups import key_group
-from spark_app.runtime import session
-from spark_app.runtime.engine import start_quietly
-from spark_app.runtime.java import require_java
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.spark_app.checkpoint.shape import FILE
+from holdfast.spark_app.input.source import absolute
+from holdfast.spark_app.input.validate import ID_CHARACTERS_MAX
+from holdfast.spark_app.inspection import document, render
+from holdfast.spark_app.inspection.diff import difference
+from holdfast.spark_app.inspection.document import StateLocation
+from holdfast.spark_app.inspection.reader import (
+    CheckpointInfo,
+    Operator,
+    StateReader,
+    no_checkpoint,
+)
+from holdfast.spark_app.inspection.view import Snapshot, view
+from holdfast.spark_app.lifecycle.failure import diagnose
+from holdfast.spark_app.operator.groups import key_group
+from holdfast.spark_app.runtime import session
+from holdfast.spark_app.runtime.engine import start_quietly
+from holdfast.spark_app.runtime.java import require_java
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from sink.contract.exits import CommandError, ExitCode
-from spark_app.command.values import require_checkpoint
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.spark_app.command.values import require_checkpoint
 
 
 def inspect(
@@ -44,7 +44,7 @@ def inspect(
             ExitCode.USAGE,
         )
     try:
-        from spark_app.inspection import answer  # noqa: PLC0415 - takes a second
+        from holdfast.spark_app.inspection import answer  # noqa: PLC0415 - takes a second
     except ModuleNotFoundError as error:
         raise CommandError(
             f"`job inspect` needs the package {error.name}, which is not installed:"

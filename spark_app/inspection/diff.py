@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from spark_app.inspection.view import Merchant, Snapshot, Timer, Window
+from holdfast.spark_app.inspection.view import Merchant, Snapshot, Timer, Window
 
 
 class Change(StrEnum):

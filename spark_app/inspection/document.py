@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from sink.contract.canonical import rfc3339_from_micros
-from spark_app.inspection.diff import Difference, WindowChange
-from spark_app.inspection.view import Snapshot, Timer, Window
+from holdfast.sink.contract.canonical import rfc3339_from_micros
+from holdfast.spark_app.inspection.diff import Difference, WindowChange
+from holdfast.spark_app.inspection.view import Snapshot, Timer, Window
 
 
 class StateLocation(NamedTuple):

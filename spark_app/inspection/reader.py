@@ -18,15 +18,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
-from sink.contract.exits import CommandError, ExitCode
-from spark_app.checkpoint.files import CheckpointFiles
-from spark_app.checkpoint.shape import FILE, VERSION
-from spark_app.exposure.errors import StateError
-from spark_app.exposure.settings import MILLISECOND_US, Settings
-from spark_app.exposure.state import GroupState
-from spark_app.lifecycle.failure import diagnose
-from spark_app.operator import stored
-from spark_app.operator.groups import group_numbers
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.spark_app.checkpoint.files import CheckpointFiles
+from holdfast.spark_app.checkpoint.shape import FILE, VERSION
+from holdfast.spark_app.exposure.errors import StateError
+from holdfast.spark_app.exposure.settings import MILLISECOND_US, Settings
+from holdfast.spark_app.exposure.state import GroupState
+from holdfast.spark_app.lifecycle.failure import diagnose
+from holdfast.spark_app.operator import stored
+from holdfast.spark_app.operator.groups import group_numbers
 
 _TIMERS = "timers"
 

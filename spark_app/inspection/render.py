@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from spark_app.inspection.diff import Change, Difference, WindowChange
-from spark_app.inspection.document import StateLocation
-from spark_app.inspection.view import Due, Merchant, Snapshot, Timer, Window
+from holdfast.spark_app.inspection.diff import Change, Difference, WindowChange
+from holdfast.spark_app.inspection.document import StateLocation
+from holdfast.spark_app.inspection.view import Due, Merchant, Snapshot, Timer, Window
 
 IDS_SHOWN = 5
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_app.exposure.schema import NEVER, integers
-from spark_app.exposure.settings import Settings
-from spark_app.exposure.state import GroupState
+from holdfast.spark_app.exposure.schema import NEVER, integers
+from holdfast.spark_app.exposure.settings import Settings
+from holdfast.spark_app.exposure.state import GroupState
 
 
 class Due(StrEnum):

@@ -14,27 +14,27 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sink.contract.exits import CommandError
-from sink.foreach_batch import OutboxSink
-from sink.transaction.continuation import Repeated
-from spark_app.checkpoint.due_batch import is_due, plan_due
-from spark_app.checkpoint.files import CheckpointFiles
-from spark_app.checkpoint.journal import claim, require_fit, require_ledger, take
-from spark_app.checkpoint.repeats import Repeats
-from spark_app.checkpoint.retention import Retention
-from spark_app.input.broker import Broker
-from spark_app.input.file_names import FileNames
-from spark_app.input.missing_files import require_files
-from spark_app.lifecycle.batches import Batches
-from spark_app.lifecycle.failure import Cause, QueryFailed, diagnose
-from spark_app.lifecycle.idle_clock import IdleClock, idle_clock
-from spark_app.lifecycle.topic_watch import TopicWatch, broker_of, located
-from spark_app.operator.job import Job, start
-from spark_app.reporting.batch_counts import BatchCounter
-from spark_app.reporting.metrics import Metrics, State
-from spark_app.reporting.progress import Progress
-from spark_app.reporting.query_progress import is_recorded
-from spark_app.savepoint.begin import begin, with_key_groups
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.foreach_batch import OutboxSink
+from holdfast.sink.transaction.continuation import Repeated
+from holdfast.spark_app.checkpoint.due_batch import is_due, plan_due
+from holdfast.spark_app.checkpoint.files import CheckpointFiles
+from holdfast.spark_app.checkpoint.journal import claim, require_fit, require_ledger, take
+from holdfast.spark_app.checkpoint.repeats import Repeats
+from holdfast.spark_app.checkpoint.retention import Retention
+from holdfast.spark_app.input.broker import Broker
+from holdfast.spark_app.input.file_names import FileNames
+from holdfast.spark_app.input.missing_files import require_files
+from holdfast.spark_app.lifecycle.batches import Batches
+from holdfast.spark_app.lifecycle.failure import Cause, QueryFailed, diagnose
+from holdfast.spark_app.lifecycle.idle_clock import IdleClock, idle_clock
+from holdfast.spark_app.lifecycle.topic_watch import TopicWatch, broker_of, located
+from holdfast.spark_app.operator.job import Job, start
+from holdfast.spark_app.reporting.batch_counts import BatchCounter
+from holdfast.spark_app.reporting.metrics import Metrics, State
+from holdfast.spark_app.reporting.progress import Progress
+from holdfast.spark_app.reporting.query_progress import is_recorded
+from holdfast.spark_app.savepoint.begin import begin, with_key_groups
 
 POLL_SECONDS = 0.25
 

@@ -8,10 +8,10 @@ from uuid import UUID
 
 from pyspark.sql import DataFrame
 
-from sink.transaction.continuation import Repeated
-from sink.transaction.ledger import Replayed, Written
-from spark_app.reporting import tracing
-from spark_app.reporting.batch_counts import BatchCounter, FinishedBatch
+from holdfast.sink.transaction.continuation import Repeated
+from holdfast.sink.transaction.ledger import Replayed, Written
+from holdfast.spark_app.reporting import tracing
+from holdfast.spark_app.reporting.batch_counts import BatchCounter, FinishedBatch
 
 
 class Sink(Protocol):

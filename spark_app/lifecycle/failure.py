@@ -20,14 +20,14 @@ from pyspark.errors import (
     PySparkException,
 )
 
-from sink.contract.dsn import redact
-from sink.errors import Permanent, SinkError
-from spark_app.exposure.errors import ExposureError
-from spark_app.input import kafka_faults
-from spark_app.input.file_names import UnreadableName
-from spark_app.input.kafka_faults import KafkaFault, fault
-from spark_app.input.missing_files import FileGone
-from spark_app.runtime.session import launched_by_spark_submit
+from holdfast.sink.contract.dsn import redact
+from holdfast.sink.errors import Permanent, SinkError
+from holdfast.spark_app.exposure.errors import ExposureError
+from holdfast.spark_app.input import kafka_faults
+from holdfast.spark_app.input.file_names import UnreadableName
+from holdfast.spark_app.input.kafka_faults import KafkaFault, fault
+from holdfast.spark_app.input.missing_files import FileGone
+from holdfast.spark_app.runtime.session import launched_by_spark_submit
 
 DETAILS = "HOLDFAST_SPARK_LOG=info shows Spark's own log"
 

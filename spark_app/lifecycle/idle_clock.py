@@ -16,12 +16,12 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_app.checkpoint.files import CheckpointFiles
-from spark_app.input import ticks
-from spark_app.input.missing_files import FileGone
-from spark_app.input.sources import Files
-from spark_app.lifecycle.topic_watch import TopicWatch
-from spark_app.operator.job import Job
+from holdfast.spark_app.checkpoint.files import CheckpointFiles
+from holdfast.spark_app.input import ticks
+from holdfast.spark_app.input.missing_files import FileGone
+from holdfast.spark_app.input.sources import Files
+from holdfast.spark_app.lifecycle.topic_watch import TopicWatch
+from holdfast.spark_app.operator.job import Job
 
 _WAITING = ("Waiting for next trigger", "Waiting for data to arrive")
 """What Spark says between two triggers, and not before the first one."""

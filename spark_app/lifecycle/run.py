@@ -11,32 +11,37 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.trace_export import exported_spans
-from sink.errors import SinkError
-from sink.foreach_batch import OutboxSink
-from sink.rows.quarantine_limit import REFUSED_ROWS, QuarantineLimit
-from sink.transaction.future_dated import TOLERANCE, TOLERANCE_MAX
-from spark_app.checkpoint.retention import Retention
-from spark_app.exposure.errors import PolicyError
-from spark_app.exposure.policy import Policy
-from spark_app.input.file_names import describe_skipped, skipped
-from spark_app.input.kafka_faults import KafkaFault, require_server
-from spark_app.input.source import absolute, require_apart, require_directory, require_plain
-from spark_app.lifecycle.attempt import Trigger, attempt
-from spark_app.lifecycle.failure import Failure, QueryFailed, explain
-from spark_app.lifecycle.jvm_stop import JvmStop
-from spark_app.lifecycle.stopping import StopSignals
-from spark_app.lifecycle.supervisor import MAX_RESTARTS, supervise
-from spark_app.operator import companions
-from spark_app.operator.job import Job
-from spark_app.reporting.batch_counts import BatchCounter
-from spark_app.reporting.metrics import Metrics, State, served
-from spark_app.runtime import session
-from spark_app.runtime.engine import Engine
-from spark_app.runtime.java import require_java
-from spark_app.runtime.launch import Launch
-from spark_app.savepoint.folder import require_place
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.trace_export import exported_spans
+from holdfast.sink.errors import SinkError
+from holdfast.sink.foreach_batch import OutboxSink
+from holdfast.sink.rows.quarantine_limit import REFUSED_ROWS, QuarantineLimit
+from holdfast.sink.transaction.future_dated import TOLERANCE, TOLERANCE_MAX
+from holdfast.spark_app.checkpoint.retention import Retention
+from holdfast.spark_app.exposure.errors import PolicyError
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.input.file_names import describe_skipped, skipped
+from holdfast.spark_app.input.kafka_faults import KafkaFault, require_server
+from holdfast.spark_app.input.source import (
+    absolute,
+    require_apart,
+    require_directory,
+    require_plain,
+)
+from holdfast.spark_app.lifecycle.attempt import Trigger, attempt
+from holdfast.spark_app.lifecycle.failure import Failure, QueryFailed, explain
+from holdfast.spark_app.lifecycle.jvm_stop import JvmStop
+from holdfast.spark_app.lifecycle.stopping import StopSignals
+from holdfast.spark_app.lifecycle.supervisor import MAX_RESTARTS, supervise
+from holdfast.spark_app.operator import companions
+from holdfast.spark_app.operator.job import Job
+from holdfast.spark_app.reporting.batch_counts import BatchCounter
+from holdfast.spark_app.reporting.metrics import Metrics, State, served
+from holdfast.spark_app.runtime import session
+from holdfast.spark_app.runtime.engine import Engine
+from holdfast.spark_app.runtime.java import require_java
+from holdfast.spark_app.runtime.launch import Launch
+from holdfast.spark_app.savepoint.folder import require_place
 
 __all__ = ["Running", "Trigger", "run", "run_described"]
 

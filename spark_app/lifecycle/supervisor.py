@@ -11,8 +11,8 @@ from threading import Event
 from tenacity import RetryCallState, Retrying, sleep_using_event, wait_exponential_jitter
 from tenacity.wait import wait_base
 
-from sink.contract.exits import CommandError
-from spark_app.lifecycle.failure import Cause, Failure, QueryFailed
+from holdfast.sink.contract.exits import CommandError
+from holdfast.spark_app.lifecycle.failure import Cause, Failure, QueryFailed
 
 MAX_RESTARTS = 8
 """Default; with the pauses, it covers an outage of about three minutes."""

@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from spark_app.checkpoint import shape
-from spark_app.checkpoint.files import CheckpointFiles
-from spark_app.checkpoint.topic_positions import positions
-from spark_app.input.broker import Broker
-from spark_app.input.kafka_faults import KafkaFault
-from spark_app.input.sources import Kafka, Source
-from spark_app.operator.job import Job
+from holdfast.spark_app.checkpoint import shape
+from holdfast.spark_app.checkpoint.files import CheckpointFiles
+from holdfast.spark_app.checkpoint.topic_positions import positions
+from holdfast.spark_app.input.broker import Broker
+from holdfast.spark_app.input.kafka_faults import KafkaFault
+from holdfast.spark_app.input.sources import Kafka, Source
+from holdfast.spark_app.operator.job import Job
 
 
 @contextmanager

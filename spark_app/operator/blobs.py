@@ -4,8 +4,8 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from spark_app.exposure.schema import DECISIONS, LATE, WINDOWS
-from spark_app.input.events import REFUSED
+from holdfast.spark_app.exposure.schema import DECISIONS, LATE, WINDOWS
+from holdfast.spark_app.input.events import REFUSED
 
 
 class Kind(StrEnum):

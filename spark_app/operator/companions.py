@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.csv
 
-from spark_app.operator.output import unpack
+from holdfast.spark_app.operator.output import unpack
 
 if TYPE_CHECKING:
     import psycopg
@@ -44,4 +44,4 @@ def _copy(connection: "psycopg.Connection", name: str, table: pa.Table) -> None:
 
 @cache
 def _statement(name: str) -> bytes:
-    return (files("spark_app.operator") / "sql" / f"{name}.sql").read_bytes()
+    return (files("holdfast.spark_app.operator") / "sql" / f"{name}.sql").read_bytes()

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from spark_app.exposure.settings import MILLISECOND_US, Settings
-from spark_app.exposure.state import GroupState
-from spark_app.exposure.step import next_timer_us
-from spark_app.operator import stored
+from holdfast.spark_app.exposure.settings import MILLISECOND_US, Settings
+from holdfast.spark_app.exposure.state import GroupState
+from holdfast.spark_app.exposure.step import next_timer_us
+from holdfast.spark_app.operator import stored
 
 COLUMNS: Final = pa.schema(
     {

@@ -20,21 +20,21 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, GroupedData, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_app.checkpoint.files import CheckpointFiles
-from spark_app.checkpoint.initial import Initial
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.settings import MILLISECOND_US, Settings
-from spark_app.input import kafka, ticks
-from spark_app.input.events import Parsed
-from spark_app.input.formats import Format
-from spark_app.input.kafka_options import Connection
-from spark_app.input.schemas import Schemas
-from spark_app.input.source import parser, read
-from spark_app.input.sources import Files, Kafka, Source, Ticks
-from spark_app.operator.blobs import OUTPUT_DDL
-from spark_app.operator.groups import GROUPS_PER_PARTITION, STATE_PARTITIONS, group_numbers
-from spark_app.operator.pack import PACKED_DDL, Packer
-from spark_app.operator.processor import KeyGroupProcessor
+from holdfast.spark_app.checkpoint.files import CheckpointFiles
+from holdfast.spark_app.checkpoint.initial import Initial
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.settings import MILLISECOND_US, Settings
+from holdfast.spark_app.input import kafka, ticks
+from holdfast.spark_app.input.events import Parsed
+from holdfast.spark_app.input.formats import Format
+from holdfast.spark_app.input.kafka_options import Connection
+from holdfast.spark_app.input.schemas import Schemas
+from holdfast.spark_app.input.source import parser, read
+from holdfast.spark_app.input.sources import Files, Kafka, Source, Ticks
+from holdfast.spark_app.operator.blobs import OUTPUT_DDL
+from holdfast.spark_app.operator.groups import GROUPS_PER_PARTITION, STATE_PARTITIONS, group_numbers
+from holdfast.spark_app.operator.pack import PACKED_DDL, Packer
+from holdfast.spark_app.operator.processor import KeyGroupProcessor
 
 MODE = "Update"
 

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sink.contract.canonical import INTEGER_MAX
-from sink.rows.batch import BatchInput
-from spark_app.exposure.schema import one_chunk
-from spark_app.operator.blobs import SCHEMAS, Kind, from_blob
+from holdfast.sink.contract.canonical import INTEGER_MAX
+from holdfast.sink.rows.batch import BatchInput
+from holdfast.spark_app.exposure.schema import one_chunk
+from holdfast.spark_app.operator.blobs import SCHEMAS, Kind, from_blob
 
 KEY_SCHEME = "payout-hold/v1"
 TYPE_PREFIX = "payout_hold."
@@ -32,7 +32,7 @@ DATA = (
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The tables of one micro-batch, with the columns of `spark_app.exposure.schema`."""
+    """The tables of one micro-batch, with the columns of `holdfast.spark_app.exposure.schema`."""
 
     windows: pa.Table
     decisions: pa.Table

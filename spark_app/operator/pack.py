@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.schema import ROWS, TIMESTAMP
-from spark_app.input.events import Parsed
-from spark_app.input.text_bytes import crc32
-from spark_app.input.validate import validate
-from spark_app.operator.blobs import to_blob
-from spark_app.operator.worker import freeze_imports
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.schema import ROWS, TIMESTAMP
+from holdfast.spark_app.input.events import Parsed
+from holdfast.spark_app.input.text_bytes import crc32
+from holdfast.spark_app.input.validate import validate
+from holdfast.spark_app.operator.blobs import to_blob
+from holdfast.spark_app.operator.worker import freeze_imports
 
 PACKED = pa.schema(
     {

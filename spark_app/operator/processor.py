@@ -23,15 +23,15 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.schema import ROWS
-from spark_app.exposure.settings import MILLISECOND_US, Settings
-from spark_app.exposure.state import GroupState
-from spark_app.exposure.step import StepOutput, step
-from spark_app.operator import initial_state, stored
-from spark_app.operator.blobs import Kind, from_blob, to_blob
-from spark_app.operator.stored import GroupValue, Segment, SegmentKey
-from spark_app.operator.worker import freeze_imports
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.schema import ROWS
+from holdfast.spark_app.exposure.settings import MILLISECOND_US, Settings
+from holdfast.spark_app.exposure.state import GroupState
+from holdfast.spark_app.exposure.step import StepOutput, step
+from holdfast.spark_app.operator import initial_state, stored
+from holdfast.spark_app.operator.blobs import Kind, from_blob, to_blob
+from holdfast.spark_app.operator.stored import GroupValue, Segment, SegmentKey
+from holdfast.spark_app.operator.worker import freeze_imports
 
 _DRIVER_WORKER = "pyspark.sql.streaming.transform_with_state_driver_worker"
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_app.exposure.errors import StateError
-from spark_app.exposure.schema import STATE_ABSORBED, one_chunk
-from spark_app.exposure.state import GroupState
+from holdfast.spark_app.exposure.errors import StateError
+from holdfast.spark_app.exposure.schema import STATE_ABSORBED, one_chunk
+from holdfast.spark_app.exposure.state import GroupState
 
 
 def whole(states: Iterable[GroupState]) -> GroupState:

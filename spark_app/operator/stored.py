@@ -18,17 +18,17 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from spark_app.exposure.codec import WINDOW_END, decode_part, encode_part
-from spark_app.exposure.schema import (
+from holdfast.spark_app.exposure.codec import WINDOW_END, decode_part, encode_part
+from holdfast.spark_app.exposure.schema import (
     STATE_ABSORBED,
     STATE_MERCHANTS,
     STATE_WINDOWS,
     TIMESTAMP,
     integers,
 )
-from spark_app.exposure.state import GroupState
-from spark_app.operator.id_segments import plan_segment
-from spark_app.operator.regroup import own_names
+from holdfast.spark_app.exposure.state import GroupState
+from holdfast.spark_app.operator.id_segments import plan_segment
+from holdfast.spark_app.operator.regroup import own_names
 
 GROUP: Final = "group"
 WINDOWS: Final = "windows"

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sink.contract.states import LateReason
-from sink.rows.batch import BatchInput
-from sink.transaction.ledger import Replayed, Written
-from spark_app.operator import output
-from spark_app.operator.blobs import Kind
+from holdfast.sink.contract.states import LateReason
+from holdfast.sink.rows.batch import BatchInput
+from holdfast.sink.transaction.ledger import Replayed, Written
+from holdfast.spark_app.operator import output
+from holdfast.spark_app.operator.blobs import Kind
 
 LATE_REASONS = tuple(reason.value for reason in LateReason)
 """Why an event may not be applied."""

@@ -8,12 +8,12 @@ from enum import StrEnum
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import LateReason, QuarantineReason
-from sink.transaction.ledger import Replayed, Written
-from spark_app.lifecycle.failure import Cause
-from spark_app.reporting.batch_counts import LATE_REASONS, FinishedBatch
-from spark_app.reporting.query_progress import (
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import LateReason, QuarantineReason
+from holdfast.sink.transaction.ledger import Replayed, Written
+from holdfast.spark_app.lifecycle.failure import Cause
+from holdfast.spark_app.reporting.batch_counts import LATE_REASONS, FinishedBatch
+from holdfast.spark_app.reporting.query_progress import (
     ahead_seconds,
     checkpoint_phases,
     dropped_rows,

@@ -5,11 +5,11 @@ import sys
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sink.contract.exits import CommandError
-from spark_app.lifecycle.batches import Batches
-from spark_app.reporting.batch_counts import FinishedBatch
-from spark_app.reporting.metrics import Metrics
-from spark_app.reporting.query_progress import (
+from holdfast.sink.contract.exits import CommandError
+from holdfast.spark_app.lifecycle.batches import Batches
+from holdfast.spark_app.reporting.batch_counts import FinishedBatch
+from holdfast.spark_app.reporting.metrics import Metrics
+from holdfast.spark_app.reporting.query_progress import (
     ahead_seconds,
     batches_after,
     dropped_rows,

@@ -5,7 +5,7 @@ from datetime import datetime
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_app.input import ticks
+from holdfast.spark_app.input import ticks
 
 _TICKS = f"/{ticks.FOLDER}]"
 """The end of Spark's description of their source."""

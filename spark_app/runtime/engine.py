@@ -19,11 +19,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.context import SQLContext
 from rich.console import Console
 
-from sink.contract.exits import CommandError
-from spark_app.lifecycle.failure import Cause, Failure, QueryFailed, one_line
-from spark_app.runtime import session
-from spark_app.runtime.java import WAY_OUT
-from spark_app.runtime.launch import Launch
+from holdfast.sink.contract.exits import CommandError
+from holdfast.spark_app.lifecycle.failure import Cause, Failure, QueryFailed, one_line
+from holdfast.spark_app.runtime import session
+from holdfast.spark_app.runtime.java import WAY_OUT
+from holdfast.spark_app.runtime.launch import Launch
 
 _GONE = (Py4JError, OSError)
 """What a call raises when the JVM does not answer."""

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from sink.contract.exits import CommandError
+from holdfast.sink.contract.exits import CommandError
 
 WAY_OUT = 'Nothing was started; run eval "$(holdfast local env)" to use the Java of Holdfast.'
 

@@ -14,8 +14,8 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from sink.contract.exits import CommandError, ExitCode
-from spark_app.runtime.launch import BOUND_MB, BOUNDED, FIXED, Launch, of_this_machine
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.spark_app.runtime.launch import BOUND_MB, BOUNDED, FIXED, Launch, of_this_machine
 
 STATE_MEMORY_MB = 512
 """Default memory of RocksDB for all partitions of the state in one process.
@@ -29,7 +29,7 @@ anyway.
 _JAVA_OPTIONS = "HOLDFAST_SPARK_JAVA_OPTIONS"
 """Appended to our own options, so that they win. The heap is set by Spark's `driver.memory`."""
 
-_LOG_SETTINGS = str(files("spark_app.runtime") / "log4j2.properties")
+_LOG_SETTINGS = str(files("holdfast.spark_app.runtime") / "log4j2.properties")
 _LOG_PROPERTY = "log4j2.configurationFile"
 
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
@@ -52,7 +52,6 @@ _LOCAL = {
 
 _LOCALE = "LC_ALL"
 _PYTHON = "PYSPARK_PYTHON"
-_OWN_PACKAGES = ("sink", "spark_app")
 
 
 def launched_by_spark_submit() -> bool:
@@ -174,4 +173,4 @@ def quiet_logs() -> None:
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    return record.name.partition(".")[0] in _OWN_PACKAGES
+    return record.name.startswith("holdfast.")

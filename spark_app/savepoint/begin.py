@@ -27,33 +27,33 @@ from uuid import UUID, uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.failpoints import failpoint
-from sink.errors import UnadoptedCheckpoint
-from sink.foreach_batch import OutboxSink
-from sink.transaction.continuation import Continuation
-from spark_app.checkpoint import origin, policy_history, repeats, shape
-from spark_app.checkpoint.files import NO_OFFSET, CheckpointFiles
-from spark_app.checkpoint.initial import (
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.failpoints import failpoint
+from holdfast.sink.errors import UnadoptedCheckpoint
+from holdfast.sink.foreach_batch import OutboxSink
+from holdfast.sink.transaction.continuation import Continuation
+from holdfast.spark_app.checkpoint import origin, policy_history, repeats, shape
+from holdfast.spark_app.checkpoint.files import NO_OFFSET, CheckpointFiles
+from holdfast.spark_app.checkpoint.initial import (
     newer_query,
     newest_batch,
     published_until,
     read_past,
 )
-from spark_app.checkpoint.origin import Origin, unbound
-from spark_app.checkpoint.policy_history import PolicyHistory
-from spark_app.checkpoint.shape import Shape
-from spark_app.exposure.errors import StateError
-from spark_app.input.formats import Format
-from spark_app.input.source import holds
-from spark_app.input.sources import Files, Kafka, Source, SourcesDiffer, followed_by
-from spark_app.operator.job import MODE, Job, decide
-from spark_app.operator.pack import PACKED_DDL
-from spark_app.savepoint import manifest, read_files, tables
-from spark_app.savepoint.folder import SavepointFolder
-from spark_app.savepoint.manifest import Manifest
-from spark_app.savepoint.repeated import Past, RepeatedPlans, read_since
-from spark_app.savepoint.write import sources_name
+from holdfast.spark_app.checkpoint.origin import Origin, unbound
+from holdfast.spark_app.checkpoint.policy_history import PolicyHistory
+from holdfast.spark_app.checkpoint.shape import Shape
+from holdfast.spark_app.exposure.errors import StateError
+from holdfast.spark_app.input.formats import Format
+from holdfast.spark_app.input.source import holds
+from holdfast.spark_app.input.sources import Files, Kafka, Source, SourcesDiffer, followed_by
+from holdfast.spark_app.operator.job import MODE, Job, decide
+from holdfast.spark_app.operator.pack import PACKED_DDL
+from holdfast.spark_app.savepoint import manifest, read_files, tables
+from holdfast.spark_app.savepoint.folder import SavepointFolder
+from holdfast.spark_app.savepoint.manifest import Manifest
+from holdfast.spark_app.savepoint.repeated import Past, RepeatedPlans, read_since
+from holdfast.spark_app.savepoint.write import sources_name
 
 BYTES_PER_BATCH: Final = 64 << 20
 """Of the initial state, that Spark passes to Python together."""

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from sink.contract.exits import CommandError, ExitCode
-from spark_app.command.values import require_checkpoint, require_database
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.spark_app.command.values import require_checkpoint, require_database
 
 
 def savepoint(
@@ -33,7 +33,7 @@ def savepoint(
     require_checkpoint(checkpoint, "read")
     database = require_database(dsn)
     try:
-        from spark_app.savepoint import command  # noqa: PLC0415 - takes a second
+        from holdfast.spark_app.savepoint import command  # noqa: PLC0415 - takes a second
     except ModuleNotFoundError as error:
         raise CommandError(
             f"`job savepoint` needs the package {error.name}, which is not installed:"

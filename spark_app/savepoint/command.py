@@ -10,21 +10,21 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from sink.contract.canonical import rfc3339_from_micros
-from sink.contract.exits import CommandError, ExitCode
-from sink.errors import SinkError
-from sink.foreach_batch import OutboxSink
-from spark_app.checkpoint.shape import FILE
-from spark_app.exposure.settings import MILLISECOND_US
-from spark_app.input.source import absolute
-from spark_app.inspection.reader import CheckpointInfo, no_checkpoint
-from spark_app.lifecycle.failure import diagnose, explain
-from spark_app.runtime import session
-from spark_app.runtime.engine import start_quietly
-from spark_app.runtime.java import require_java
-from spark_app.savepoint.folder import require_place, require_safe
-from spark_app.savepoint.manifest import Manifest
-from spark_app.savepoint.write import save
+from holdfast.sink.contract.canonical import rfc3339_from_micros
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.errors import SinkError
+from holdfast.sink.foreach_batch import OutboxSink
+from holdfast.spark_app.checkpoint.shape import FILE
+from holdfast.spark_app.exposure.settings import MILLISECOND_US
+from holdfast.spark_app.input.source import absolute
+from holdfast.spark_app.inspection.reader import CheckpointInfo, no_checkpoint
+from holdfast.spark_app.lifecycle.failure import diagnose, explain
+from holdfast.spark_app.runtime import session
+from holdfast.spark_app.runtime.engine import start_quietly
+from holdfast.spark_app.runtime.java import require_java
+from holdfast.spark_app.savepoint.folder import require_place, require_safe
+from holdfast.spark_app.savepoint.manifest import Manifest
+from holdfast.spark_app.savepoint.write import save
 
 
 def run(*, checkpoint: str, to: str, batch: int | None, dsn: str, as_json: bool) -> None:

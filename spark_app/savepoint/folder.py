@@ -14,12 +14,12 @@ from uuid import uuid4
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from sink.contract.checkpoint import local_folder, refusal
-from sink.contract.exits import CommandError, ExitCode
-from spark_app.checkpoint.files import CheckpointFiles
-from spark_app.input.source import PATTERN
-from spark_app.savepoint import manifest
-from spark_app.savepoint.manifest import File, Manifest
+from holdfast.sink.contract.checkpoint import local_folder, refusal
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.spark_app.checkpoint.files import CheckpointFiles
+from holdfast.spark_app.input.source import PATTERN
+from holdfast.spark_app.savepoint import manifest
+from holdfast.spark_app.savepoint.manifest import File, Manifest
 
 PART = ".part"
 """The end of the name of a folder that is being written."""

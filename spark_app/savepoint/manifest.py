@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Self
 from uuid import UUID
 
-from sink.contract.exits import CommandError
-from sink.transaction.continuation import Continuation
-from spark_app.exposure import codec
-from spark_app.exposure.settings import MILLISECOND_US, Settings
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.transaction.continuation import Continuation
+from holdfast.spark_app.exposure import codec
+from holdfast.spark_app.exposure.settings import MILLISECOND_US, Settings
 
 FILE: Final = "manifest.json"
 VERSION: Final = 1

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from spark_app.checkpoint.files import CheckpointFiles
+from holdfast.spark_app.checkpoint.files import CheckpointFiles
 
 _ENTRY: Final = re.compile(r"([0-9]+)(\.compact)?")
 

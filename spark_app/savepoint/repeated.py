@@ -18,17 +18,17 @@ from uuid import UUID
 
 from pyspark.sql import SparkSession
 
-from sink.contract.exits import CommandError
-from sink.contract.source_offsets import Files as SourceFiles
-from sink.contract.source_offsets import without_files
-from sink.foreach_batch import OutboxSink
-from sink.transaction.continuation import Continuation
-from spark_app.checkpoint import repeats
-from spark_app.checkpoint.files import NO_OFFSET, CheckpointFiles
-from spark_app.input import ticks
-from spark_app.input.sources import Files, Source, Ticks
-from spark_app.savepoint import read_files
-from spark_app.savepoint.manifest import Manifest
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.source_offsets import Files as SourceFiles
+from holdfast.sink.contract.source_offsets import without_files
+from holdfast.sink.foreach_batch import OutboxSink
+from holdfast.sink.transaction.continuation import Continuation
+from holdfast.spark_app.checkpoint import repeats
+from holdfast.spark_app.checkpoint.files import NO_OFFSET, CheckpointFiles
+from holdfast.spark_app.input import ticks
+from holdfast.spark_app.input.sources import Files, Source, Ticks
+from holdfast.spark_app.savepoint import read_files
+from holdfast.spark_app.savepoint.manifest import Manifest
 
 if TYPE_CHECKING:
     import psycopg
@@ -237,4 +237,4 @@ def _offset(newest: int) -> str:
 
 @cache
 def _statement(name: str) -> bytes:
-    return (resources("spark_app.savepoint") / "sql" / f"{name}.sql").read_bytes()
+    return (resources("holdfast.spark_app.savepoint") / "sql" / f"{name}.sql").read_bytes()

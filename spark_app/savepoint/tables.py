@@ -20,16 +20,16 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
-from spark_app.exposure.schema import (
+from holdfast.spark_app.exposure.schema import (
     STATE_ABSORBED,
     STATE_MERCHANTS,
     STATE_WINDOWS,
     TIMESTAMP,
 )
-from spark_app.exposure.settings import Settings
-from spark_app.exposure.state import GroupState
-from spark_app.operator import initial_state, stored
-from spark_app.operator.regroup import whole
+from holdfast.spark_app.exposure.settings import Settings
+from holdfast.spark_app.exposure.state import GroupState
+from holdfast.spark_app.operator import initial_state, stored
+from holdfast.spark_app.operator.regroup import whole
 
 WINDOWS: Final = "windows"
 MERCHANTS: Final = "merchants"

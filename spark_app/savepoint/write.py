@@ -14,19 +14,19 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
-from sink.contract.exits import CommandError, ExitCode
-from sink.foreach_batch import OutboxSink
-from sink.transaction.continuation import Continuation
-from spark_app.checkpoint import policy_history, shape
-from spark_app.checkpoint.files import CheckpointFiles
-from spark_app.exposure import codec
-from spark_app.input.source import holds
-from spark_app.inspection.reader import Operator, StateReader
-from spark_app.lifecycle.failure import diagnose
-from spark_app.operator import stored
-from spark_app.savepoint import manifest, read_files, tables
-from spark_app.savepoint.folder import SavepointFolder
-from spark_app.savepoint.manifest import Manifest
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.foreach_batch import OutboxSink
+from holdfast.sink.transaction.continuation import Continuation
+from holdfast.spark_app.checkpoint import policy_history, shape
+from holdfast.spark_app.checkpoint.files import CheckpointFiles
+from holdfast.spark_app.exposure import codec
+from holdfast.spark_app.input.source import holds
+from holdfast.spark_app.inspection.reader import Operator, StateReader
+from holdfast.spark_app.lifecycle.failure import diagnose
+from holdfast.spark_app.operator import stored
+from holdfast.spark_app.savepoint import manifest, read_files, tables
+from holdfast.spark_app.savepoint.folder import SavepointFolder
+from holdfast.spark_app.savepoint.manifest import Manifest
 
 FRAMES_PER_BATCH = 16
 """Of a few megabytes each: so many are decoded at once."""

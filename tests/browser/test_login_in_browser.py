@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, Request, Route, expect
 
-from dispatcher.api.console.routes import live
+from holdfast.dispatcher.api.console.routes import live
 from tests.support.console.admin_api import Api
 from tests.support.console.browser import Window, path_of, window
 

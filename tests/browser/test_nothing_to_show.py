@@ -6,8 +6,8 @@ import psycopg
 import pytest
 from playwright.sync_api import Browser, expect
 
-from dispatcher.api.console.frame.templating import SCREENS
-from dispatcher.operators.common import pool as operator_pool
+from holdfast.dispatcher.api.console.frame.templating import SCREENS
+from holdfast.dispatcher.operators.common import pool as operator_pool
 from tests.support.console.admin_api import Api, serving
 from tests.support.console.browser import Window, window
 from tests.support.servers.databases import copy_of

@@ -4,7 +4,7 @@ import pytest
 from fastapi.routing import APIRoute
 from playwright.sync_api import Browser
 
-from dispatcher.api.console import routes
+from holdfast.dispatcher.api.console import routes
 from tests.support.console.admin_api import Api
 from tests.support.console.browser import window
 from tests.support.console.browser_world import KEY

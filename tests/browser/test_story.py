@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from dispatcher.api.console.routes import live
+from holdfast.dispatcher.api.console.routes import live
 from tests.support.console.admin_api import Api, serving
 from tests.support.console.browser import window
 from tests.support.dispatch.dispatching import Process, add_endpoint, dispatching

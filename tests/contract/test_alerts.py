@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sink.contract.exits import ExitCode
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.dispatching import SECRET
 from tests.support.job.decisions import Decisions

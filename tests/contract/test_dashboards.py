@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from deploy.grafana.alerts import alert
-from deploy.grafana.catalogue import DASHBOARDS, LEFT_OUT
-from deploy.grafana.panels import Dashboard, Panel
-from deploy.grafana.render import described, rendered
+from holdfast.deploy.grafana.alerts import alert
+from holdfast.deploy.grafana.catalogue import DASHBOARDS, LEFT_OUT
+from holdfast.deploy.grafana.panels import Dashboard, Panel
+from holdfast.deploy.grafana.render import described, rendered
 from tests.support.monitoring.metric_list import (
     EVERYWHERE,
     ROOT,
@@ -43,7 +43,7 @@ def _graphs(dashboard: Dashboard) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda each: each.name)
 def test_committed_file_is_what_is_generated(dashboard: Dashboard) -> None:
     committed: Path = FOLDER / f"{dashboard.name}.json"
-    assert committed.read_text() == rendered(dashboard), "run python -m deploy.grafana"
+    assert committed.read_text() == rendered(dashboard), "run python -m holdfast.deploy.grafana"
 
 
 def test_no_other_file_is_committed() -> None:

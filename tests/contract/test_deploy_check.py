@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("kubernetes_validate", reason="`make install` has not installed the tools yet")
 
-from deploy.check.__main__ import faults
-from deploy.check.project import ROOT, Project
-from deploy.release import version
-from spark_app.exposure.policy_file import read
+from holdfast.deploy.check.__main__ import faults
+from holdfast.deploy.check.project import ROOT, Project
+from holdfast.deploy.release import version
+from holdfast.spark_app.exposure.policy_file import read
 
 PAGE = ROOT / "docs" / "deploying" / "checks.md"
 
@@ -388,7 +388,7 @@ def test_page_has_every_mistake() -> None:
 
 def test_command_says_each_fault_and_fails(tmp_path: Path) -> None:
     done = subprocess.run(
-        (sys.executable, "-m", "deploy.check"),
+        (sys.executable, "-m", "holdfast.deploy.check"),
         cwd=ROOT,
         env={"PATH": str(tmp_path)},
         capture_output=True,

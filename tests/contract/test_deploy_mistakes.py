@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("kubernetes_validate", reason="`make install` has not installed the tools yet")
 
-from deploy.check import compose, linter, manifests
-from deploy.check.project import ROOT, Document, Project
+from holdfast.deploy.check import compose, linter, manifests
+from holdfast.deploy.check.project import ROOT, Document, Project
 
 NEEDS_KUBECTL = pytest.mark.skipif(
     shutil.which("kubectl") is None, reason="kubectl is not installed: overlays are not built"

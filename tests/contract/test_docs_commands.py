@@ -6,8 +6,8 @@ from typing import Any
 
 import typer.main
 
-from deploy.release.pages import pages
-from dispatcher.cli.main import application
+from holdfast.deploy.release.pages import pages
+from holdfast.dispatcher.cli.main import application
 from tests.support.pages import ROOT, name_of
 
 _INLINE = re.compile(r"`holdfast ([a-z][^`\n]*)`")

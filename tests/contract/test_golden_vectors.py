@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sink.contract.canonical import NotCanonical, canonical_json
-from sink.contract.envelope import Envelope
-from sink.contract.key import Key
-from sink.rows.digest import digest
+from holdfast.sink.contract.canonical import NotCanonical, canonical_json
+from holdfast.sink.contract.envelope import Envelope
+from holdfast.sink.contract.key import Key
+from holdfast.sink.rows.digest import digest
 
 VECTORS = Path(__file__).parent / "vectors"
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from dispatcher.outbound.request import Composer
-from dispatcher.outbound.signing import Signer
-from dispatcher.receiver.message.secret import Secret
-from sink.contract.states import EnvelopeStyle
+from holdfast.dispatcher.outbound.request import Composer
+from holdfast.dispatcher.outbound.signing import Signer
+from holdfast.receiver.message.secret import Secret
+from holdfast.sink.contract.states import EnvelopeStyle
 
 VECTORS = json.loads(
     (Path(__file__).parent / "vectors" / "requests.json").read_text(encoding="utf-8")

@@ -9,10 +9,10 @@ from alembic import command
 from sqlalchemy import CheckConstraint, create_engine
 from sqlalchemy.pool import NullPool
 
-from migrations.upgrade import _config, head
-from sink.contract import roles, states
-from sink.contract.schema import SCHEMA_REVISION
-from sink.contract.tables import ENUMS, metadata
+from holdfast.migrations.upgrade import _config, head
+from holdfast.sink.contract import roles, states
+from holdfast.sink.contract.schema import SCHEMA_REVISION
+from holdfast.sink.contract.tables import ENUMS, metadata
 from tests.support.console.catalogue import structure
 
 

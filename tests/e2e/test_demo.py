@@ -67,7 +67,7 @@ def start(bare_path: str, directory: Path, mark: str) -> Iterator[Start]:
     environment |= {"PATH": bare_path, MARK: mark}
 
     def begin(*options: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "dispatcher.cli.main", "demo"]
+        command = [sys.executable, "-m", "holdfast.dispatcher.cli.main", "demo"]
         return subprocess.Popen(
             [*command, "--directory", str(directory), *options],
             env=environment,

@@ -21,11 +21,11 @@ from psycopg.conninfo import make_conninfo
 from psycopg_pool import AsyncConnectionPool
 from sqlalchemy import create_engine, inspect
 
-from deploy.local.java import spark_environment
-from deploy.release import version
-from dispatcher.receiver.message.body import Body, parse_body
-from sink.contract.exits import ExitCode
-from spark_app.exposure.policy_file import read
+from holdfast.deploy.local.java import spark_environment
+from holdfast.deploy.release import version
+from holdfast.receiver.message.body import Body, parse_body
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.spark_app.exposure.policy_file import read
 from tests.support.command import holdfast
 from tests.support.dispatch.payouts import inquiry_headers
 from tests.support.dispatch.sender import body, headers, secret_text
@@ -390,7 +390,7 @@ ELSEWHERE = {
     (
         "docs/deploying/releases.md",
         "sh",
-        'python -m deploy.release verify --to dist/release --allowed "$ALLOWED"',
+        'python -m holdfast.deploy.release verify --to dist/release --allowed "$ALLOWED"',
     ): "tests/unit/release/test_signing.py",
     (
         "docs/from-the-lesson.md",

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from deploy.local.java import spark_environment
-from sink.contract.exits import ExitCode
+from holdfast.deploy.local.java import spark_environment
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.job.job_process import QUICK, job_process
 from tests.support.job.jobs import event, put
@@ -60,7 +60,7 @@ E920, RELEASE = 2, 4
 @pytest.fixture(scope="module")
 def spark() -> "Iterator[SparkSession]":
     """The session of `job inspect`, started once for all its commands."""
-    from spark_app.runtime.engine import start_quietly
+    from holdfast.spark_app.runtime.engine import start_quietly
 
     with pytest.MonkeyPatch.context() as environment:
         for name, value in spark_environment().items():
@@ -75,7 +75,7 @@ def reader(
     spark: "SparkSession", dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], str]:
     """Return the output of a command that the page shows, given in the folder of the run."""
-    from spark_app.inspection import answer
+    from holdfast.spark_app.inspection import answer
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(answer, "start_quietly", lambda _name: spark)

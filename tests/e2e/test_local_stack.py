@@ -22,9 +22,9 @@ import psutil
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from deploy.grafana.catalogue import DASHBOARDS
-from deploy.local.stack.run import DATABASES
-from sink.contract.exits import ExitCode
+from holdfast.deploy.grafana.catalogue import DASHBOARDS
+from holdfast.deploy.local.stack.run import DATABASES
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.runbook_world import free_port
 from tests.support.servers.embedded import processes_on
@@ -52,7 +52,7 @@ def stack(folder: Path, ports: Mapping[str, str], source: str) -> Iterator[subpr
     words = ["local", "stack", "up", "--directory", str(folder), "--input", source, "--json"]
     with (folder.parent / "log").open("w+") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dispatcher.cli.main", *words],
+            [sys.executable, "-m", "holdfast.dispatcher.cli.main", *words],
             env={name: v for name, v in os.environ.items() if name not in NOT_GIVEN} | ports,
             stdout=subprocess.PIPE,
             stderr=log,

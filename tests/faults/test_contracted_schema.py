@@ -11,8 +11,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from sink.contract.exits import ExitCode
-from sink.contract.schema import SCHEMA_REVISION
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.schema import SCHEMA_REVISION
 from tests.support.dispatch.delivery import attempts, lanes
 from tests.support.dispatch.dispatching import drain
 from tests.support.dispatch.scene import Scene

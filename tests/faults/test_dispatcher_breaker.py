@@ -6,8 +6,8 @@ are moved into the past in the database. Asserted: what arrived and when, the lo
 
 import pytest
 
-from dispatcher.shared.states import LaneState
-from sink.contract.exits import ExitCode
+from holdfast.dispatcher.shared.states import LaneState
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.dispatch.delivery import lanes
 from tests.support.dispatch.dispatching import Process
 from tests.support.dispatch.entries import BLOCK, RELEASE

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from dispatcher.operators.endpoints.store import Endpoints
-from dispatcher.shared.states import LaneState
-from sink.contract.exits import ExitCode
+from holdfast.dispatcher.operators.endpoints.store import Endpoints
+from holdfast.dispatcher.shared.states import LaneState
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.dispatch.delivery import attempts, lanes
 from tests.support.dispatch.scene import SHORT, FirstOf, Scene
 from tests.support.dispatch.webhooks import Gate, answer
@@ -115,10 +115,10 @@ def test_transaction_that_is_never_answered_is_given_up_and_made_again(
     gate = _gated(scene, "m_1", "m_2")
     launcher = (
         "tests.support.dispatch.bent_dispatch",
-        *("--set", "dispatcher.delivery.store.session.TRANSACTION_SECONDS=1.0"),
+        *("--set", "holdfast.dispatcher.delivery.store.session.TRANSACTION_SECONDS=1.0"),
         # Who waits for a line is not the first to say that the database is away: the driver takes
         # some seconds more, in which it asks the server to end the statement.
-        *("--set", "dispatcher.delivery.store.session.POOL_SECONDS=30.0"),
+        *("--set", "holdfast.dispatcher.delivery.store.session.POOL_SECONDS=30.0"),
     )
     dsn = proxy.dsn_of(scene.dsn)
     with scene.dispatch("log", "--drain", dsn=dsn, launcher=launcher) as running:
@@ -163,7 +163,7 @@ def test_nobody_sends_again_while_the_lease_lasts_though_no_sign_of_life_gets_th
     launcher = (
         "tests.support.dispatch.bent_dispatch",
         "--set",
-        "dispatcher.delivery.service.BEAT_SECONDS=0.1",
+        "holdfast.dispatcher.delivery.service.BEAT_SECONDS=0.1",
     )
     with (
         scene.dispatch("a", "--stop-seconds", "5", launcher=launcher) as first,

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from dispatcher.outbound.transport.engines import EngineName
-from dispatcher.shared.states import LaneState
-from sink.contract.exits import ExitCode
+from holdfast.dispatcher.outbound.transport.engines import EngineName
+from holdfast.dispatcher.shared.states import LaneState
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.dispatch.delivery import attempts, lanes
 from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.dispatch.name_server import name_server
@@ -36,7 +36,7 @@ WAITS = """
 """
 
 
-BEATS_FAST = ("--set", "dispatcher.delivery.service.BEAT_SECONDS=0.1")
+BEATS_FAST = ("--set", "holdfast.dispatcher.delivery.service.BEAT_SECONDS=0.1")
 
 
 @pytest.mark.parametrize("jump", [250, -250])

@@ -11,7 +11,7 @@ import ssl
 import pytest
 import trustme
 
-from dispatcher.outbound.transport.engines import EngineName
+from holdfast.dispatcher.outbound.transport.engines import EngineName
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.delivery import expire_leases
 from tests.support.dispatch.scene import SHORT, Scene

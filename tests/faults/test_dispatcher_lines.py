@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from dispatcher.outbound.transport.engines import EngineName
-from sink.contract.exits import ExitCode
-from sink.rows.batch import BatchInput, prepare
-from sink.transaction.driver_path import InDriver
+from holdfast.dispatcher.outbound.transport.engines import EngineName
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.rows.batch import BatchInput, prepare
+from holdfast.sink.transaction.driver_path import InDriver
 from tests.support.dispatch.delivery import attempts
 from tests.support.dispatch.dispatching import drain
 from tests.support.dispatch.entries import NOON, WINDOW

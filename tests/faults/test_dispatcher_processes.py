@@ -10,10 +10,10 @@ import httpx
 import psutil
 import pytest
 
-from dispatcher.delivery.process.orders import Orders
-from dispatcher.delivery.process.single import deliver
-from dispatcher.delivery.settings import Settings
-from sink.contract.exits import ExitCode
+from holdfast.dispatcher.delivery.process.orders import Orders
+from holdfast.dispatcher.delivery.process.single import deliver
+from holdfast.dispatcher.delivery.settings import Settings
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.delivery import attempts

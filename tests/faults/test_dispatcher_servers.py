@@ -9,7 +9,7 @@ import psutil
 import psycopg
 import pytest
 
-from dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
 from tests.support.dispatch.delivery import attempts, stored
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
 from tests.support.dispatch.sender import secret_text

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from dispatcher.shared.states import LaneState
-from sink.contract.exits import ExitCode
+from holdfast.dispatcher.shared.states import LaneState
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.delivery import attempts, expire_leases, lanes
 from tests.support.dispatch.dispatching import Process, drain

@@ -15,10 +15,10 @@ import psycopg
 import pytest
 from psycopg import pq
 
-from deploy.local.account import account_for
-from deploy.local.cluster import Cluster
-from deploy.local.postgres import EmbeddedPostgres
-from sink.contract.exits import CommandError
+from holdfast.deploy.local.account import account_for
+from holdfast.deploy.local.cluster import Cluster
+from holdfast.deploy.local.postgres import EmbeddedPostgres
+from holdfast.sink.contract.exits import CommandError
 from tests.support.servers.embedded import prepared_directory, processes_on, server_directory
 
 pytestmark = pytest.mark.faults
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.faults
 STARTER = """
 import signal, sys
 from pathlib import Path
-from deploy.local.postgres import EmbeddedPostgres
+from holdfast.deploy.local.postgres import EmbeddedPostgres
 server = EmbeddedPostgres(Path(sys.argv[1]))
 started = server.start()
 print(started, server.running.process.pid, flush=True)

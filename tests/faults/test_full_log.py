@@ -20,7 +20,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sink.contract.exits import ExitCode
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.dispatch.dispatching import SECRET
 from tests.support.dispatch.scene import Scene
 from tests.support.dispatch.sender import secret_text
@@ -35,7 +35,7 @@ DROPPED = "holdfast_log_lines_dropped_total"
 @contextmanager
 def _running(dsn: str, stderr: Any, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     environment = os.environ | {"HOLDFAST_DSN": dsn, SECRET: secret_text()}
-    command = [sys.executable, "-m", "dispatcher.cli.main", *arguments]
+    command = [sys.executable, "-m", "holdfast.dispatcher.cli.main", *arguments]
     process = subprocess.Popen(command, env=environment, stderr=stderr, stdout=subprocess.DEVNULL)
     try:
         yield process

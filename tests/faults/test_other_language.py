@@ -14,9 +14,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from sink.contract.exits import ExitCode
-from sink.errors import AccessDenied, SinkUnavailable
-from sink.transaction.database import Timeouts
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.errors import AccessDenied, SinkUnavailable
+from holdfast.sink.transaction.database import Timeouts
 from tests.support.dispatch.dispatching import add_endpoint, dispatching
 from tests.support.dispatch.entries import decision
 from tests.support.dispatch.webhooks import WebhookReceiver

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from sink.contract.exits import ExitCode
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.scene import Scene
 

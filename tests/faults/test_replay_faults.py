@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from sink.contract.failpoints import ENVIRONMENT
+from holdfast.sink.contract.failpoints import ENVIRONMENT
 from tests.support.dispatch.dispatching import drain
 from tests.support.dispatch.replaying import DELIVERED, applied, progress
 from tests.support.dispatch.scene import LEASE_SECONDS, SHORT, Scene
@@ -26,7 +26,7 @@ NEXT = """
 """
 OPERATOR = """
 from uuid import UUID
-from dispatcher.operators.replays.store import Replays
+from holdfast.dispatcher.operators.replays.store import Replays
 from tests.support.dispatch.replaying import DELIVERED
 with Replays.connect({dsn!r}) as store:
     store.{call}

@@ -17,13 +17,13 @@ from uuid import UUID
 import psycopg
 import pytest
 
-import sink.transaction.driver_path
-import sink.transaction.write_batch
-import sink.transaction.writer
-from sink import Fenced, Written
-from sink.contract.failpoints import ENVIRONMENT
-from sink.errors import SinkUnavailable
-from sink.transaction.database import Timeouts
+import holdfast.sink.transaction.driver_path
+import holdfast.sink.transaction.write_batch
+import holdfast.sink.transaction.writer
+from holdfast.sink import Fenced, Written
+from holdfast.sink.contract.failpoints import ENVIRONMENT
+from holdfast.sink.errors import SinkUnavailable
+from holdfast.sink.transaction.database import Timeouts
 from tests.support.dispatch.entries import decision
 from tests.support.job.driver import PATIENT, Driver
 from tests.support.job.outbox import contents
@@ -105,9 +105,9 @@ def _at(monkeypatch: pytest.MonkeyPatch, point: str, strike: Callable[[], object
             strike()
 
     for module in (
-        sink.transaction.driver_path,
-        sink.transaction.write_batch,
-        sink.transaction.writer,
+        holdfast.sink.transaction.driver_path,
+        holdfast.sink.transaction.write_batch,
+        holdfast.sink.transaction.writer,
     ):
         monkeypatch.setattr(module, "failpoint", pass_by)
 
@@ -135,9 +135,9 @@ def test_backend_killed_at_a_point_costs_one_more_attempt(
             ).fetchone()
             assert found == (1,)
 
-    monkeypatch.setattr(sink.transaction.driver_path, "failpoint", strike)
-    monkeypatch.setattr(sink.transaction.write_batch, "failpoint", strike)
-    monkeypatch.setattr(sink.transaction.writer, "failpoint", strike)
+    monkeypatch.setattr(holdfast.sink.transaction.driver_path, "failpoint", strike)
+    monkeypatch.setattr(holdfast.sink.transaction.write_batch, "failpoint", strike)
+    monkeypatch.setattr(holdfast.sink.transaction.writer, "failpoint", strike)
     assert drive(dsn, tmp_path, QUERY_ID) == ["Written"] * BATCHES
     assert passed == BATCHES + 1
     assert _outcome(dsn) == undisturbed
@@ -217,7 +217,7 @@ def test_driver_that_stands_still_loses_its_locks_and_is_fenced(
                 monkeypatch.undo()
                 assert isinstance(newer.batch(1, decision("m_2")), Written)
 
-        monkeypatch.setattr(sink.transaction.write_batch, "failpoint", stand)
+        monkeypatch.setattr(holdfast.sink.transaction.write_batch, "failpoint", stand)
         with pytest.raises(Fenced):
             standing.batch(1, decision("m_2"))
     finally:

@@ -13,13 +13,13 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-import sink.transaction.driver_path
-import sink.transaction.write_batch
-import sink.transaction.writer
-from deploy.local.account import account_for
-from sink import Written
-from sink.errors import AccessDenied
-from sink.transaction.database import Timeouts
+import holdfast.sink.transaction.driver_path
+import holdfast.sink.transaction.write_batch
+import holdfast.sink.transaction.writer
+from holdfast.deploy.local.account import account_for
+from holdfast.sink import Written
+from holdfast.sink.errors import AccessDenied
+from holdfast.sink.transaction.database import Timeouts
 from tests.support.dispatch.entries import BLOCK, decision
 from tests.support.job.driver import PATIENT, Driver
 from tests.support.job.outbox import contents
@@ -56,9 +56,9 @@ def _at(monkeypatch: pytest.MonkeyPatch, point: str, strike: Callable[[], object
             strike()
 
     for module in (
-        sink.transaction.driver_path,
-        sink.transaction.write_batch,
-        sink.transaction.writer,
+        holdfast.sink.transaction.driver_path,
+        holdfast.sink.transaction.write_batch,
+        holdfast.sink.transaction.writer,
     ):
         monkeypatch.setattr(module, "failpoint", pass_by)
 

@@ -18,16 +18,16 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-import sink.transaction.staging.content
-import sink.transaction.write_batch
-import sink.transaction.writer
-from deploy.local.postgres import EmbeddedPostgres
-from migrations.upgrade import upgrade
-from sink import Written
-from sink.contract.failpoints import ENVIRONMENT
-from sink.foreach_batch import Identity
-from sink.transaction.staging.stage import Stage, StageLost
-from sink.transaction.staging.task import Summary
+import holdfast.sink.transaction.staging.content
+import holdfast.sink.transaction.write_batch
+import holdfast.sink.transaction.writer
+from holdfast.deploy.local.postgres import EmbeddedPostgres
+from holdfast.migrations.upgrade import upgrade
+from holdfast.sink import Written
+from holdfast.sink.contract.failpoints import ENVIRONMENT
+from holdfast.sink.foreach_batch import Identity
+from holdfast.sink.transaction.staging.stage import Stage, StageLost
+from holdfast.sink.transaction.staging.task import Summary
 from tests.support.dispatch.entries import table
 from tests.support.job.driver import Driver, in_tasks
 from tests.support.job.outbox import contents
@@ -83,9 +83,9 @@ def _struck(monkeypatch: pytest.MonkeyPatch, point: str, strike: Callable[[], No
             strike()
 
     for module in (
-        sink.transaction.staging.content,
-        sink.transaction.write_batch,
-        sink.transaction.writer,
+        holdfast.sink.transaction.staging.content,
+        holdfast.sink.transaction.write_batch,
+        holdfast.sink.transaction.writer,
     ):
         monkeypatch.setattr(module, "failpoint", pass_point)
 
@@ -218,7 +218,7 @@ def test_server_that_crashed_behind_the_tasks_costs_a_replay_and_nothing_else(
     crashes = iter([server.crash])
     with monkeypatch.context() as patch:
         patch.setattr(
-            sink.transaction.writer,
+            holdfast.sink.transaction.writer,
             "failpoint",
             lambda name: name == "S2" and next(crashes, lambda: None)(),
         )

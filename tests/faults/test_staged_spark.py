@@ -14,8 +14,8 @@ from signal import SIGKILL
 import psycopg
 import pytest
 
-from deploy.local.java import spark_environment
-from sink.contract.failpoints import ENVIRONMENT
+from holdfast.deploy.local.java import spark_environment
+from holdfast.sink.contract.failpoints import ENVIRONMENT
 from tests.support.job.outbox import contents
 from tests.support.job.sink_program import BATCHES, rows
 from tests.support.job.staged_spark import check_as_on_the_driver_path, write_events

@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from sink.contract.schema import SCHEMA_REVISION
+from holdfast.sink.contract.schema import SCHEMA_REVISION
 from tests.support.dispatch.dispatching import SECRET
 from tests.support.dispatch.payouts import payouts
 from tests.support.dispatch.sender import secret_text

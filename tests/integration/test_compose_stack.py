@@ -12,9 +12,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from deploy.compose.prepare import FOLDER, LOGINS, prepare
-from deploy.local.postgres import EmbeddedPostgres
-from sink.contract.exits import ExitCode
+from holdfast.deploy.compose.prepare import FOLDER, LOGINS, prepare
+from holdfast.deploy.local.postgres import EmbeddedPostgres
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.job.jobs import event
 from tests.support.pages import ROOT

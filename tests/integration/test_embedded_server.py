@@ -12,10 +12,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from deploy.local import binaries
-from deploy.local.account import account_for
-from deploy.local.postgres import EmbeddedPostgres, resolve_server
-from sink.contract.exits import CommandError
+from holdfast.deploy.local import binaries
+from holdfast.deploy.local.account import account_for
+from holdfast.deploy.local.postgres import EmbeddedPostgres, resolve_server
+from holdfast.sink.contract.exits import CommandError
 from tests.support.servers.embedded import prepared_directory, server_directory
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from sink.contract.schema import SCHEMA_REVISION
+from holdfast.sink.contract.schema import SCHEMA_REVISION
 from tests.support.command import holdfast
 from tests.support.servers.embedded import processes_on, server_directory
 
@@ -77,7 +77,15 @@ def test_nothing_that_runs_is_exit_code_3(directory: Path) -> None:
 def test_env_makes_a_shell_ready(directory: Path) -> None:
     dsn = local("up", directory).stdout.strip()
     line = shlex.join(
-        [sys.executable, "-m", "dispatcher.cli.main", "local", "env", "--directory", str(directory)]
+        [
+            sys.executable,
+            "-m",
+            "holdfast.dispatcher.cli.main",
+            "local",
+            "env",
+            "--directory",
+            str(directory),
+        ]
     )
     shell = subprocess.run(
         ["/bin/sh", "-c", f'eval "$({line})" && printf "%s\\n" "$JAVA_HOME" "$HOLDFAST_DSN"'],

@@ -8,8 +8,8 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from deploy.local.postgres import EmbeddedPostgres
-from sink.contract.roles import ALL
+from holdfast.deploy.local.postgres import EmbeddedPostgres
+from holdfast.sink.contract.roles import ALL
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.aging import OLD, age
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain

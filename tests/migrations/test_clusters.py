@@ -8,11 +8,11 @@ from threading import Barrier
 import psycopg
 import pytest
 
-from migrations.doctor import Level, judge
-from migrations.facts import gather
-from migrations.upgrade import Upgraded, downgrade, head, script, upgrade
-from sink.contract.exits import CommandError
-from sink.contract.roles import ALL, OWNER, READER, SINK
+from holdfast.migrations.doctor import Level, judge
+from holdfast.migrations.facts import gather
+from holdfast.migrations.upgrade import Upgraded, downgrade, head, script, upgrade
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.roles import ALL, OWNER, READER, SINK
 
 Make = Callable[..., str]
 

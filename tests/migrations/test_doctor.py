@@ -10,13 +10,13 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from migrations.cli import app
-from migrations.doctor import Level, exit_code, judge
-from migrations.facts import Facts, Holder, IdleTransaction, TransactionIds, gather
-from migrations.upgrade import downgrade, head
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.roles import ALL, SINK
-from sink.contract.schema import WORKS_FROM, Code
+from holdfast.migrations.cli import app
+from holdfast.migrations.doctor import Level, exit_code, judge
+from holdfast.migrations.facts import Facts, Holder, IdleTransaction, TransactionIds, gather
+from holdfast.migrations.upgrade import downgrade, head
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.roles import ALL, SINK
+from holdfast.sink.contract.schema import WORKS_FROM, Code
 
 HEALTHY = Facts(
     version=18_00_04,

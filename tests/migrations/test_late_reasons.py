@@ -2,7 +2,7 @@
 
 import psycopg
 
-from migrations.upgrade import downgrade, upgrade
+from holdfast.migrations.upgrade import downgrade, upgrade
 
 ROWS = "SELECT event_id, reason::text, amount_minor FROM holdfast.late_event ORDER BY id"
 

@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from migrations.upgrade import downgrade, upgrade
+from holdfast.migrations.upgrade import downgrade, upgrade
 
 TOKEN = """
     INSERT INTO holdfast.access_token (id, name, role, sha256, created_by, expires_at)

@@ -8,8 +8,8 @@ from threading import Barrier
 import psycopg
 import pytest
 
-from migrations.upgrade import downgrade, upgrade
-from sink.contract.roles import DISPATCHER, JANITOR, SINK
+from holdfast.migrations.upgrade import downgrade, upgrade
+from holdfast.sink.contract.roles import DISPATCHER, JANITOR, SINK
 from tests.support.dispatch.aging import partition_days
 from tests.support.job.decisions import Decisions
 

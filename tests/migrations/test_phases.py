@@ -17,15 +17,15 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from migrations import plan as planning
-from migrations import upgrade as module
-from migrations.cli import app
-from migrations.phases import running
-from migrations.upgrade import downgrade, head, upgrade
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.roles import READER
-from sink.contract.schema import SCHEMA_REVISION
-from sink.transaction.writer import Writer
+from holdfast.migrations import plan as planning
+from holdfast.migrations import upgrade as module
+from holdfast.migrations.cli import app
+from holdfast.migrations.phases import running
+from holdfast.migrations.upgrade import downgrade, head, upgrade
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.roles import READER
+from holdfast.sink.contract.schema import SCHEMA_REVISION
+from holdfast.sink.transaction.writer import Writer
 from tests.support.upgrades.revisions import Pair, write_pair
 from tests.support.waiting import eventually
 

@@ -16,14 +16,14 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
 
-from migrations import rehearsal_database
-from migrations import upgrade as module
-from migrations.cli import app
-from migrations.costs import MEASURED, Kind, Size
-from migrations.upgrade import downgrade
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.roles import ALL
-from sink.contract.schema import SCHEMA_REVISION
+from holdfast.migrations import rehearsal_database
+from holdfast.migrations import upgrade as module
+from holdfast.migrations.cli import app
+from holdfast.migrations.costs import MEASURED, Kind, Size
+from holdfast.migrations.upgrade import downgrade
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.roles import ALL
+from holdfast.sink.contract.schema import SCHEMA_REVISION
 from tests.support.upgrades.revisions import Pair, write_pair
 
 ROWS = 20_000

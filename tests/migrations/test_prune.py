@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from migrations.prune import Outcome
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.roles import JANITOR, OPERATOR, READER, SINK
+from holdfast.migrations.prune import Outcome
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.roles import JANITOR, OPERATOR, READER, SINK
 from tests.support.command import holdfast
 from tests.support.dispatch.aging import OLD, age, partition_days
 from tests.support.dispatch.dispatching import add_endpoint, drain

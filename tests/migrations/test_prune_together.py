@@ -6,9 +6,9 @@ from threading import Barrier
 import psycopg
 import pytest
 
-from migrations import prune as module
-from migrations.prune import Day, Outcome
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.migrations import prune as module
+from holdfast.migrations.prune import Day, Outcome
+from holdfast.sink.contract.exits import CommandError, ExitCode
 from tests.support.dispatch.aging import OLD, partition_days
 from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.dispatch.pruning import count, outcomes, pruned_days

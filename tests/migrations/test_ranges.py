@@ -9,16 +9,16 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from dispatcher.operators.common.pool import OperatorPool
-from dispatcher.operators.common.session import OperatorSession
-from dispatcher.operators.database.store import Database
-from migrations.phases import running
-from migrations.prune import prune
-from migrations.upgrade import downgrade, upgrade
-from sink import SchemaMismatch
-from sink.contract.exits import CommandError
-from sink.contract.schema import SCHEMA_REVISION, WORKS_FROM
-from sink.transaction.writer import Writer
+from holdfast.dispatcher.operators.common.pool import OperatorPool
+from holdfast.dispatcher.operators.common.session import OperatorSession
+from holdfast.dispatcher.operators.database.store import Database
+from holdfast.migrations.phases import running
+from holdfast.migrations.prune import prune
+from holdfast.migrations.upgrade import downgrade, upgrade
+from holdfast.sink import SchemaMismatch
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.schema import SCHEMA_REVISION, WORKS_FROM
+from holdfast.sink.transaction.writer import Writer
 from tests.support.dispatch.dispatching import add_endpoint, drain
 from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.job.decisions import Decisions

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import psycopg
 import pytest
 
-from migrations.upgrade import downgrade, upgrade
-from sink.contract.exits import CommandError
+from holdfast.migrations.upgrade import downgrade, upgrade
+from holdfast.sink.contract.exits import CommandError
 from tests.support.command import holdfast
 from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.job.decisions import Decisions

@@ -11,9 +11,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from migrations.upgrade import downgrade, script, upgrade
-from sink.contract.requeue import REISSUED, REQUEUED
-from sink.requeue import query_id_of, requeue, stream_of
+from holdfast.migrations.upgrade import downgrade, script, upgrade
+from holdfast.sink.contract.requeue import REISSUED, REQUEUED
+from holdfast.sink.requeue import query_id_of, requeue, stream_of
 from tests.support.dispatch.aging import OLD, age
 from tests.support.dispatch.entries import BLOCK, NOON, RELEASE, WINDOW, decision
 from tests.support.job.driver import Driver

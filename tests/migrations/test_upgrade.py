@@ -8,10 +8,10 @@ import psycopg
 import pytest
 from alembic.script import ScriptDirectory
 
-from migrations import upgrade as module
-from migrations.upgrade import Upgraded, downgrade, head, script, upgrade
-from sink.contract.exits import CommandError
-from sink.contract.roles import OWNER
+from holdfast.migrations import upgrade as module
+from holdfast.migrations.upgrade import Upgraded, downgrade, head, script, upgrade
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.roles import OWNER
 from tests.support.console.catalogue import everything
 from tests.support.waiting import eventually
 

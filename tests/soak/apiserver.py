@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.check.apiserver import PROGRAMS, Server, faults, running
-from deploy.check.project import ROOT, Project
+from holdfast.deploy.check.apiserver import PROGRAMS, Server, faults, running
+from holdfast.deploy.check.project import ROOT, Project
 
 CRDS = [Path(each) for each in os.environ.get("HOLDFAST_TEST_CRDS", "").split()]
 

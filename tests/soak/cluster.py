@@ -17,9 +17,9 @@ import psutil
 import psycopg
 import pytest
 
-from deploy import package
-from deploy.local.java import spark_environment
-from sink.contract.failpoints import ENVIRONMENT
+from holdfast.deploy.local.java import spark_environment
+from holdfast.deploy.release import environment
+from holdfast.sink.contract.failpoints import ENVIRONMENT
 from tests.support.cluster.standalone import CONF, SECONDS, Standalone, options, standalone
 from tests.support.job.job_outcome import Rows, outcome
 from tests.support.job.job_process import HOLDFAST, check_ledger, job_process
@@ -68,7 +68,7 @@ def local(
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `make package` makes for executors."""
-    return package.build(tmp_path_factory.mktemp("dist"), Path(sys.executable).resolve())[1]
+    return environment.build(tmp_path_factory.mktemp("dist"), Path(sys.executable).resolve())[1]
 
 
 def test_executors_run_the_python_of_the_archive(

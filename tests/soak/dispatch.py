@@ -21,9 +21,9 @@ from threading import Event
 import psutil
 import psycopg
 
-from dispatcher.delivery.telemetry.log import configure
-from dispatcher.operators.endpoints.store import Endpoints
-from migrations.upgrade import upgrade
+from holdfast.dispatcher.delivery.telemetry.log import configure
+from holdfast.dispatcher.operators.endpoints.store import Endpoints
+from holdfast.migrations.upgrade import upgrade
 from tests.soak.job import _server
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import SECRET, Process

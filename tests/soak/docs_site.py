@@ -14,8 +14,8 @@ from threading import Thread
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from deploy.release import links
-from deploy.release.pages import ROOT, WORK, SiteError, build, pages
+from holdfast.deploy.release import links
+from holdfast.deploy.release.pages import ROOT, WORK, SiteError, build, pages
 from tests.support.console.browser import NARROW, Window, chromium
 
 KEPT = Path(os.environ.get("HOLDFAST_TEST_SCREENSHOTS") or WORK / "pictures")

@@ -18,8 +18,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from deploy.check.project import Project
-from sink.contract.exits import ExitCode
+from holdfast.deploy.check.project import Project
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.dispatching import SECRET
 from tests.support.dispatch.sender import secret_text
@@ -79,7 +79,7 @@ def _container(image: str, *words: str, **variables: str) -> Iterator[str]:
 
 
 def _healthy(name: str, url: str) -> Callable[[], bool]:
-    asked = ("exec", name, "python", "-m", "deploy.images.health", url)
+    asked = ("exec", name, "python", "-m", "holdfast.deploy.images.health", url)
     return lambda: _run(*asked, check=False).returncode == 0
 
 

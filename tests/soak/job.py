@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from deploy.local.postgres import EmbeddedPostgres
-from migrations.upgrade import upgrade
+from holdfast.deploy.local.postgres import EmbeddedPostgres
+from holdfast.migrations.upgrade import upgrade
 from tests.support.job.job_round import play
 from tests.support.servers.databases import copy_of
 

@@ -30,20 +30,20 @@ from pathlib import Path
 import psutil
 from confluent_kafka.admin import AdminClient
 
-from deploy.local.demo import database, generator, receiver, topic_batches
-from deploy.local.demo.audit import Action, audit, expected
-from deploy.local.demo.interrupts import Interrupted, Interrupts
-from deploy.local.demo.layout import Layout
-from deploy.local.demo.processes import Child, Processes
-from deploy.local.demo.producer import Producer
-from deploy.local.demo.recompute import Recomputed, recompute_batches
-from deploy.local.demo.report import applied_action
-from deploy.local.java import spark_environment
-from deploy.local.kafka import topics
-from deploy.local.kafka.broker import Broker, client_settings
-from deploy.local.kafka.jars import STAGED, staged
-from deploy.local.postgres import EmbeddedPostgres
-from sink.contract.exits import CommandError
+from holdfast.deploy.local.demo import database, generator, receiver, topic_batches
+from holdfast.deploy.local.demo.audit import Action, audit, expected
+from holdfast.deploy.local.demo.interrupts import Interrupted, Interrupts
+from holdfast.deploy.local.demo.layout import Layout
+from holdfast.deploy.local.demo.processes import Child, Processes
+from holdfast.deploy.local.demo.producer import Producer
+from holdfast.deploy.local.demo.recompute import Recomputed, recompute_batches
+from holdfast.deploy.local.demo.report import applied_action
+from holdfast.deploy.local.java import spark_environment
+from holdfast.deploy.local.kafka import topics
+from holdfast.deploy.local.kafka.broker import Broker, client_settings
+from holdfast.deploy.local.kafka.jars import STAGED, staged
+from holdfast.deploy.local.postgres import EmbeddedPostgres
+from holdfast.sink.contract.exits import CommandError
 from tests.support.cluster.standalone import Standalone, options, standalone
 
 FOLDER = Path(".holdfast/soak")

@@ -13,8 +13,8 @@ import fastavro
 import psycopg
 import pytest
 
-from sink.contract.exits import ExitCode
-from spark_app.input.avro import FRAME
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.spark_app.input.avro import FRAME
 from tests.support.job.jobs import at, event, micros
 from tests.support.kafka.fixtures import staged_or_skip
 from tests.support.kafka.job import run_to_end

@@ -12,8 +12,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from sink.contract.exits import ExitCode
-from sink.contract.failpoints import ENVIRONMENT
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.failpoints import ENVIRONMENT
 from tests.support.job.jobs import event
 from tests.support.kafka.fixtures import staged_or_skip
 from tests.support.kafka.job import topic_process

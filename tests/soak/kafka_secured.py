@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from deploy.local.kafka.broker import HOST, Broker
-from sink.contract.exits import ExitCode
+from holdfast.deploy.local.kafka.broker import HOST, Broker
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.job.jobs import event
 from tests.support.kafka.fixtures import staged_or_skip
 from tests.support.kafka.job import run_to_end

@@ -15,9 +15,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from deploy.grafana.catalogue import DASHBOARDS
-from deploy.local.stack.run import DATABASES
-from sink.contract.exits import ExitCode
+from holdfast.deploy.grafana.catalogue import DASHBOARDS
+from holdfast.deploy.local.stack.run import DATABASES
+from holdfast.sink.contract.exits import ExitCode
 from tests.e2e.test_local_stack import free_ports, read, stack
 from tests.support.console.browser import NARROW, chromium
 from tests.support.waiting import eventually

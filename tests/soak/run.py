@@ -12,7 +12,7 @@ import time
 
 MINUTES = float(os.environ.get("SOAK_MINUTES", "30"))
 
-DEMO = ("-m", "dispatcher.cli.main", "demo", "--seed")
+DEMO = ("-m", "holdfast.dispatcher.cli.main", "demo", "--seed")
 JOB = ("-m", "tests.soak.job")
 DISPATCH = ("-m", "tests.soak.dispatch")
 

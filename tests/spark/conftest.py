@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deploy.local.java import spark_environment
+from holdfast.deploy.local.java import spark_environment
 from tests.support.job.jobs import Play
 from tests.support.kafka.fixtures import JARS
 from tests.support.servers.databases import copy_of

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from migrations.upgrade import downgrade, upgrade
-from sink.contract.exits import CommandError
-from spark_app.exposure.policy import Policy
+from holdfast.migrations.upgrade import downgrade, upgrade
+from holdfast.sink.contract.exits import CommandError
+from holdfast.spark_app.exposure.policy import Policy
 from tests.support.golden.expected import expected
 from tests.support.golden.folders import unpack
 from tests.support.golden.rows import load
@@ -99,7 +99,7 @@ def savepoint(
 def test_a_checkpoint_goes_on_without_a_lost_or_repeated_decision(
     checkpoint: Golden, restore: Restore
 ) -> None:
-    from spark_app.checkpoint import shape
+    from holdfast.spark_app.checkpoint import shape
 
     play = checkpoint.play
     before, peace = outcome(play.dsn), outcome(restore("peace.json"))

@@ -11,10 +11,10 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from sink import OutboxSink, Replayed, Written
-from sink.contract.source_offsets import without_files
-from sink.errors import LedgerBehind, NotStreaming, UnadoptedCheckpoint, UnsafeCheckpoint
-from sink.foreach_batch import UNKNOWN_BYTES, Identity, WritePath, plan_bytes
+from holdfast.sink import OutboxSink, Replayed, Written
+from holdfast.sink.contract.source_offsets import without_files
+from holdfast.sink.errors import LedgerBehind, NotStreaming, UnadoptedCheckpoint, UnsafeCheckpoint
+from holdfast.sink.foreach_batch import UNKNOWN_BYTES, Identity, WritePath, plan_bytes
 from tests.support.dispatch.entries import BLOCK, RELEASE
 from tests.support.job.outbox import contents, sequences
 
@@ -94,7 +94,7 @@ def test_each_micro_batch_is_written_with_sparks_own_ids(
     play: Play, dsn: str, db: psycopg.Connection, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     _founding_example(tmp_path)
-    caplog.set_level(logging.INFO, "sink")
+    caplog.set_level(logging.INFO, "holdfast.sink")
     also_saw: list[int] = []
     checkpoint = tmp_path / "one"
     sink = OutboxSink(
@@ -234,7 +234,7 @@ def test_auto_stages_a_batch_whose_files_are_large(
 ) -> None:
     _file(tmp_path, 0, ("m_482", "block", "2026-11-02T12:15:00Z", 1))
     _file(tmp_path, 1, *((f"m_{n}", "block", "2026-11-02T12:30:00Z", n) for n in range(100)))
-    monkeypatch.setattr("sink.foreach_batch.STAGED_BYTES", 5_000)
+    monkeypatch.setattr("holdfast.sink.foreach_batch.STAGED_BYTES", 5_000)
     sink = OutboxSink(dsn, stream="payouts")
     staged: list[int] = []
     really = sink.apply_staged

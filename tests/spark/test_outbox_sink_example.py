@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from sink import OutboxSink
+from holdfast.sink import OutboxSink
 from tests.support.pages import blocks_of
 
 

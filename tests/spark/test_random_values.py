@@ -14,9 +14,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from sink import BatchInput, OutboxSink, SchemaMismatch
-from sink.foreach_batch import WritePath
-from sink.rows.entry import Refused, Unreadable, entry_of
+from holdfast.sink import BatchInput, OutboxSink, SchemaMismatch
+from holdfast.sink.foreach_batch import WritePath
+from holdfast.sink.rows.entry import Refused, Unreadable, entry_of
 from tests.support.job.outbox import contents
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ def _refusal(spark: "SparkSession", folder: Path, *, check: bool) -> str:
     """Start the job's query in real-time mode, and return Spark's error."""
     from pyspark.errors import IllegalArgumentException, StreamingQueryException
 
-    from spark_app.operator.job import exposure
-    from spark_app.runtime import session
+    from holdfast.spark_app.operator.job import exposure
+    from holdfast.spark_app.runtime import session
 
     def no_batch(_df: "DataFrame", batch_id: int) -> None:
         pytest.fail(f"batch {batch_id} ran")

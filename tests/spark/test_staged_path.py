@@ -9,9 +9,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from sink import BatchTooLarge, OutboxSink, Replayed, SchemaMismatch, Written
-from sink.foreach_batch import Identity, _collected
-from sink.transaction.staging.task import arrow_schema, run_tasks
+from holdfast.sink import BatchTooLarge, OutboxSink, Replayed, SchemaMismatch, Written
+from holdfast.sink.foreach_batch import Identity, _collected
+from holdfast.sink.transaction.staging.task import arrow_schema, run_tasks
 from tests.support.dispatch.entries import SCHEMA, alternating, decision
 from tests.support.job.bad_rows import BAD_ROWS
 from tests.support.job.outbox import contents
@@ -83,7 +83,7 @@ def _write(sink: OutboxSink, df: "DataFrame", batch_id: int, *, staged: bool) ->
 def test_both_paths_leave_the_same_tables(
     spark: "SparkSession", sinks: Sinks, monkeypatch: pytest.MonkeyPatch, zone: str
 ) -> None:
-    monkeypatch.setattr("sink.transaction.staging.task.CHUNK_ROWS", 10)
+    monkeypatch.setattr("holdfast.sink.transaction.staging.task.CHUNK_ROWS", 10)
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)
     batches = [_frame(spark, ROWS, 3), _frame(spark, [], 2)]
@@ -120,8 +120,8 @@ def test_columns_are_checked_before_any_task_runs(spark: "SparkSession", sinks: 
 
 
 def test_tasks_never_show_the_dsn(spark: "SparkSession", sinks: Sinks) -> None:
-    from sink.transaction.staging.stage import Stage
-    from sink.transaction.staging.task import StageRows
+    from holdfast.sink.transaction.staging.stage import Stage
+    from holdfast.sink.transaction.staging.task import StageRows
 
     df = _frame(spark, GOOD, 1)
     stage = Stage("postgresql://app:secret@db/x", "payouts", sinks[True]._stage.timeouts)

@@ -14,7 +14,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from dispatcher.cli import main as command
+from holdfast.dispatcher.cli import main as command
 
 _HERE = frozenset(
     {
@@ -75,7 +75,7 @@ def holdfast(
     if not process:
         return _here(arguments, settings)
     return subprocess.run(
-        [sys.executable, "-m", "dispatcher.cli.main", *arguments],
+        [sys.executable, "-m", "holdfast.dispatcher.cli.main", *arguments],
         env=settings,
         capture_output=True,
         text=True,

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.settings import MILLISECOND_US, Settings
-from spark_app.exposure.state import GroupState
-from spark_app.operator import initial_state
-from spark_app.operator.blobs import SCHEMAS, Kind, from_blob, to_blob
-from spark_app.operator.stored import GroupValue, Segment, SegmentKey
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.settings import MILLISECOND_US, Settings
+from holdfast.spark_app.exposure.state import GroupState
+from holdfast.spark_app.operator import initial_state
+from holdfast.spark_app.operator.blobs import SCHEMAS, Kind, from_blob, to_blob
+from holdfast.spark_app.operator.stored import GroupValue, Segment, SegmentKey
 from tests.support.job.exposure import FIFTY_THOUSAND
 from tests.support.job.stored_state import Kept
 
@@ -35,7 +35,7 @@ class Operator:
     ) -> None:
         from pyspark.sql.streaming import TwsTester
 
-        from spark_app.operator.processor import KeyGroupProcessor
+        from holdfast.spark_app.operator.processor import KeyGroupProcessor
 
         self.calls: Counter[str] = Counter()
         """How often each access to the state was made, as `ids.iterator`."""

@@ -12,7 +12,7 @@ from os import environ, killpg
 from pathlib import Path
 from signal import SIGKILL
 
-from deploy.release.pages import pages
+from holdfast.deploy.release.pages import pages
 from tests.support.command import holdfast, runs_here
 
 ROOT = Path(__file__).parents[2]

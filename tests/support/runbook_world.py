@@ -17,9 +17,9 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from dispatcher.outbound.reference_rule import ALLOW_DIR
-from sink.contract.exits import ExitCode
-from sink.contract.failpoints import ENVIRONMENT
+from holdfast.dispatcher.outbound.reference_rule import ALLOW_DIR
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.failpoints import ENVIRONMENT
 from tests.support.command import holdfast
 from tests.support.dispatch.dispatching import Process, dispatching
 from tests.support.dispatch.entries import NOON, WINDOW
@@ -123,7 +123,7 @@ class World:
         references = [f"file:{file}" for file in files or (self.secret_file,)]
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "dispatcher.cli.main", "payouts", "serve"),
+                *(sys.executable, "-m", "holdfast.dispatcher.cli.main", "payouts", "serve"),
                 *("--port", str(self.port)),
                 *(word for each in references for word in ("--secret-ref", each)),
             ],

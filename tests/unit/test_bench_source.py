@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_app.input.lines import parse_lines
+from holdfast.spark_app.input.lines import parse_lines
 from tests.benchmarks.operator.events import Shape, write
 from tests.benchmarks.source.events import lines, partition_of
 from tests.benchmarks.source.live import Commit, Load, latencies

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.release.pages import broken, links, pages
-from dispatcher.operators.config.settings import SETTINGS
-from sink.contract.tables import metadata
+from holdfast.deploy.release.pages import broken, links, pages
+from holdfast.dispatcher.operators.config.settings import SETTINGS
+from holdfast.sink.contract.tables import metadata
 from tests.support.pages import PACKAGES, ROOT, blocks, name_of
 
 README_WORDS_MAX = 800

@@ -3,8 +3,8 @@
 import math
 import xml.etree.ElementTree as ET
 
-from deploy.grafana.catalogue import OPERATORS
-from deploy.grafana.drawing import Curve, Drawing, page, readable
+from holdfast.deploy.grafana.catalogue import OPERATORS
+from holdfast.deploy.grafana.drawing import Curve, Drawing, page, readable
 
 LATE = next(each for each in OPERATORS.panels if each.alert == "HoldfastDecisionsLate")
 

@@ -15,7 +15,7 @@ import typer.main
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.cli.main import application
+from holdfast.dispatcher.cli.main import application
 from tests.support.pages import ROOT, blocks_of
 
 PAGE = "docs/from-the-lesson.md"

@@ -9,8 +9,8 @@ import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
 
-from migrations import upgrade as module
-from migrations.phases import FIRST, Step, steps_after
+from holdfast.migrations import upgrade as module
+from holdfast.migrations.phases import FIRST, Step, steps_after
 from tests.support.upgrades.revisions import write_pair
 
 FORBIDDEN = {

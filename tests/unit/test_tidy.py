@@ -68,6 +68,15 @@ def test_statement_files_are_used() -> None:
     assert [_name(path) for path in STATEMENTS if path.stem not in words[_package(path)]] == []
 
 
+def test_every_module_is_imported_as_one_of_holdfast() -> None:
+    # From the root of the tree its folders could be imported by their own names, a second time.
+    other = re.compile(
+        rf"^\s*(from|import) (({'|'.join(PACKAGES)})\b|holdfast\.dispatcher\.receiver)",
+        re.MULTILINE,
+    )
+    assert [_name(path) for path in SOURCES + TESTS if other.search(path.read_text())] == []
+
+
 def test_no_left_overs() -> None:
     marks = re.compile(
         r"\b(TODO|FIXME|XXX|NotImplementedError)\b|# (noqa|type: ignore)\s*$", re.MULTILINE

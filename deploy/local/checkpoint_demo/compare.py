@@ -7,8 +7,8 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from deploy.local.demo.audit import Action, audit, expected
-from deploy.local.demo.recompute import Recomputed
+from holdfast.deploy.local.demo.audit import Action, audit, expected
+from holdfast.deploy.local.demo.recompute import Recomputed
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,5 +69,7 @@ _FIELDS = ("merchant_id", "action", "window_end", "exposure_minor")
 
 
 def _rows(connection: psycopg.Connection[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    statement = (files("deploy.local.checkpoint_demo") / "sql" / f"{name}.sql").read_bytes()
+    statement = (
+        files("holdfast.deploy.local.checkpoint_demo") / "sql" / f"{name}.sql"
+    ).read_bytes()
     return connection.execute(statement).fetchall()

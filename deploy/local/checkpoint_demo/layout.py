@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.local.demo import files
-from deploy.local.demo.generator import TrafficFile
-from deploy.local.demo.layout import Layout
+from holdfast.deploy.local.demo import files
+from holdfast.deploy.local.demo.generator import TrafficFile
+from holdfast.deploy.local.demo.layout import Layout
 
 
 @dataclass(frozen=True)

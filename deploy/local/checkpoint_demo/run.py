@@ -8,15 +8,15 @@ from typing import Any
 
 from rich.console import Console
 
-from deploy.local.checkpoint_demo.layout import CheckpointLayout
-from deploy.local.checkpoint_demo.steps import Steps
-from deploy.local.demo import database, generator
-from deploy.local.demo.interrupts import Interrupts
-from deploy.local.demo.processes import Processes
-from deploy.local.demo.run import JAVA_OPTIONS, LOCK_SECONDS
-from deploy.local.java import spark_environment
-from deploy.local.locks import locked
-from deploy.local.postgres import resolve_server
+from holdfast.deploy.local.checkpoint_demo.layout import CheckpointLayout
+from holdfast.deploy.local.checkpoint_demo.steps import Steps
+from holdfast.deploy.local.demo import database, generator
+from holdfast.deploy.local.demo.interrupts import Interrupts
+from holdfast.deploy.local.demo.processes import Processes
+from holdfast.deploy.local.demo.run import JAVA_OPTIONS, LOCK_SECONDS
+from holdfast.deploy.local.java import spark_environment
+from holdfast.deploy.local.locks import locked
+from holdfast.deploy.local.postgres import resolve_server
 
 
 def run(

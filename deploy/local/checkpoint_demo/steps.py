@@ -12,14 +12,14 @@ from typing import Any
 
 from rich.console import Console
 
-from deploy.local.checkpoint_demo.compare import compare
-from deploy.local.checkpoint_demo.layout import CheckpointLayout
-from deploy.local.demo.interrupts import Interrupts
-from deploy.local.demo.kills import Kill
-from deploy.local.demo.processes import Child, Failed, Processes
-from deploy.local.demo.recompute import recompute
-from deploy.local.demo.scenario import POLL_SECONDS, STREAM
-from sink.contract.exits import ExitCode
+from holdfast.deploy.local.checkpoint_demo.compare import compare
+from holdfast.deploy.local.checkpoint_demo.layout import CheckpointLayout
+from holdfast.deploy.local.demo.interrupts import Interrupts
+from holdfast.deploy.local.demo.kills import Kill
+from holdfast.deploy.local.demo.processes import Child, Failed, Processes
+from holdfast.deploy.local.demo.recompute import recompute
+from holdfast.deploy.local.demo.scenario import POLL_SECONDS, STREAM
+from holdfast.sink.contract.exits import ExitCode
 
 PARTS = (14, 26, 42)
 """Number of files that have arrived by the end of each part; one file is one micro-batch."""

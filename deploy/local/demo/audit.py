@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from deploy.local.demo.reference import Decision
-from sink.contract.canonical import rfc3339_from_micros
-from sink.contract.key import Key
+from holdfast.deploy.local.demo.reference import Decision
+from holdfast.sink.contract.canonical import rfc3339_from_micros
+from holdfast.sink.contract.key import Key
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
-from migrations.connect import connection, one_line
-from migrations.upgrade import upgrade
-from sink.contract.exits import CommandError
+from holdfast.migrations.connect import connection, one_line
+from holdfast.migrations.upgrade import upgrade
+from holdfast.sink.contract.exits import CommandError
 
 HOLDFAST = "holdfast_demo"
 PAYOUTS = "holdfast_demo_payouts"
@@ -93,7 +93,7 @@ def _connect(dsn: str) -> psycopg.Connection[Row]:
 
 
 def _rows(opened: psycopg.Connection[Row], name: str, values: Row | None = None) -> list[Row]:
-    path = files("deploy.local.demo") / "sql" / f"{name}.sql"
+    path = files("holdfast.deploy.local.demo") / "sql" / f"{name}.sql"
     return opened.execute(path.read_bytes(), values).fetchall()
 
 

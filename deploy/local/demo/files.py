@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from deploy.local.demo.generator import TrafficFile
+from holdfast.deploy.local.demo.generator import TrafficFile
 
 PATTERN = "*.jsonl"
 

@@ -13,8 +13,8 @@ from operator import attrgetter
 from random import Random
 from typing import NamedTuple
 
-from deploy.local.demo import story
-from deploy.local.demo.story import Row
+from holdfast.deploy.local.demo import story
+from holdfast.deploy.local.demo.story import Row
 
 OPENS = datetime(2025, 11, 3, 11, tzinfo=UTC)
 """Far enough in the past that every machine's clock is after it."""

@@ -7,7 +7,7 @@ SIGKILL from outside, like an out-of-memory killer. The process cannot react.
 from dataclasses import dataclass
 from pathlib import Path
 
-from sink.contract.failpoints import ENVIRONMENT
+from holdfast.sink.contract.failpoints import ENVIRONMENT
 
 
 @dataclass

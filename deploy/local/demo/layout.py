@@ -6,7 +6,7 @@ from base64 import b64encode
 from dataclasses import dataclass
 from pathlib import Path
 
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 SECRET_BYTES = 32
 MARK = "demo.lock"

@@ -14,8 +14,8 @@ from typing import Self
 
 import psutil
 
-from sink.contract.exits import CommandError
-from sink.contract.failpoints import ENVIRONMENT as FAILPOINTS
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.failpoints import ENVIRONMENT as FAILPOINTS
 
 GRACE_SECONDS = 4.0
 """How long a process may take to end after SIGTERM."""
@@ -122,7 +122,7 @@ class Processes:
         environment: Mapping[str, str] | None = None,
     ) -> Child:
         """Start `holdfast ARGUMENTS`; its output is appended to the log `name`.log."""
-        command = [sys.executable, "-m", "dispatcher.cli.main", *arguments]
+        command = [sys.executable, "-m", "holdfast.dispatcher.cli.main", *arguments]
         return self._spawn(name, command, f"holdfast {' '.join(arguments)}", environment or {})
 
     def start_program(self, name: str, command: Sequence[str]) -> Child:

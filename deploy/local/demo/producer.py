@@ -5,7 +5,7 @@ from threading import Event, Thread
 from types import TracebackType
 from typing import Self
 
-from deploy.local.kafka import topics
+from holdfast.deploy.local.kafka import topics
 
 FLUSH_SECONDS = 300.0
 PAUSE_LINES = 20

@@ -3,9 +3,9 @@
 import time
 from collections.abc import Callable
 
-from deploy.local.demo.interrupts import Interrupts
-from deploy.local.demo.layout import Layout
-from deploy.local.demo.processes import Child, Processes
+from holdfast.deploy.local.demo.interrupts import Interrupts
+from holdfast.deploy.local.demo.layout import Layout
+from holdfast.deploy.local.demo.processes import Child, Processes
 
 POLL_SECONDS = 0.1
 START_SECONDS = 60.0

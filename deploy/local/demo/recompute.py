@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from deploy.local.demo import files
-from deploy.local.demo.reference import BatchResult, Decision, Event, Reference
+from holdfast.deploy.local.demo import files
+from holdfast.deploy.local.demo.reference import BatchResult, Decision, Event, Reference
 
 WATERMARK_DELAY_US = 30 * 1_000_000
 FUTURE_TOLERANCE_US = 5 * 60 * 1_000_000

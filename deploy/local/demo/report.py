@@ -8,13 +8,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from deploy.local.demo import story
-from deploy.local.demo.audit import Action, Verdict, audit, expected
-from deploy.local.demo.database import Databases, Row
-from deploy.local.demo.kills import Kill
-from deploy.local.demo.recompute import Recomputed
-from deploy.local.demo.words import money
-from sink.contract.canonical import rfc3339
+from holdfast.deploy.local.demo import story
+from holdfast.deploy.local.demo.audit import Action, Verdict, audit, expected
+from holdfast.deploy.local.demo.database import Databases, Row
+from holdfast.deploy.local.demo.kills import Kill
+from holdfast.deploy.local.demo.recompute import Recomputed
+from holdfast.deploy.local.demo.words import money
+from holdfast.sink.contract.canonical import rfc3339
 
 
 @dataclass(frozen=True)

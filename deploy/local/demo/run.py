@@ -7,17 +7,17 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import NamedTuple
 
-from deploy.local.demo import database, files, generator, report, story
-from deploy.local.demo.generator import TrafficFile
-from deploy.local.demo.interrupts import Interrupts
-from deploy.local.demo.layout import Layout
-from deploy.local.demo.live import View
-from deploy.local.demo.processes import Processes
-from deploy.local.demo.recompute import Recomputed, recompute, recompute_batches
-from deploy.local.demo.scenario import Scenario
-from deploy.local.java import spark_environment
-from deploy.local.locks import locked
-from deploy.local.postgres import resolve_server
+from holdfast.deploy.local.demo import database, files, generator, report, story
+from holdfast.deploy.local.demo.generator import TrafficFile
+from holdfast.deploy.local.demo.interrupts import Interrupts
+from holdfast.deploy.local.demo.layout import Layout
+from holdfast.deploy.local.demo.live import View
+from holdfast.deploy.local.demo.processes import Processes
+from holdfast.deploy.local.demo.recompute import Recomputed, recompute, recompute_batches
+from holdfast.deploy.local.demo.scenario import Scenario
+from holdfast.deploy.local.java import spark_environment
+from holdfast.deploy.local.locks import locked
+from holdfast.deploy.local.postgres import resolve_server
 
 LOCK_SECONDS = 1.0
 
@@ -94,10 +94,10 @@ def _with_files(parts: Parts, traffic: list[TrafficFile], dsns: tuple[str, str])
 def _with_topic(parts: Parts, traffic: list[TrafficFile], dsns: tuple[str, str]) -> report.Report:
     """Play the scenario with a topic; its decisions follow from the batches that Spark planned."""
     # Imported here, because the demo with files needs no client of Kafka.
-    from deploy.local.demo import topic_batches  # noqa: PLC0415 - see above
-    from deploy.local.demo.topic_scenario import PARTITIONS, TOPIC, TopicScenario  # noqa: PLC0415
-    from deploy.local.kafka import topics  # noqa: PLC0415 - as above
-    from deploy.local.kafka.broker import Broker  # noqa: PLC0415 - as above
+    from holdfast.deploy.local.demo import topic_batches  # noqa: PLC0415 - see above
+    from holdfast.deploy.local.demo.topic_scenario import PARTITIONS, TOPIC, TopicScenario  # noqa: PLC0415
+    from holdfast.deploy.local.kafka import topics  # noqa: PLC0415 - as above
+    from holdfast.deploy.local.kafka.broker import Broker  # noqa: PLC0415 - as above
 
     layout = parts.layout
     parts.view.say("Starting the broker.")

@@ -8,14 +8,14 @@ Each box is a separate process, started with the `holdfast` command; this proces
 
 import time
 
-from deploy.local.demo import receiver, story
-from deploy.local.demo.database import Databases
-from deploy.local.demo.interrupts import Interrupts
-from deploy.local.demo.kills import Kill, spark_has_recorded
-from deploy.local.demo.layout import Layout
-from deploy.local.demo.live import Progress, View
-from deploy.local.demo.processes import Child, Processes
-from deploy.local.demo.words import sentence
+from holdfast.deploy.local.demo import receiver, story
+from holdfast.deploy.local.demo.database import Databases
+from holdfast.deploy.local.demo.interrupts import Interrupts
+from holdfast.deploy.local.demo.kills import Kill, spark_has_recorded
+from holdfast.deploy.local.demo.layout import Layout
+from holdfast.deploy.local.demo.live import Progress, View
+from holdfast.deploy.local.demo.processes import Child, Processes
+from holdfast.deploy.local.demo.words import sentence
 
 STREAM = "exposure"
 POLL_SECONDS = 0.1

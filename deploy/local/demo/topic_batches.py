@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from sink.contract.exits import CommandError
+from holdfast.sink.contract.exits import CommandError
 
 Offsets = dict[int, int]
 """Partition to the offset behind its last record."""

@@ -10,17 +10,17 @@ The rest is written while Spark reads, and the broker is killed in the middle of
 
 from math import ceil
 
-from deploy.local.demo import receiver, topic_batches
-from deploy.local.demo.database import Databases
-from deploy.local.demo.generator import OPENS, TrafficFile
-from deploy.local.demo.interrupts import Interrupts
-from deploy.local.demo.layout import Layout
-from deploy.local.demo.live import View
-from deploy.local.demo.processes import Processes
-from deploy.local.demo.producer import Producer
-from deploy.local.demo.scenario import END_SECONDS, Scenario
-from deploy.local.kafka import topics
-from deploy.local.kafka.broker import Broker
+from holdfast.deploy.local.demo import receiver, topic_batches
+from holdfast.deploy.local.demo.database import Databases
+from holdfast.deploy.local.demo.generator import OPENS, TrafficFile
+from holdfast.deploy.local.demo.interrupts import Interrupts
+from holdfast.deploy.local.demo.layout import Layout
+from holdfast.deploy.local.demo.live import View
+from holdfast.deploy.local.demo.processes import Processes
+from holdfast.deploy.local.demo.producer import Producer
+from holdfast.deploy.local.demo.scenario import END_SECONDS, Scenario
+from holdfast.deploy.local.kafka import topics
+from holdfast.deploy.local.kafka.broker import Broker
 
 TOPIC = "payments"
 PARTITIONS = 3

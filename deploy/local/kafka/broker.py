@@ -17,10 +17,10 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from deploy.local import log
-from deploy.local.java import find_java
-from deploy.local.kafka.jars import staged
-from sink.contract.exits import CommandError
+from holdfast.deploy.local import log
+from holdfast.deploy.local.java import find_java
+from holdfast.deploy.local.kafka.jars import staged
+from holdfast.sink.contract.exits import CommandError
 
 HOST = "127.0.0.1"
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from sink.contract.exits import CommandError
+from holdfast.sink.contract.exits import CommandError
 
 POLL_SECONDS = 0.2
 
@@ -31,8 +31,8 @@ def kafka(
     Prints the address for `job run --bootstrap-servers` when the records are there. All records of
     a merchant are in one partition, in the order of the lines. Needs `make kafka-jars`.
     """
-    from deploy.local.kafka import topics  # noqa: PLC0415 - of the extra `local`
-    from deploy.local.kafka.broker import HOST, Broker  # noqa: PLC0415 - as above
+    from holdfast.deploy.local.kafka import topics  # noqa: PLC0415 - of the extra `local`
+    from holdfast.deploy.local.kafka.broker import HOST, Broker  # noqa: PLC0415 - as above
 
     lines = [line for each in write or [] for line in _lines(each)]
     _check_free(HOST, port)

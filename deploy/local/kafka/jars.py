@@ -16,8 +16,8 @@ from pathlib import Path
 
 import typer
 
-from deploy.local.java import find_java
-from sink.contract.exits import CommandError
+from holdfast.deploy.local.java import find_java
+from holdfast.sink.contract.exits import CommandError
 
 STAGED = Path(".holdfast/kafka")
 """Where the jars are staged: `connector` and `broker` in it."""

@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from deploy.local.kafka.broker import client_settings
-from sink.contract.exits import CommandError
+from holdfast.deploy.local.kafka.broker import client_settings
+from holdfast.sink.contract.exits import CommandError
 
 T = TypeVar("T")
 

@@ -9,13 +9,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from deploy.local.cli_demo import SEED, reported
-from deploy.local.stack.settings import Input
-from dispatcher.cli.options import AsJson
-from dispatcher.cli.output import print_json
+from holdfast.deploy.local.cli_demo import SEED, reported
+from holdfast.deploy.local.stack.settings import Input
+from holdfast.dispatcher.cli.options import AsJson
+from holdfast.dispatcher.cli.output import print_json
 
 if TYPE_CHECKING:
-    from deploy.local.stack.run import Started
+    from holdfast.deploy.local.stack.run import Started
 
 STACK = Path(".holdfast/stack")
 
@@ -62,9 +62,9 @@ def up(
     Ctrl-C, which ends every process. Exit code 1: a process ended by itself.
     """
     # Imported here, because every `holdfast` command loads this module.
-    from deploy.local.demo.layout import Layout  # noqa: PLC0415 - as above
-    from deploy.local.stack.run import run  # noqa: PLC0415 - loads psycopg, alembic
-    from deploy.local.stack.settings import StackSettings  # noqa: PLC0415 - as above
+    from holdfast.deploy.local.demo.layout import Layout  # noqa: PLC0415 - as above
+    from holdfast.deploy.local.stack.run import run  # noqa: PLC0415 - loads psycopg, alembic
+    from holdfast.deploy.local.stack.settings import StackSettings  # noqa: PLC0415 - as above
 
     console = Console(stderr=as_json, highlight=False)
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from deploy.local.demo import files
-from deploy.local.demo.generator import TrafficFile
-from deploy.local.demo.layout import Layout
-from deploy.local.kafka.jars import KINDS, STAGED, problems
-from deploy.local.stack.settings import Input, StackSettings
-from sink.contract.exits import CommandError
+from holdfast.deploy.local.demo import files
+from holdfast.deploy.local.demo.generator import TrafficFile
+from holdfast.deploy.local.demo.layout import Layout
+from holdfast.deploy.local.kafka.jars import KINDS, STAGED, problems
+from holdfast.deploy.local.stack.settings import Input, StackSettings
+from holdfast.sink.contract.exits import CommandError
 
 PARTITIONS = 2
 """As in `deploy/compose`."""
@@ -47,8 +47,8 @@ def feeding(layout: Layout, settings: StackSettings, source: Input) -> Iterator[
         yield Feed(lambda file: files.add(layout.events, file), paths, lambda: None, None)
         return
     # Imported here, because files need no client of Kafka.
-    from deploy.local.kafka import topics  # noqa: PLC0415 - see above
-    from deploy.local.kafka.broker import Broker  # noqa: PLC0415 - as above
+    from holdfast.deploy.local.kafka import topics  # noqa: PLC0415 - see above
+    from holdfast.deploy.local.kafka.broker import Broker  # noqa: PLC0415 - as above
 
     with Broker(layout.broker, port=settings.kafka_port) as broker:
         topics.make(broker.admin(), settings.topic, PARTITIONS)

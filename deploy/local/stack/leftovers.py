@@ -12,10 +12,10 @@ from pathlib import Path
 
 import psutil
 
-from deploy.local.demo.layout import Layout
-from deploy.local.locks import locked
-from deploy.local.postgres import EmbeddedPostgres
-from sink.contract.exits import CommandError
+from holdfast.deploy.local.demo.layout import Layout
+from holdfast.deploy.local.locks import locked
+from holdfast.deploy.local.postgres import EmbeddedPostgres
+from holdfast.sink.contract.exits import CommandError
 
 VARIABLE = "STACK_DIRECTORY"
 

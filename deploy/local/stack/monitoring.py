@@ -5,8 +5,8 @@ import shutil
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from deploy.local.demo.processes import Child, Processes
-from deploy.local.stack.settings import StackSettings
+from holdfast.deploy.local.demo.processes import Child, Processes
+from holdfast.deploy.local.stack.settings import StackSettings
 
 SCRAPE = "5s"
 
@@ -51,5 +51,5 @@ def _prometheus(folder: Path, settings: StackSettings) -> Path:
 
 def _copied(folder: Path, *names: str) -> Path:
     """Copy a file of `deploy`, which may be in an archive."""
-    with as_file(files("deploy").joinpath(*names)) as source:
+    with as_file(files("holdfast.deploy").joinpath(*names)) as source:
         return Path(shutil.copy(source, folder / names[-1]))

@@ -13,8 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
-from deploy.grafana.catalogue import DASHBOARDS
-from deploy.grafana.prometheus import Source, drawn
+from holdfast.deploy.grafana.catalogue import DASHBOARDS
+from holdfast.deploy.grafana.prometheus import Source, drawn
 
 REFRESH_SECONDS = 15
 SHOWN_SECONDS = 900.0

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from deploy.local.demo import database, generator
-from deploy.local.demo.generator import TrafficFile
-from deploy.local.demo.interrupts import Interrupts
-from deploy.local.demo.layout import Layout
-from deploy.local.demo.processes import Child, Processes
-from deploy.local.demo.receiver import await_end, await_ready
-from deploy.local.java import spark_environment
-from deploy.local.locks import locked
-from deploy.local.postgres import resolve_server
-from deploy.local.stack import leftovers, monitoring, pages
-from deploy.local.stack.input import Feed, chosen, feeding
-from deploy.local.stack.settings import Input, StackSettings
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.deploy.local.demo import database, generator
+from holdfast.deploy.local.demo.generator import TrafficFile
+from holdfast.deploy.local.demo.interrupts import Interrupts
+from holdfast.deploy.local.demo.layout import Layout
+from holdfast.deploy.local.demo.processes import Child, Processes
+from holdfast.deploy.local.demo.receiver import await_end, await_ready
+from holdfast.deploy.local.java import spark_environment
+from holdfast.deploy.local.locks import locked
+from holdfast.deploy.local.postgres import resolve_server
+from holdfast.deploy.local.stack import leftovers, monitoring, pages
+from holdfast.deploy.local.stack.input import Feed, chosen, feeding
+from holdfast.deploy.local.stack.settings import Input, StackSettings
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 START_SECONDS = 120.0
 LOCK_SECONDS = 1.0
@@ -189,7 +189,7 @@ def _feed(
 def _token(environment: Mapping[str, str]) -> str:
     words = ["token", "add", "stack", "--role", "admin", "--days", "1", "--json"]
     done = subprocess.run(
-        [sys.executable, "-m", "dispatcher.cli.main", *words],
+        [sys.executable, "-m", "holdfast.dispatcher.cli.main", *words],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,

@@ -7,8 +7,8 @@ from enum import StrEnum
 from importlib.resources import files
 from typing import Self
 
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.numbers import whole_number
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.numbers import whole_number
 
 
 class Input(StrEnum):
@@ -42,7 +42,7 @@ class StackSettings:
 
         Raises `CommandError` for a port that is no number.
         """
-        text = (files("deploy.compose") / "stack.env").read_text(encoding="utf-8")
+        text = (files("holdfast.deploy.compose") / "stack.env").read_text(encoding="utf-8")
         lines = (line.strip() for line in text.splitlines())
         given = dict(line.split("=", 1) for line in lines if line and line[0] != "#")
         try:

@@ -9,7 +9,7 @@ from string import Template
 from typing import Any
 from urllib.parse import urlencode
 
-from sink.contract.money import money
+from holdfast.sink.contract.money import money
 
 _OUTCOMES = (
     ("applied", "Applied", "the key was new"),
@@ -54,7 +54,7 @@ def _template(name: str) -> Template:
 
 
 def _file(name: str) -> str:
-    return files("deploy.payouts.pages").joinpath(name).read_text(encoding="utf-8")
+    return files("holdfast.deploy.payouts.pages").joinpath(name).read_text(encoding="utf-8")
 
 
 def _held(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -2,9 +2,9 @@
 
 from fastapi import FastAPI
 
-from dispatcher.api.console import routes
-from dispatcher.api.console.frame import errors, guard, login, templating
-from dispatcher.api.console.routes import live
+from holdfast.dispatcher.api.console import routes
+from holdfast.dispatcher.api.console.frame import errors, guard, login, templating
+from holdfast.dispatcher.api.console.routes import live
 
 
 def install(app: FastAPI) -> None:

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from dispatcher.api.routes import (
+from holdfast.dispatcher.api.routes import (
     attempts,
     audit,
     batches,

@@ -5,13 +5,13 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 from pydantic import Field
 
-from dispatcher.api import bodies
-from dispatcher.api.access import Session, Viewer
-from dispatcher.api.requests import AskBody, Cursor, Limit, Name, Times
-from dispatcher.api.responses import Json, Paged, ResponseModel, Time
-from dispatcher.operators.attempts.store import Attempts, NewestPlace, Wanted
-from dispatcher.operators.common.session import Row
-from sink.contract.states import Outcome
+from holdfast.dispatcher.api import bodies
+from holdfast.dispatcher.api.access import Session, Viewer
+from holdfast.dispatcher.api.requests import AskBody, Cursor, Limit, Name, Times
+from holdfast.dispatcher.api.responses import Json, Paged, ResponseModel, Time
+from holdfast.dispatcher.operators.attempts.store import Attempts, NewestPlace, Wanted
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.sink.contract.states import Outcome
 
 router = APIRouter(prefix="/attempts", tags=["attempts"])
 

@@ -5,10 +5,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from dispatcher.api.access import Viewer
-from dispatcher.api.requests import Limit, NumberBefore, Text, Times
-from dispatcher.api.responses import Json, PagedByNumber, ResponseModel, Time
-from dispatcher.operators.audit.store import Audit, WantedActions
+from holdfast.dispatcher.api.access import Viewer
+from holdfast.dispatcher.api.requests import Limit, NumberBefore, Text, Times
+from holdfast.dispatcher.api.responses import Json, PagedByNumber, ResponseModel, Time
+from holdfast.dispatcher.operators.audit.store import Audit, WantedActions
 
 router = APIRouter(prefix="/audit", tags=["audit"])
 

@@ -6,13 +6,13 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from dispatcher.api import bodies
-from dispatcher.api.access import Viewer
-from dispatcher.api.requests import AskBody, BatchId, Limit, Name, Number
-from dispatcher.api.responses import Count, KeyText, PagedByNumber, ResponseModel, Time
-from dispatcher.api.routes.streams import ListedBatch
-from dispatcher.operators.streams.store import Streams
-from sink.contract.states import DivergenceSide, EndpointState, QuarantineReason
+from holdfast.dispatcher.api import bodies
+from holdfast.dispatcher.api.access import Viewer
+from holdfast.dispatcher.api.requests import AskBody, BatchId, Limit, Name, Number
+from holdfast.dispatcher.api.responses import Count, KeyText, PagedByNumber, ResponseModel, Time
+from holdfast.dispatcher.api.routes.streams import ListedBatch
+from holdfast.dispatcher.operators.streams.store import Streams
+from holdfast.sink.contract.states import DivergenceSide, EndpointState, QuarantineReason
 
 router = APIRouter(prefix="/batches", tags=["batches"])
 

@@ -5,15 +5,15 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
-from dispatcher.api.access import Viewer
-from dispatcher.api.long_reads import long_read, range_of
-from dispatcher.api.requests import Limit, Name, Times
-from dispatcher.api.responses import Count, KeyText, ResponseModel, Time
-from dispatcher.api.settings import ApiSettings
-from dispatcher.operators.check.actions import check
-from dispatcher.operators.check.rules import Checked
-from dispatcher.operators.check.store import Checks
-from dispatcher.operators.check.views import as_rows
+from holdfast.dispatcher.api.access import Viewer
+from holdfast.dispatcher.api.long_reads import long_read, range_of
+from holdfast.dispatcher.api.requests import Limit, Name, Times
+from holdfast.dispatcher.api.responses import Count, KeyText, ResponseModel, Time
+from holdfast.dispatcher.api.settings import ApiSettings
+from holdfast.dispatcher.operators.check.actions import check
+from holdfast.dispatcher.operators.check.rules import Checked
+from holdfast.dispatcher.operators.check.store import Checks
+from holdfast.dispatcher.operators.check.views import as_rows
 
 router = APIRouter(prefix="/check", tags=["checks"])
 

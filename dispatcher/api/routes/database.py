@@ -5,11 +5,11 @@ from datetime import date
 from fastapi import APIRouter
 from pydantic import Field
 
-from dispatcher.api.access import Viewer
-from dispatcher.api.responses import Count, ResponseModel, Seconds, Time
-from dispatcher.api.routes.overview import Need
-from dispatcher.operators.database.store import Database
-from sink.contract.states import AccessRole
+from holdfast.dispatcher.api.access import Viewer
+from holdfast.dispatcher.api.responses import Count, ResponseModel, Seconds, Time
+from holdfast.dispatcher.api.routes.overview import Need
+from holdfast.dispatcher.operators.database.store import Database
+from holdfast.sink.contract.states import AccessRole
 
 router = APIRouter(prefix="/database", tags=["database"])
 

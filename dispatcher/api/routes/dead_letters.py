@@ -5,9 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from dispatcher.api import bodies
-from dispatcher.api.access import Operator, Viewer
-from dispatcher.api.requests import (
+from holdfast.dispatcher.api import bodies
+from holdfast.dispatcher.api.access import Operator, Viewer
+from holdfast.dispatcher.api.requests import (
     AskBody,
     Ids,
     Limit,
@@ -18,10 +18,16 @@ from dispatcher.api.requests import (
     RequestBody,
     Text,
 )
-from dispatcher.api.responses import Count, KeyText, PagedByNumber, ResponseModel, Time
-from dispatcher.operators.dead_letters.rules import what_helps, what_it_holds
-from dispatcher.operators.dead_letters.store import DeadLetters, Filter
-from sink.contract.states import DeadReason, DeadResolution, EndpointState, OrderPolicy, Outcome
+from holdfast.dispatcher.api.responses import Count, KeyText, PagedByNumber, ResponseModel, Time
+from holdfast.dispatcher.operators.dead_letters.rules import what_helps, what_it_holds
+from holdfast.dispatcher.operators.dead_letters.store import DeadLetters, Filter
+from holdfast.sink.contract.states import (
+    DeadReason,
+    DeadResolution,
+    EndpointState,
+    OrderPolicy,
+    Outcome,
+)
 
 router = APIRouter(prefix="/dead-letters", tags=["dead letters"])
 

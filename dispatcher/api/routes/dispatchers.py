@@ -3,10 +3,10 @@
 from fastapi import APIRouter
 from pydantic import Field
 
-from dispatcher.api.access import Viewer
-from dispatcher.api.responses import OnePage, Seconds
-from dispatcher.api.routes.overview import LivingDispatcher
-from dispatcher.operators.dispatchers.store import Dispatchers
+from holdfast.dispatcher.api.access import Viewer
+from holdfast.dispatcher.api.responses import OnePage, Seconds
+from holdfast.dispatcher.api.routes.overview import LivingDispatcher
+from holdfast.dispatcher.operators.dispatchers.store import Dispatchers
 
 router = APIRouter(prefix="/dispatchers", tags=["dispatchers"])
 

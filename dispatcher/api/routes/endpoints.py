@@ -5,15 +5,21 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, status
 from pydantic import Field, StringConstraints
 
-from dispatcher.api.access import Admin, Operator, Viewer
-from dispatcher.api.requests import Because, Name, Reason, RequestBody
-from dispatcher.api.responses import Count, Json, OnePage, ResponseModel, Time
-from dispatcher.operators.endpoints.actions import changed, made, refuse_references
-from dispatcher.operators.endpoints.store import Endpoints
-from dispatcher.outbound.operator_headers import masked
-from sink.contract.envelope import TYPE_CHARACTERS_MAX, TYPE_PATTERN
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import AccessRole, BreakerState, EndpointState, EnvelopeStyle, OrderPolicy
+from holdfast.dispatcher.api.access import Admin, Operator, Viewer
+from holdfast.dispatcher.api.requests import Because, Name, Reason, RequestBody
+from holdfast.dispatcher.api.responses import Count, Json, OnePage, ResponseModel, Time
+from holdfast.dispatcher.operators.endpoints.actions import changed, made, refuse_references
+from holdfast.dispatcher.operators.endpoints.store import Endpoints
+from holdfast.dispatcher.outbound.operator_headers import masked
+from holdfast.sink.contract.envelope import TYPE_CHARACTERS_MAX, TYPE_PATTERN
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import (
+    AccessRole,
+    BreakerState,
+    EndpointState,
+    EnvelopeStyle,
+    OrderPolicy,
+)
 
 router = APIRouter(prefix="/endpoints", tags=["endpoints"])
 

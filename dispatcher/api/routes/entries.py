@@ -6,9 +6,9 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from dispatcher.api import bodies
-from dispatcher.api.access import Viewer
-from dispatcher.api.requests import (
+from holdfast.dispatcher.api import bodies
+from holdfast.dispatcher.api.access import Viewer
+from holdfast.dispatcher.api.requests import (
     AskBody,
     BatchId,
     Cursor,
@@ -19,16 +19,16 @@ from dispatcher.api.requests import (
     Times,
     key_of,
 )
-from dispatcher.api.responses import Count, Paged, ResponseModel, Time
-from dispatcher.api.responses import KeyText as ShownKey
-from dispatcher.api.routes.attempts import AttemptPage, WantedAttempts, page_of
-from dispatcher.api.routes.why import Why, explaining
-from dispatcher.operators.attempts.store import AttemptPlace, Attempts
-from dispatcher.operators.entries.rules import Stage
-from dispatcher.operators.entries.store import Entries, Place, Wanted
-from dispatcher.operators.why.store import Why as Explains
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import DeadReason, Outcome
+from holdfast.dispatcher.api.responses import Count, Paged, ResponseModel, Time
+from holdfast.dispatcher.api.responses import KeyText as ShownKey
+from holdfast.dispatcher.api.routes.attempts import AttemptPage, WantedAttempts, page_of
+from holdfast.dispatcher.api.routes.why import Why, explaining
+from holdfast.dispatcher.operators.attempts.store import AttemptPlace, Attempts
+from holdfast.dispatcher.operators.entries.rules import Stage
+from holdfast.dispatcher.operators.entries.store import Entries, Place, Wanted
+from holdfast.dispatcher.operators.why.store import Why as Explains
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import DeadReason, Outcome
 
 router = APIRouter(prefix="/entries", tags=["entries"])
 

@@ -6,13 +6,13 @@ from uuid import UUID
 from fastapi import APIRouter, Request
 from pydantic import Field
 
-from dispatcher.api.access import Viewer
-from dispatcher.api.requests import DIGITS
-from dispatcher.api.responses import Count, ResponseModel, Seconds, Time
-from dispatcher.api.routes.endpoints import ListedEndpoint
-from dispatcher.api.routes.streams import ListedStream
-from dispatcher.operators.overview.store import MINUTES_MAX, Overview
-from sink.contract.states import BreakerState, EndpointState
+from holdfast.dispatcher.api.access import Viewer
+from holdfast.dispatcher.api.requests import DIGITS
+from holdfast.dispatcher.api.responses import Count, ResponseModel, Seconds, Time
+from holdfast.dispatcher.api.routes.endpoints import ListedEndpoint
+from holdfast.dispatcher.api.routes.streams import ListedStream
+from holdfast.dispatcher.operators.overview.store import MINUTES_MAX, Overview
+from holdfast.sink.contract.states import BreakerState, EndpointState
 
 router = APIRouter(prefix="/overview", tags=["status"])
 

@@ -6,11 +6,11 @@ from uuid import UUID
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
-from dispatcher.api import bodies
-from dispatcher.api.access import Admin, Operator, Viewer
-from dispatcher.api.requests import Because, Limit, Moment, Text
-from dispatcher.api.responses import Json, ResponseModel, Time
-from dispatcher.operators.proposals.store import Proposals
+from holdfast.dispatcher.api import bodies
+from holdfast.dispatcher.api.access import Admin, Operator, Viewer
+from holdfast.dispatcher.api.requests import Because, Limit, Moment, Text
+from holdfast.dispatcher.api.responses import Json, ResponseModel, Time
+from holdfast.dispatcher.operators.proposals.store import Proposals
 
 router = APIRouter(prefix="/proposals", tags=["proposals"])
 

@@ -6,9 +6,9 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request
 from pydantic import AfterValidator, Field, StringConstraints
 
-from dispatcher.api import bodies
-from dispatcher.api.access import Operator, Viewer
-from dispatcher.api.requests import (
+from holdfast.dispatcher.api import bodies
+from holdfast.dispatcher.api.access import Operator, Viewer
+from holdfast.dispatcher.api.requests import (
     AskBody,
     Ids,
     Limit,
@@ -19,9 +19,9 @@ from dispatcher.api.requests import (
     RequestBody,
     storable,
 )
-from dispatcher.api.responses import NewerDecision, PagedByNumber, ResponseModel, Time
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.quarantine.actions import (
+from holdfast.dispatcher.api.responses import NewerDecision, PagedByNumber, ResponseModel, Time
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.quarantine.actions import (
     Way,
     can_go_back,
     only_entries,
@@ -30,9 +30,9 @@ from dispatcher.operators.quarantine.actions import (
     put_back,
     put_entries,
 )
-from dispatcher.operators.quarantine.store import Filter, Quarantine
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import QuarantineReason, QuarantineResolution
+from holdfast.dispatcher.operators.quarantine.store import Filter, Quarantine
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import QuarantineReason, QuarantineResolution
 
 router = APIRouter(prefix="/quarantine", tags=["quarantine"])
 

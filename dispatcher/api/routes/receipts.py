@@ -5,15 +5,15 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
-from dispatcher.api.access import Viewer
-from dispatcher.api.long_reads import long_read, range_of
-from dispatcher.api.requests import Name, Text, Times
-from dispatcher.api.responses import Count, ResponseModel, Time
-from dispatcher.api.settings import ApiSettings
-from dispatcher.operators.receipts.actions import count_receipts
-from dispatcher.operators.receipts.rules import Tally
-from dispatcher.operators.receipts.store import Sent
-from dispatcher.operators.receipts.views import as_rows
+from holdfast.dispatcher.api.access import Viewer
+from holdfast.dispatcher.api.long_reads import long_read, range_of
+from holdfast.dispatcher.api.requests import Name, Text, Times
+from holdfast.dispatcher.api.responses import Count, ResponseModel, Time
+from holdfast.dispatcher.api.settings import ApiSettings
+from holdfast.dispatcher.operators.receipts.actions import count_receipts
+from holdfast.dispatcher.operators.receipts.rules import Tally
+from holdfast.dispatcher.operators.receipts.store import Sent
+from holdfast.dispatcher.operators.receipts.views import as_rows
 
 router = APIRouter(prefix="/receipts", tags=["checks"])
 

@@ -7,17 +7,17 @@ from uuid import UUID
 from fastapi import APIRouter, Path, Request
 from pydantic import Field
 
-from dispatcher.api.access import Admin, Operator
-from dispatcher.api.requests import Because, Keys, Reason, RequestBody
-from dispatcher.api.responses import ResponseModel
-from dispatcher.api.routes.replays import Replay
-from dispatcher.operators.common.person import lacks_approval
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.reissue.actions import planned_before, write_all, written_before
-from dispatcher.operators.reissue.store import Reissues
-from dispatcher.operators.replays.rules import few_keys_of
-from dispatcher.operators.replays.store import Replays
-from sink.contract.key import Key
+from holdfast.dispatcher.api.access import Admin, Operator
+from holdfast.dispatcher.api.requests import Because, Keys, Reason, RequestBody
+from holdfast.dispatcher.api.responses import ResponseModel
+from holdfast.dispatcher.api.routes.replays import Replay
+from holdfast.dispatcher.operators.common.person import lacks_approval
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.reissue.actions import planned_before, write_all, written_before
+from holdfast.dispatcher.operators.reissue.store import Reissues
+from holdfast.dispatcher.operators.replays.rules import few_keys_of
+from holdfast.dispatcher.operators.replays.store import Replays
+from holdfast.sink.contract.key import Key
 
 router = APIRouter(prefix="/reissues", tags=["reissues"])
 

@@ -12,9 +12,9 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
-from dispatcher.api import bodies
-from dispatcher.api.access import Admin, Operator, Session, Viewer
-from dispatcher.api.requests import (
+from holdfast.dispatcher.api import bodies
+from holdfast.dispatcher.api.access import Admin, Operator, Session, Viewer
+from holdfast.dispatcher.api.requests import (
     NUMBER_MAX,
     Because,
     Keys,
@@ -24,10 +24,10 @@ from dispatcher.api.requests import (
     RequestBody,
     Text,
 )
-from dispatcher.api.responses import Count, Json, KeyText, ResponseModel, Seconds, Time
-from dispatcher.operators.common.person import lacks_approval
-from dispatcher.operators.entries.store import Entries
-from dispatcher.operators.replays.actions import (
+from holdfast.dispatcher.api.responses import Count, Json, KeyText, ResponseModel, Seconds, Time
+from holdfast.dispatcher.operators.common.person import lacks_approval
+from holdfast.dispatcher.operators.entries.store import Entries
+from holdfast.dispatcher.operators.replays.actions import (
     NOT_APPLIED,
     NOTHING_TO_DO,
     applied,
@@ -36,11 +36,16 @@ from dispatcher.operators.replays.actions import (
     redelivered_before,
     standing_of,
 )
-from dispatcher.operators.replays.rules import ReplayFilter, ReplayScope, few_keys_of, keys_of
-from dispatcher.operators.replays.store import Replays
-from dispatcher.operators.replays.views import item_row
-from sink.contract.exits import CommandError
-from sink.contract.states import (
+from holdfast.dispatcher.operators.replays.rules import (
+    ReplayFilter,
+    ReplayScope,
+    few_keys_of,
+    keys_of,
+)
+from holdfast.dispatcher.operators.replays.store import Replays
+from holdfast.dispatcher.operators.replays.views import item_row
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.states import (
     AccessRole,
     BreakerState,
     EndpointState,

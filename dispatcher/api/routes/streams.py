@@ -6,11 +6,11 @@ from uuid import UUID
 from fastapi import APIRouter, Path
 from pydantic import Field
 
-from dispatcher.api.access import Admin, Viewer
-from dispatcher.api.requests import Name, Reason, RequestBody, Text
-from dispatcher.api.responses import Count, OnePage, ResponseModel, Time
-from dispatcher.operators.streams.store import Streams
-from sink.contract.states import EndpointState, QuarantineReason
+from holdfast.dispatcher.api.access import Admin, Viewer
+from holdfast.dispatcher.api.requests import Name, Reason, RequestBody, Text
+from holdfast.dispatcher.api.responses import Count, OnePage, ResponseModel, Time
+from holdfast.dispatcher.operators.streams.store import Streams
+from holdfast.sink.contract.states import EndpointState, QuarantineReason
 
 router = APIRouter(prefix="/streams", tags=["streams"])
 

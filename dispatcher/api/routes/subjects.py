@@ -9,18 +9,18 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from dispatcher.api.access import Admin, Operator, Viewer
-from dispatcher.api.requests import Limit, Moment, Name, Number, Reason, RequestBody, Text
-from dispatcher.api.responses import Count, KeyText, ResponseModel, Time
-from dispatcher.api.routes.entries import ListedEntry
-from dispatcher.api.routes.why import Why, explaining
-from dispatcher.operators.subjects.rules import By
-from dispatcher.operators.subjects.skip_gap import GapSkipper
-from dispatcher.operators.subjects.store import Held, Repairs, Subjects, WantedSubjects
-from dispatcher.operators.why.store import Why as Explains
-from dispatcher.shared.states import LaneState
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import BreakerState, DeadReason, EndpointState, OrderPolicy
+from holdfast.dispatcher.api.access import Admin, Operator, Viewer
+from holdfast.dispatcher.api.requests import Limit, Moment, Name, Number, Reason, RequestBody, Text
+from holdfast.dispatcher.api.responses import Count, KeyText, ResponseModel, Time
+from holdfast.dispatcher.api.routes.entries import ListedEntry
+from holdfast.dispatcher.api.routes.why import Why, explaining
+from holdfast.dispatcher.operators.subjects.rules import By
+from holdfast.dispatcher.operators.subjects.skip_gap import GapSkipper
+from holdfast.dispatcher.operators.subjects.store import Held, Repairs, Subjects, WantedSubjects
+from holdfast.dispatcher.operators.why.store import Why as Explains
+from holdfast.dispatcher.shared.states import LaneState
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import BreakerState, DeadReason, EndpointState, OrderPolicy
 
 router = APIRouter(prefix="/subjects", tags=["subjects"])
 

@@ -6,9 +6,9 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
-from dispatcher.api import bodies
-from dispatcher.api.access import Admin, Viewer
-from dispatcher.api.requests import (
+from holdfast.dispatcher.api import bodies
+from holdfast.dispatcher.api.access import Admin, Viewer
+from holdfast.dispatcher.api.requests import (
     AskBody,
     Cursor,
     KeyText,
@@ -20,18 +20,18 @@ from dispatcher.api.requests import (
     Times,
     key_of,
 )
-from dispatcher.api.responses import KeyText as ShownKey
-from dispatcher.api.responses import NewerDecision, Paged, ResponseModel, Time
-from dispatcher.api.routes.entries import EntryBatch
-from dispatcher.operators.suppressed.actions import write_overtaken
-from dispatcher.operators.suppressed.store import (
+from holdfast.dispatcher.api.responses import KeyText as ShownKey
+from holdfast.dispatcher.api.responses import NewerDecision, Paged, ResponseModel, Time
+from holdfast.dispatcher.api.routes.entries import EntryBatch
+from holdfast.dispatcher.operators.suppressed.actions import write_overtaken
+from holdfast.dispatcher.operators.suppressed.store import (
     OvertakenDecisions,
     Place,
     SuppressedDecisions,
     Wanted,
 )
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import SuppressedCause
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import SuppressedCause
 
 router = APIRouter(prefix="/suppressed", tags=["suppressed"])
 

@@ -7,11 +7,11 @@ from uuid import UUID
 from fastapi import APIRouter, Path, status
 from pydantic import BaseModel, Field
 
-from dispatcher.api.access import Admin
-from dispatcher.api.requests import Because, Name, Reason, RequestBody, Text
-from dispatcher.api.responses import OnePage
-from dispatcher.operators.tokens.store import Tokens
-from sink.contract.states import AccessRole
+from holdfast.dispatcher.api.access import Admin
+from holdfast.dispatcher.api.requests import Because, Name, Reason, RequestBody, Text
+from holdfast.dispatcher.api.responses import OnePage
+from holdfast.dispatcher.operators.tokens.store import Tokens
+from holdfast.sink.contract.states import AccessRole
 
 router = APIRouter(prefix="/tokens", tags=["tokens"])
 

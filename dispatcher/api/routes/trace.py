@@ -3,16 +3,16 @@
 from fastapi import APIRouter
 from pydantic import Field
 
-from dispatcher.api import bodies
-from dispatcher.api.access import Viewer
-from dispatcher.api.requests import AskBody, KeyText, key_of
-from dispatcher.api.responses import Count, Json, ResponseModel, Time
-from dispatcher.api.responses import KeyText as ShownKey
-from dispatcher.api.routes.batches import LedgerRow
-from dispatcher.api.routes.why import explaining
-from dispatcher.operators.trace.store import Trace
-from dispatcher.operators.why.rules import Verdict
-from sink.contract.states import Outcome
+from holdfast.dispatcher.api import bodies
+from holdfast.dispatcher.api.access import Viewer
+from holdfast.dispatcher.api.requests import AskBody, KeyText, key_of
+from holdfast.dispatcher.api.responses import Count, Json, ResponseModel, Time
+from holdfast.dispatcher.api.responses import KeyText as ShownKey
+from holdfast.dispatcher.api.routes.batches import LedgerRow
+from holdfast.dispatcher.api.routes.why import explaining
+from holdfast.dispatcher.operators.trace.store import Trace
+from holdfast.dispatcher.operators.why.rules import Verdict
+from holdfast.sink.contract.states import Outcome
 
 router = APIRouter(prefix="/entries", tags=["entries"])
 

@@ -6,17 +6,17 @@ from typing import Any, Self, TypeVar
 
 from pydantic import Field
 
-from dispatcher.api.access import Session
-from dispatcher.api.responses import Count, Json, KeyText, ResponseModel, Time
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.trace.store import Trace
-from dispatcher.operators.why.rules import Verdict
-from dispatcher.operators.why.store import Explained
-from dispatcher.operators.why.store import Why as Explains
-from dispatcher.operators.why.views import as_row
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
-from sink.contract.states import AccessRole, BreakerState, EndpointState, Outcome
+from holdfast.dispatcher.api.access import Session
+from holdfast.dispatcher.api.responses import Count, Json, KeyText, ResponseModel, Time
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.trace.store import Trace
+from holdfast.dispatcher.operators.why.rules import Verdict
+from holdfast.dispatcher.operators.why.store import Explained
+from holdfast.dispatcher.operators.why.store import Why as Explains
+from holdfast.dispatcher.operators.why.views import as_row
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.states import AccessRole, BreakerState, EndpointState, Outcome
 
 Store = TypeVar("Store", bound=Explains)
 

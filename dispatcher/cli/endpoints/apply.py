@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from dispatcher.cli.endpoints.settings import differences, setting_text, usage
-from dispatcher.cli.options import AsJson, Dsn, confirm, reason_of, require_terminal
-from dispatcher.cli.output import counted, print_json, visible
-from dispatcher.operators.config.environment import reference_fault
-from dispatcher.operators.endpoints.file import (
+from holdfast.dispatcher.cli.endpoints.settings import differences, setting_text, usage
+from holdfast.dispatcher.cli.options import AsJson, Dsn, confirm, reason_of, require_terminal
+from holdfast.dispatcher.cli.output import counted, print_json, visible
+from holdfast.dispatcher.operators.config.environment import reference_fault
+from holdfast.dispatcher.operators.endpoints.file import (
     Action,
     EndpointFileError,
     Settings,
@@ -18,9 +18,9 @@ from dispatcher.operators.endpoints.file import (
     parse,
     plan,
 )
-from dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
-from dispatcher.outbound.operator_headers import masked
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
+from holdfast.dispatcher.outbound.operator_headers import masked
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 FILE_BYTES_MAX = 1024 * 1024
 

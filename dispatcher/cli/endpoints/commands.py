@@ -5,16 +5,16 @@ from typing import Annotated, Any
 
 import typer
 
-from dispatcher.cli.endpoints import apply as endpoint_apply
-from dispatcher.cli.endpoints import settings
-from dispatcher.cli.endpoints import test as endpoint_test
-from dispatcher.cli.options import AsJson, Dsn, Reason, Wide, reason_of
-from dispatcher.cli.output import Page, print_json, print_page, print_rows, visible
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.config.environment import references
-from dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
-from dispatcher.outbound.operator_headers import LITERALS
-from sink.contract.states import EndpointState
+from holdfast.dispatcher.cli.endpoints import apply as endpoint_apply
+from holdfast.dispatcher.cli.endpoints import settings
+from holdfast.dispatcher.cli.endpoints import test as endpoint_test
+from holdfast.dispatcher.cli.options import AsJson, Dsn, Reason, Wide, reason_of
+from holdfast.dispatcher.cli.output import Page, print_json, print_page, print_rows, visible
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.config.environment import references
+from holdfast.dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
+from holdfast.dispatcher.outbound.operator_headers import LITERALS
+from holdfast.sink.contract.states import EndpointState
 
 app = typer.Typer(
     help="Endpoints (webhook targets): add, apply, show, test, set, rotate secrets, pause.",

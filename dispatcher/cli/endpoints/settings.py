@@ -11,13 +11,13 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from dispatcher.cli.output import display
-from dispatcher.operators.config.environment import reference_fault
-from dispatcher.operators.endpoints.rules import CHECKS, BadValueError, complete
-from dispatcher.outbound.operator_headers import LITERALS
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.numbers import milliseconds, whole_number
-from sink.contract.states import EnvelopeStyle, OrderPolicy
+from holdfast.dispatcher.cli.output import display
+from holdfast.dispatcher.operators.config.environment import reference_fault
+from holdfast.dispatcher.operators.endpoints.rules import CHECKS, BadValueError, complete
+from holdfast.dispatcher.outbound.operator_headers import LITERALS
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.numbers import milliseconds, whole_number
+from holdfast.sink.contract.states import EnvelopeStyle, OrderPolicy
 
 KNOWN_TYPES = ("payout_hold.block", "payout_hold.release")
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dispatcher.cli.options import AsJson, Dsn, confirm, reason_of, require_terminal
-from dispatcher.cli.output import print_json, shortened, visible
-from dispatcher.cli.workbench import options as wire
-from dispatcher.operators.endpoints.store import Endpoints
-from dispatcher.outbound.transport.transport import EngineName
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.cli.options import AsJson, Dsn, confirm, reason_of, require_terminal
+from holdfast.dispatcher.cli.output import print_json, shortened, visible
+from holdfast.dispatcher.cli.workbench import options as wire
+from holdfast.dispatcher.operators.endpoints.store import Endpoints
+from holdfast.dispatcher.outbound.transport.transport import EngineName
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 if TYPE_CHECKING:
-    from dispatcher.workbench.listen.endpoint_test import Tested
-    from dispatcher.workbench.listen.one_delivery import Destination
+    from holdfast.dispatcher.workbench.listen.endpoint_test import Tested
+    from holdfast.dispatcher.workbench.listen.one_delivery import Destination
 
 Name = Annotated[str, typer.Argument(help="The endpoint, in any state.")]
 Why = Annotated[str, typer.Option("--reason", help="Why; kept in the audit trail.")]
@@ -53,8 +53,8 @@ def probe(
     """
     why = reason_of(reason)
     with wire.installed("endpoint test"):
-        from dispatcher.cli.workbench.destination import from_endpoint  # noqa: PLC0415 - see options
-        from dispatcher.workbench.listen import endpoint_test  # noqa: PLC0415 - as above
+        from holdfast.dispatcher.cli.workbench.destination import from_endpoint  # noqa: PLC0415 - see options
+        from holdfast.dispatcher.workbench.listen import endpoint_test  # noqa: PLC0415 - as above
     way, state = from_endpoint(name, dsn)
     require_terminal(yes=yes)
     confirm(

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import typer
 
-from dispatcher.cli.options import (
+from holdfast.dispatcher.cli.options import (
     NUMBER_MAX,
     AsJson,
     BeforeId,
@@ -22,7 +22,7 @@ from dispatcher.cli.options import (
     Wide,
     reason_of,
 )
-from dispatcher.cli.output import (
+from holdfast.dispatcher.cli.output import (
     Page,
     export_rows,
     print_facts,
@@ -32,9 +32,13 @@ from dispatcher.cli.output import (
     shortened,
     visible,
 )
-from dispatcher.cli.quarantine.row_files import check_job_directory, corrected_texts, write_lines
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.quarantine.actions import (
+from holdfast.dispatcher.cli.quarantine.row_files import (
+    check_job_directory,
+    corrected_texts,
+    write_lines,
+)
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.quarantine.actions import (
     WHY,
     Way,
     all_resolved,
@@ -48,10 +52,10 @@ from dispatcher.operators.quarantine.actions import (
     resolved_text,
     why_two,
 )
-from dispatcher.operators.quarantine.rules import is_entry, what_helps
-from dispatcher.operators.quarantine.store import Filter, Quarantine
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import QuarantineReason, QuarantineResolution
+from holdfast.dispatcher.operators.quarantine.rules import is_entry, what_helps
+from holdfast.dispatcher.operators.quarantine.store import Filter, Quarantine
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import QuarantineReason, QuarantineResolution
 
 app = typer.Typer(
     help="Quarantined rows: list, show, export, requeue, dismiss.", no_args_is_help=True

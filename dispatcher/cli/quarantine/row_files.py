@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dispatcher.cli.output import whole_file
-from dispatcher.operators.common.session import Row
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.cli.output import whole_file
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 ROW_FILE_BYTES_MAX = 1 << 20
 

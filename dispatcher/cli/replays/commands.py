@@ -8,7 +8,7 @@ from uuid import UUID
 
 import typer
 
-from dispatcher.cli.options import (
+from holdfast.dispatcher.cli.options import (
     NUMBER_MAX,
     AsJson,
     BeforeTime,
@@ -26,10 +26,17 @@ from dispatcher.cli.options import (
     require_terminal,
     when_of,
 )
-from dispatcher.cli.output import Page, counted, print_json, print_page, print_rows, visible
-from dispatcher.cli.replays.redeliver import OutsideWindow, Rate, Wait
-from dispatcher.cli.replays.reissue import print_reissued
-from dispatcher.cli.replays.views import (
+from holdfast.dispatcher.cli.output import (
+    Page,
+    counted,
+    print_json,
+    print_page,
+    print_rows,
+    visible,
+)
+from holdfast.dispatcher.cli.replays.redeliver import OutsideWindow, Rate, Wait
+from holdfast.dispatcher.cli.replays.reissue import print_reissued
+from holdfast.dispatcher.cli.replays.views import (
     approval_command,
     exit_code,
     failures,
@@ -39,14 +46,19 @@ from dispatcher.cli.replays.views import (
     show_progress,
     watch,
 )
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.reissue.actions import write_all
-from dispatcher.operators.reissue.store import Reissues
-from dispatcher.operators.replays.rules import ReplayFilter, ReplayFilterError, ReplayScope, keys_of
-from dispatcher.operators.replays.store import Replays
-from dispatcher.operators.replays.views import item_row
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import ReplayVerb
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.reissue.actions import write_all
+from holdfast.dispatcher.operators.reissue.store import Reissues
+from holdfast.dispatcher.operators.replays.rules import (
+    ReplayFilter,
+    ReplayFilterError,
+    ReplayScope,
+    keys_of,
+)
+from holdfast.dispatcher.operators.replays.store import Replays
+from holdfast.dispatcher.operators.replays.views import item_row
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import ReplayVerb
 
 EXAMPLES = (
     "holdfast replay plan --endpoint payouts --state dead --reason 'receiver was repaired'",

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import typer
 
-from dispatcher.cli.options import (
+from holdfast.dispatcher.cli.options import (
     AsJson,
     Dsn,
     Keys,
@@ -17,19 +17,25 @@ from dispatcher.cli.options import (
     reason_of,
     require_terminal,
 )
-from dispatcher.cli.output import counted, print_json, print_rows, visible
-from dispatcher.cli.replays.views import approval_command, exit_code, short, show_progress, watch
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.entries.store import Entries
-from dispatcher.operators.replays.actions import (
+from holdfast.dispatcher.cli.output import counted, print_json, print_rows, visible
+from holdfast.dispatcher.cli.replays.views import (
+    approval_command,
+    exit_code,
+    short,
+    show_progress,
+    watch,
+)
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.entries.store import Entries
+from holdfast.dispatcher.operators.replays.actions import (
     NOT_APPLIED,
     NOTHING_TO_DO,
     plan_of_keys,
     standing_of,
 )
-from dispatcher.operators.replays.rules import few_keys_of
-from dispatcher.operators.replays.store import Replays
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.operators.replays.rules import few_keys_of
+from holdfast.dispatcher.operators.replays.store import Replays
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 OfEndpoint = Annotated[
     str | None,

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import typer
 
-from dispatcher.cli.options import (
+from holdfast.dispatcher.cli.options import (
     AsJson,
     Dsn,
     Keys,
@@ -17,15 +17,15 @@ from dispatcher.cli.options import (
     reason_of,
     require_terminal,
 )
-from dispatcher.cli.output import counted, display, print_json, shortened, visible
-from dispatcher.operators.common.overtaking import overtaken_text
-from dispatcher.operators.common.person import ALONE_MAX
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.reissue.actions import write_all
-from dispatcher.operators.reissue.store import Reissues, actions_of
-from dispatcher.operators.replays.rules import keys_of
-from sink.contract.key import Key
-from sink.contract.requeue import writer
+from holdfast.dispatcher.cli.output import counted, display, print_json, shortened, visible
+from holdfast.dispatcher.operators.common.overtaking import overtaken_text
+from holdfast.dispatcher.operators.common.person import ALONE_MAX
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.reissue.actions import write_all
+from holdfast.dispatcher.operators.reissue.store import Reissues, actions_of
+from holdfast.dispatcher.operators.replays.rules import keys_of
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.requeue import writer
 
 Limit = Annotated[
     int,

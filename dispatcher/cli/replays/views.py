@@ -11,14 +11,19 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from dispatcher.cli.output import counted, display, print_rows, visible
-from dispatcher.operators.common.person import lacks_approval
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.replays.rules import MEANS
-from dispatcher.operators.replays.store import Replays
-from dispatcher.operators.replays.views import ENDED, drain_text, hold_reason, plan_warnings
-from sink.contract.exits import ExitCode
-from sink.contract.states import ReplayKind, ReplayState, ReplayVerb
+from holdfast.dispatcher.cli.output import counted, display, print_rows, visible
+from holdfast.dispatcher.operators.common.person import lacks_approval
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.replays.rules import MEANS
+from holdfast.dispatcher.operators.replays.store import Replays
+from holdfast.dispatcher.operators.replays.views import (
+    ENDED,
+    drain_text,
+    hold_reason,
+    plan_warnings,
+)
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.states import ReplayKind, ReplayState, ReplayVerb
 
 _LIST = ("id", "verb", "state", "items", "about", "reason", "actor", "created_at", "finished_at")
 

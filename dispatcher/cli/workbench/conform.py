@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dispatcher.cli.options import AsJson, Wide
-from dispatcher.cli.output import console, print_json, print_rows, visible
-from dispatcher.cli.workbench import options
-from dispatcher.cli.workbench.destination import is_loopback
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.cli.options import AsJson, Wide
+from holdfast.dispatcher.cli.output import console, print_json, print_rows, visible
+from holdfast.dispatcher.cli.workbench import options
+from holdfast.dispatcher.cli.workbench.destination import is_loopback
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 if TYPE_CHECKING:
-    from dispatcher.workbench.conform.kit import Plan
-    from dispatcher.workbench.conform.probe import Probe
-    from dispatcher.workbench.conform.report import Report
+    from holdfast.dispatcher.workbench.conform.kit import Plan
+    from holdfast.dispatcher.workbench.conform.probe import Probe
+    from holdfast.dispatcher.workbench.conform.report import Report
 
 SEED_MAX = 2**31 - 1
 DEADLINE_SECONDS_MAX = 120
@@ -98,8 +98,8 @@ def conform(
     code 0: no rule failed; 1: one failed, or answers stopped; 2: usage; 3: no such rule.
     """
     with options.installed("conform"):
-        from dispatcher.outbound.target import url_fault  # noqa: PLC0415 - see options
-        from dispatcher.workbench.conform import plan as planning  # noqa: PLC0415 - as above
+        from holdfast.dispatcher.outbound.target import url_fault  # noqa: PLC0415 - see options
+        from holdfast.dispatcher.workbench.conform import plan as planning  # noqa: PLC0415 - as above
     if fault := url_fault(url):
         raise CommandError(f"{fault}. Nothing was sent.", ExitCode.USAGE)
     if not is_loopback(url) and not yes:
@@ -139,8 +139,8 @@ def conform(
 
 
 def _fire(plan: "Plan", counter: "Probe | None") -> "Report":
-    from dispatcher.workbench.conform.probe import ProbeFailed  # noqa: PLC0415 - as above
-    from dispatcher.workbench.conform.run import Unreachable, conform_to  # noqa: PLC0415 - as above
+    from holdfast.dispatcher.workbench.conform.probe import ProbeFailed  # noqa: PLC0415 - as above
+    from holdfast.dispatcher.workbench.conform.run import Unreachable, conform_to  # noqa: PLC0415 - as above
 
     try:
         return asyncio.run(conform_to(plan, counter))

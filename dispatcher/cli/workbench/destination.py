@@ -5,13 +5,13 @@ from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from dispatcher.cli.workbench.options import secrets_of, usage
-from dispatcher.operators.config.environment import reference_rule
-from dispatcher.operators.endpoints.store import Endpoints
-from sink.contract.exits import CommandError
+from holdfast.dispatcher.cli.workbench.options import secrets_of, usage
+from holdfast.dispatcher.operators.config.environment import reference_rule
+from holdfast.dispatcher.operators.endpoints.store import Endpoints
+from holdfast.sink.contract.exits import CommandError
 
 if TYPE_CHECKING:
-    from dispatcher.workbench.listen.one_delivery import Destination
+    from holdfast.dispatcher.workbench.listen.one_delivery import Destination
 
 LOOPBACK = ("127.0.0.0/8", "::1/128")
 CONNECT_SECONDS = 5.0
@@ -32,9 +32,9 @@ def from_url(
     url: str, references: Sequence[str] | None, cidrs: Sequence[str], total_timeout: float
 ) -> "Destination":
     """Return the destination for a URL; loopback addresses are allowed. Raises `CommandError`."""
-    from dispatcher.outbound.request import USER_AGENT, Composer  # noqa: PLC0415 - see options
-    from dispatcher.outbound.target import Target, url_fault  # noqa: PLC0415 - as above
-    from dispatcher.workbench.listen.one_delivery import Destination  # noqa: PLC0415 - as above
+    from holdfast.dispatcher.outbound.request import USER_AGENT, Composer  # noqa: PLC0415 - see options
+    from holdfast.dispatcher.outbound.target import Target, url_fault  # noqa: PLC0415 - as above
+    from holdfast.dispatcher.workbench.listen.one_delivery import Destination  # noqa: PLC0415 - as above
 
     if fault := url_fault(url):
         raise usage(f"--url: {fault}.")
@@ -56,11 +56,11 @@ def from_endpoint(name: str, dsn: str | None) -> tuple["Destination", str]:
     Its secrets, headers and certificates are loaded as the dispatcher loads them. Raises
     `CommandError`.
     """
-    from dispatcher.outbound.endpoint import endpoint_of  # noqa: PLC0415 - as above
-    from dispatcher.outbound.operator_headers import joined  # noqa: PLC0415 - as above
-    from dispatcher.outbound.request import USER_AGENT, Composer  # noqa: PLC0415 - as above
-    from dispatcher.outbound.secrets import read_material, target_of  # noqa: PLC0415 - as above
-    from dispatcher.workbench.listen.one_delivery import Destination  # noqa: PLC0415 - as above
+    from holdfast.dispatcher.outbound.endpoint import endpoint_of  # noqa: PLC0415 - as above
+    from holdfast.dispatcher.outbound.operator_headers import joined  # noqa: PLC0415 - as above
+    from holdfast.dispatcher.outbound.request import USER_AGENT, Composer  # noqa: PLC0415 - as above
+    from holdfast.dispatcher.outbound.secrets import read_material, target_of  # noqa: PLC0415 - as above
+    from holdfast.dispatcher.workbench.listen.one_delivery import Destination  # noqa: PLC0415 - as above
 
     with Endpoints.connect(dsn) as store:
         row: dict[str, Any] = store.whole_endpoint(name)

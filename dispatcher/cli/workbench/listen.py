@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dispatcher.cli.workbench import options
-from sink.contract.exits import ExitCode
+from holdfast.dispatcher.cli.workbench import options
+from holdfast.sink.contract.exits import ExitCode
 
 if TYPE_CHECKING:
-    from dispatcher.workbench.listen.arrival import Arrival
-    from dispatcher.workbench.listen.misbehaviour import Misbehaviour
+    from holdfast.dispatcher.workbench.listen.arrival import Arrival
+    from holdfast.dispatcher.workbench.listen.misbehaviour import Misbehaviour
 
 
 EXPECT_BYTES_MAX = 256 * 1024 * 1024
@@ -88,7 +88,7 @@ def misbehaviour_of(
     retry_after: int | None,
 ) -> "Misbehaviour":
     """Validate the fault options; raises `CommandError`."""
-    from dispatcher.workbench.listen.misbehaviour import Cut, Misbehaviour  # noqa: PLC0415 - see options
+    from holdfast.dispatcher.workbench.listen.misbehaviour import Cut, Misbehaviour  # noqa: PLC0415 - see options
 
     try:
         cut = Cut() if drop_after_apply is None else Cut.of(drop_after_apply)
@@ -140,9 +140,9 @@ def listen(
     out of order, refused, or arrived again with a different body.
     """
     with options.installed("listen"):
-        from dispatcher.cli.workbench import listen_output as output  # noqa: PLC0415 - see options
-        from dispatcher.workbench.listen.listener import Listener  # noqa: PLC0415 - as above
-        from dispatcher.workbench.listen.server import Server  # noqa: PLC0415 - as above
+        from holdfast.dispatcher.cli.workbench import listen_output as output  # noqa: PLC0415 - see options
+        from holdfast.dispatcher.workbench.listen.listener import Listener  # noqa: PLC0415 - as above
+        from holdfast.dispatcher.workbench.listen.server import Server  # noqa: PLC0415 - as above
 
     known = options.secrets_of(secret_ref)
     asked = misbehaviour_of(status, fail_rate, latency, drop_after_apply, retry_after)

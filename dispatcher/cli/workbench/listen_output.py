@@ -9,12 +9,12 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from dispatcher.cli.output import visible
-from dispatcher.workbench.listen.arrival import REFUSED, Arrival
-from dispatcher.workbench.listen.record import Report
-from sink.contract.canonical import rfc3339
-from sink.contract.money import money
-from sink.contract.shell import shell_word
+from holdfast.dispatcher.cli.output import visible
+from holdfast.dispatcher.workbench.listen.arrival import REFUSED, Arrival
+from holdfast.dispatcher.workbench.listen.record import Report
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.money import money
+from holdfast.sink.contract.shell import shell_word
 
 MEMBERS_MAX = 16
 VALUE_CHARACTERS_MAX = 80

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sink.contract.envelope import BODY_BYTES_MAX
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.numbers import milliseconds
+from holdfast.sink.contract.envelope import BODY_BYTES_MAX
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.numbers import milliseconds
 
 if TYPE_CHECKING:
-    from dispatcher.receiver.message.secret import Secret
+    from holdfast.receiver.message.secret import Secret
 
 STANDARD_INPUT = "-"
 _SECONDS = re.compile(r"0|[1-9][0-9]{0,11}")
@@ -52,8 +52,8 @@ def installed(command: str) -> Iterator[None]:
 
 def secrets_of(references: Sequence[str] | None) -> "list[Secret]":
     """Load the secrets behind `references`; raises `CommandError`."""
-    from dispatcher.receiver.errors import SecretError  # noqa: PLC0415 - see above
-    from dispatcher.receiver.message.secret import Secret  # noqa: PLC0415 - see above
+    from holdfast.receiver.errors import SecretError  # noqa: PLC0415 - see above
+    from holdfast.receiver.message.secret import Secret  # noqa: PLC0415 - see above
 
     if not references:
         raise usage("no signing secret: pass --secret-ref env:VAR or --secret-ref file:PATH.")
@@ -81,7 +81,7 @@ def bytes_of(path: str, what: str, most: int = BODY_BYTES_MAX) -> bytes:
 
 def moment_of(option: str, text: str) -> datetime:
     """Parse a time: RFC 3339 in UTC, Unix seconds, or `now`; raises `CommandError`."""
-    from dispatcher.receiver.message.body import parse_rfc3339  # noqa: PLC0415 - see above
+    from holdfast.receiver.message.body import parse_rfc3339  # noqa: PLC0415 - see above
 
     if text == "now":
         return datetime.now(UTC)

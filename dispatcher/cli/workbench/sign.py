@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.cli.options import AsJson
-from dispatcher.cli.output import print_json
-from dispatcher.cli.workbench import options
-from sink.contract.wire import WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP
+from holdfast.dispatcher.cli.options import AsJson
+from holdfast.dispatcher.cli.output import print_json
+from holdfast.dispatcher.cli.workbench import options
+from holdfast.sink.contract.wire import WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP
 
 ID_CHARACTERS_MAX = 256
 
@@ -33,9 +33,9 @@ def sign(
     the body to --data-binary, because -d drops newlines.
     """
     with options.installed("sign"):
-        from dispatcher.outbound.signing import Signer  # noqa: PLC0415 - as above
-        from dispatcher.receiver.errors import VerificationError  # noqa: PLC0415 - as above
-        from dispatcher.receiver.message.body import parse_body  # noqa: PLC0415 - see options
+        from holdfast.dispatcher.outbound.signing import Signer  # noqa: PLC0415 - as above
+        from holdfast.receiver.errors import VerificationError  # noqa: PLC0415 - as above
+        from holdfast.receiver.message.body import parse_body  # noqa: PLC0415 - see options
 
     secrets = options.secrets_of(secret_ref)
     moment = int(options.moment_of("--timestamp", timestamp).timestamp())

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dispatcher.cli.options import AsJson, Dsn
-from dispatcher.cli.output import print_json, shortened, visible
-from dispatcher.cli.workbench import options
-from dispatcher.outbound.transport.transport import EngineName
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import Outcome
+from holdfast.dispatcher.cli.options import AsJson, Dsn
+from holdfast.dispatcher.cli.output import print_json, shortened, visible
+from holdfast.dispatcher.cli.workbench import options
+from holdfast.dispatcher.outbound.transport.transport import EngineName
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import Outcome
 
 if TYPE_CHECKING:
-    from dispatcher.workbench.listen.one_delivery import Destination, Sent
-    from dispatcher.workbench.listen.sample import SampleDelivery
+    from holdfast.dispatcher.workbench.listen.one_delivery import Destination, Sent
+    from holdfast.dispatcher.workbench.listen.sample import SampleDelivery
 
 
 Type = Annotated[
@@ -93,8 +93,8 @@ def trigger(
     conflict. Nothing is recorded. Exit code 0: delivered; 1: not delivered; 4: forged receipt.
     """
     with options.installed("trigger"):
-        from dispatcher.cli.workbench import destination  # noqa: PLC0415 - see options
-        from dispatcher.workbench.listen import one_delivery  # noqa: PLC0415 - as above
+        from holdfast.dispatcher.cli.workbench import destination  # noqa: PLC0415 - see options
+        from holdfast.dispatcher.workbench.listen import one_delivery  # noqa: PLC0415 - as above
     if (url is None) == (endpoint is None):
         raise options.usage("pass either --url or --endpoint.")
     delivery = _sample(type_, subject, sequence, data, member, key, at)
@@ -134,7 +134,7 @@ def _sample(
     key: str | None,
     at: str | None,
 ) -> "SampleDelivery":
-    from dispatcher.workbench.listen import sample  # noqa: PLC0415 - as above
+    from holdfast.dispatcher.workbench.listen import sample  # noqa: PLC0415 - as above
 
     occurred_at = sample.OCCURRED_AT if at is None else options.moment_of("--at", at)
     try:

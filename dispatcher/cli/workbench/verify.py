@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dispatcher.cli.options import AsJson
-from dispatcher.cli.output import print_json, visible
-from dispatcher.cli.workbench import options
-from sink.contract.canonical import rfc3339
-from sink.contract.envelope import BODY_BYTES_MAX
-from sink.contract.exits import ExitCode
-from sink.contract.wire import TOLERANCE_SECONDS, WEBHOOK_TIMESTAMP
+from holdfast.dispatcher.cli.options import AsJson
+from holdfast.dispatcher.cli.output import print_json, visible
+from holdfast.dispatcher.cli.workbench import options
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.envelope import BODY_BYTES_MAX
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.wire import TOLERANCE_SECONDS, WEBHOOK_TIMESTAMP
 
 if TYPE_CHECKING:
-    from dispatcher.workbench.listen.explain import Explanation
+    from holdfast.dispatcher.workbench.listen.explain import Explanation
 
 CAPTURE_BYTES_MAX = BODY_BYTES_MAX + 64 * 1024
 TOLERANCE_SECONDS_MAX = 10**9
@@ -74,8 +74,8 @@ def verify(
     Exit code 0: genuine; 1: not genuine. Secrets are never printed.
     """
     with options.installed("verify"):
-        from dispatcher import receiver  # noqa: PLC0415 - see options
-        from dispatcher.workbench.listen.explain import explain  # noqa: PLC0415 - as above
+        from holdfast import receiver  # noqa: PLC0415 - see options
+        from holdfast.dispatcher.workbench.listen.explain import explain  # noqa: PLC0415 - as above
 
     secrets = options.secrets_of(secret_ref)
     if not 0 <= tolerance <= TOLERANCE_SECONDS_MAX:
@@ -109,7 +109,7 @@ def verify(
 
 def _request(given: Sequence[str], path: str | None, body: str | None) -> tuple[Fields, bytes]:
     """Return the header fields and the body, from options, files or standard input."""
-    from dispatcher.workbench.listen import capture  # noqa: PLC0415 - as above
+    from holdfast.dispatcher.workbench.listen import capture  # noqa: PLC0415 - as above
 
     try:
         fields = [capture.field_of(text.encode(errors="surrogateescape")) for text in given]

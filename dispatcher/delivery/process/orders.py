@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from multiprocessing.connection import Connection
 
-from dispatcher.delivery.service import Dispatcher
-from sink.contract.exits import ExitCode
+from holdfast.dispatcher.delivery.service import Dispatcher
+from holdfast.sink.contract.exits import ExitCode
 
 
 class Order(Enum):

@@ -15,13 +15,13 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Final
 
-from dispatcher.delivery.process.orders import Failed, Order, Orders, Ready
-from dispatcher.delivery.process.single import deliver
-from dispatcher.delivery.settings import Settings, address
-from dispatcher.delivery.telemetry.log import Line, Telemetry, configure
-from dispatcher.shared.errors import UnservedCommandError
-from sink.contract import standard_error
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.delivery.process.orders import Failed, Order, Orders, Ready
+from holdfast.dispatcher.delivery.process.single import deliver
+from holdfast.dispatcher.delivery.settings import Settings, address
+from holdfast.dispatcher.delivery.telemetry.log import Line, Telemetry, configure
+from holdfast.dispatcher.shared.errors import UnservedCommandError
+from holdfast.sink.contract import standard_error
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 PAUSE_S: Final = 1.0
 """Before the first restart; each further one waits twice as long, up to `PAUSE_MAX_S`."""

@@ -13,21 +13,25 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from dispatcher.delivery.gc_tuning import tuned_for_deliveries
-from dispatcher.delivery.process.orders import Orders
-from dispatcher.delivery.repeat_check import RepeatChecker
-from dispatcher.delivery.service import Dispatcher, Report
-from dispatcher.delivery.settings import Settings
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.delivery.store.session import pools
-from dispatcher.delivery.store.watch import Watch
-from dispatcher.delivery.telemetry.log import configure
-from dispatcher.delivery.telemetry.metrics import DispatcherCollector
-from dispatcher.delivery.web import served
-from dispatcher.outbound.transport.engines import open_transport
-from dispatcher.shared.errors import StoreUnavailableError, UnservedCommandError, UnservedError
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.trace_export import exported_spans
+from holdfast.dispatcher.delivery.gc_tuning import tuned_for_deliveries
+from holdfast.dispatcher.delivery.process.orders import Orders
+from holdfast.dispatcher.delivery.repeat_check import RepeatChecker
+from holdfast.dispatcher.delivery.service import Dispatcher, Report
+from holdfast.dispatcher.delivery.settings import Settings
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.delivery.store.session import pools
+from holdfast.dispatcher.delivery.store.watch import Watch
+from holdfast.dispatcher.delivery.telemetry.log import configure
+from holdfast.dispatcher.delivery.telemetry.metrics import DispatcherCollector
+from holdfast.dispatcher.delivery.web import served
+from holdfast.dispatcher.outbound.transport.engines import open_transport
+from holdfast.dispatcher.shared.errors import (
+    StoreUnavailableError,
+    UnservedCommandError,
+    UnservedError,
+)
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.trace_export import exported_spans
 
 CONNECT_SECONDS = 5
 """How long the dispatcher waits for the database at its start."""

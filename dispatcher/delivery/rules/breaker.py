@@ -6,7 +6,7 @@ the table, and a test compares the two.
 
 from enum import StrEnum
 
-from sink.contract.states import BreakerState
+from holdfast.sink.contract.states import BreakerState
 
 
 class Event(StrEnum):

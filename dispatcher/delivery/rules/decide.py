@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from typing import assert_never
 
-from dispatcher.delivery.rules.lifecycle import Move
-from dispatcher.delivery.rules.schedule import (
+from holdfast.dispatcher.delivery.rules.lifecycle import Move
+from holdfast.dispatcher.delivery.rules.schedule import (
     RETRY_AFTER_SECONDS_MAX,
     credentials_delay_us,
     free_delay_us,
     retry_delay_us,
 )
-from dispatcher.delivery.rules.values import Attempt, DeadLetter, Entry, Lane, Settlement
-from dispatcher.outbound.endpoint import Endpoint
-from dispatcher.shared.outcome import CONFLICT
-from sink.contract.states import DeadReason, OrderPolicy, Outcome
+from holdfast.dispatcher.delivery.rules.values import Attempt, DeadLetter, Entry, Lane, Settlement
+from holdfast.dispatcher.outbound.endpoint import Endpoint
+from holdfast.dispatcher.shared.outcome import CONFLICT
+from holdfast.sink.contract.states import DeadReason, OrderPolicy, Outcome
 
 
 def release(lane: Lane) -> Settlement:

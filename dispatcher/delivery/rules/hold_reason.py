@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dispatcher.shared.text import one_line
-from sink.contract.canonical import rfc3339
-from sink.contract.states import BreakerState, EndpointState
+from holdfast.dispatcher.shared.text import one_line
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.states import BreakerState, EndpointState
 
 
 def why_held_up(row: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from dispatcher.shared.states import LaneState
+from holdfast.dispatcher.shared.states import LaneState
 
 
 class Move(StrEnum):

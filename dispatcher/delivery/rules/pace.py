@@ -10,18 +10,18 @@ from datetime import datetime, timedelta
 from typing import assert_never
 from uuid import UUID
 
-from dispatcher.delivery.rules.breaker import (
+from holdfast.dispatcher.delivery.rules.breaker import (
     JITTER,
     OPEN_SECONDS_MAX,
     Event,
     after,
     open_seconds,
 )
-from dispatcher.delivery.rules.schedule import RETRY_AFTER_SECONDS_MAX
-from dispatcher.delivery.rules.values import Attempt, Settlement
-from dispatcher.shared.rate import BUCKET_SECONDS, sustained
-from dispatcher.shared.states import BARRED, CREDENTIALS
-from sink.contract.states import BreakerState, Outcome
+from holdfast.dispatcher.delivery.rules.schedule import RETRY_AFTER_SECONDS_MAX
+from holdfast.dispatcher.delivery.rules.values import Attempt, Settlement
+from holdfast.dispatcher.shared.rate import BUCKET_SECONDS, sustained
+from holdfast.dispatcher.shared.states import BARRED, CREDENTIALS
+from holdfast.sink.contract.states import BreakerState, Outcome
 
 DEBT_MAX = timedelta(seconds=2)
 """How far ahead the rate may be used up. No claim gets that far: a later time comes from a clock

@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 from typing import assert_never
 from uuid import UUID
 
-from dispatcher.delivery.rules.decide import detail_of
-from dispatcher.delivery.rules.lifecycle import Move
-from dispatcher.delivery.rules.pace import DEBT_MAX, Allowance
-from dispatcher.delivery.rules.values import Lane, Settlement
-from dispatcher.shared.rate import BUCKET_SECONDS
-from sink.contract.states import Outcome
+from holdfast.dispatcher.delivery.rules.decide import detail_of
+from holdfast.dispatcher.delivery.rules.lifecycle import Move
+from holdfast.dispatcher.delivery.rules.pace import DEBT_MAX, Allowance
+from holdfast.dispatcher.delivery.rules.values import Lane, Settlement
+from holdfast.dispatcher.shared.rate import BUCKET_SECONDS
+from holdfast.sink.contract.states import Outcome
 
 BURST_SECONDS = 0.1
 """Size of a burst, in seconds of the rate; at least one item."""

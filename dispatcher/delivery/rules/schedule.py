@@ -8,7 +8,7 @@ shorten one, or a receiver could use up an entry's steps within a minute.
 
 from collections.abc import Sequence
 
-from dispatcher.delivery.rules.breaker import OPEN_SECONDS_MAX
+from holdfast.dispatcher.delivery.rules.breaker import OPEN_SECONDS_MAX
 
 JITTER = 0.2
 """A delay of the schedule varies by this share, both ways."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from uuid import UUID
 
-from dispatcher.delivery.rules.lifecycle import Move
-from dispatcher.shared.outcome import CREDENTIALS_REFUSED
-from dispatcher.shared.value import value
-from sink.contract.states import (
+from holdfast.dispatcher.delivery.rules.lifecycle import Move
+from holdfast.dispatcher.shared.outcome import CREDENTIALS_REFUSED
+from holdfast.dispatcher.shared.value import value
+from holdfast.sink.contract.states import (
     BreakerState,
     DeadReason,
     Outcome,

@@ -8,11 +8,11 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from dispatcher.delivery.rules.pace import Allowance
-from dispatcher.delivery.rules.values import Entry, Gap, Wanted
-from dispatcher.delivery.store.messages import Step
-from dispatcher.delivery.store.scan_ranges import ScanRange
-from sink.contract.envelope import BODY_BYTES_MAX
+from holdfast.dispatcher.delivery.rules.pace import Allowance
+from holdfast.dispatcher.delivery.rules.values import Entry, Gap, Wanted
+from holdfast.dispatcher.delivery.store.messages import Step
+from holdfast.dispatcher.delivery.store.scan_ranges import ScanRange
+from holdfast.sink.contract.envelope import BODY_BYTES_MAX
 
 
 class Head(NamedTuple):

@@ -12,10 +12,17 @@ from typing import NamedTuple
 from psycopg import errors
 from psycopg.rows import DictRow
 
-from dispatcher.delivery.rules.lease import SETTLE_SECONDS
-from dispatcher.delivery.rules.pace import Allowance, Pace, allowance, as_of, claimed, next_seconds
-from dispatcher.delivery.rules.values import Claim, Gap, Lane, Routed, Wanted
-from dispatcher.delivery.store.claimed_rows import (
+from holdfast.dispatcher.delivery.rules.lease import SETTLE_SECONDS
+from holdfast.dispatcher.delivery.rules.pace import (
+    Allowance,
+    Pace,
+    allowance,
+    as_of,
+    claimed,
+    next_seconds,
+)
+from holdfast.dispatcher.delivery.rules.values import Claim, Gap, Lane, Routed, Wanted
+from holdfast.dispatcher.delivery.store.claimed_rows import (
     Found,
     claim_step,
     due_step,
@@ -23,16 +30,16 @@ from dispatcher.delivery.store.claimed_rows import (
     found_in,
     gap_of,
 )
-from dispatcher.delivery.store.messages import Plans, Step, begin, run_bare
-from dispatcher.delivery.store.pacing import Taken, paces_of, taking, write
-from dispatcher.delivery.store.pool import Connection
-from dispatcher.delivery.store.routing import take_few
-from dispatcher.delivery.store.scan_plan import AHEAD, Scan, ScanPlan
-from dispatcher.delivery.store.session import Sessions
-from dispatcher.shared.clock import seconds
-from dispatcher.shared.rate import BEGIN_SECONDS
-from sink.contract.failpoints import failpoint
-from sink.contract.states import BreakerState
+from holdfast.dispatcher.delivery.store.messages import Plans, Step, begin, run_bare
+from holdfast.dispatcher.delivery.store.pacing import Taken, paces_of, taking, write
+from holdfast.dispatcher.delivery.store.pool import Connection
+from holdfast.dispatcher.delivery.store.routing import take_few
+from holdfast.dispatcher.delivery.store.scan_plan import AHEAD, Scan, ScanPlan
+from holdfast.dispatcher.delivery.store.session import Sessions
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.rate import BEGIN_SECONDS
+from holdfast.sink.contract.failpoints import failpoint
+from holdfast.sink.contract.states import BreakerState
 
 _Paced = dict[int, tuple[Taken, Allowance]]
 """Endpoints with a limit: their pace under its lock, and what it allows."""

@@ -13,8 +13,8 @@ import psycopg
 from psycopg import errors
 from psycopg.rows import DictRow, tuple_row
 
-from dispatcher.delivery.store.pool import Connection
-from dispatcher.shared import statements
+from holdfast.dispatcher.delivery.store.pool import Connection
+from holdfast.dispatcher.shared import statements
 
 Step = tuple[str, Mapping[str, Any] | None]
 """The name of a statement and its parameters."""

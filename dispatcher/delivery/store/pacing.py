@@ -8,12 +8,12 @@ from datetime import datetime
 
 from psycopg.rows import DictRow
 
-from dispatcher.delivery.rules.pace import Limits, Pace, settled
-from dispatcher.delivery.rules.values import PaceChange, Settlement
-from dispatcher.delivery.store.messages import Step, run
-from dispatcher.delivery.store.pool import Connection
-from dispatcher.outbound.endpoint import attempt_seconds
-from sink.contract.states import BreakerState, Outcome
+from holdfast.dispatcher.delivery.rules.pace import Limits, Pace, settled
+from holdfast.dispatcher.delivery.rules.values import PaceChange, Settlement
+from holdfast.dispatcher.delivery.store.messages import Step, run
+from holdfast.dispatcher.delivery.store.pool import Connection
+from holdfast.dispatcher.outbound.endpoint import attempt_seconds
+from holdfast.sink.contract.states import BreakerState, Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from datetime import date, datetime, timedelta
 
 from psycopg.rows import DictRow
 
-from dispatcher.delivery.rules.hold_reason import why_held_up
-from dispatcher.delivery.rules.replays import ReplayTurn, ReplayWanted
-from dispatcher.delivery.rules.values import (
+from holdfast.dispatcher.delivery.rules.hold_reason import why_held_up
+from holdfast.dispatcher.delivery.rules.replays import ReplayTurn, ReplayWanted
+from holdfast.dispatcher.delivery.rules.values import (
     Claim,
     Instance,
     OldDays,
@@ -21,21 +21,21 @@ from dispatcher.delivery.rules.values import (
     Settlement,
     Wanted,
 )
-from dispatcher.delivery.store.claiming import Claimer
-from dispatcher.delivery.store.messages import run
-from dispatcher.delivery.store.pool import Connection
-from dispatcher.delivery.store.replaying import claim_items, rescue_items, settle_items
-from dispatcher.delivery.store.routing import PATIENCE_SECONDS, route
-from dispatcher.delivery.store.scan_ranges import BEGINNING, FullScanTimer
-from dispatcher.delivery.store.session import CONNECTIONS_MAX, Outage, Sessions, read_range
-from dispatcher.delivery.store.settlement import settle
-from dispatcher.delivery.store.warm import warm
-from dispatcher.delivery.telemetry.log import Telemetry
-from dispatcher.outbound.endpoint import EndpointRow, endpoint_of
-from dispatcher.outbound.key_window import KeyWindow
-from dispatcher.shared.errors import UnservedError
-from sink.contract import schema
-from sink.contract.failpoints import failpoint
+from holdfast.dispatcher.delivery.store.claiming import Claimer
+from holdfast.dispatcher.delivery.store.messages import run
+from holdfast.dispatcher.delivery.store.pool import Connection
+from holdfast.dispatcher.delivery.store.replaying import claim_items, rescue_items, settle_items
+from holdfast.dispatcher.delivery.store.routing import PATIENCE_SECONDS, route
+from holdfast.dispatcher.delivery.store.scan_ranges import BEGINNING, FullScanTimer
+from holdfast.dispatcher.delivery.store.session import CONNECTIONS_MAX, Outage, Sessions, read_range
+from holdfast.dispatcher.delivery.store.settlement import settle
+from holdfast.dispatcher.delivery.store.warm import warm
+from holdfast.dispatcher.delivery.telemetry.log import Telemetry
+from holdfast.dispatcher.outbound.endpoint import EndpointRow, endpoint_of
+from holdfast.dispatcher.outbound.key_window import KeyWindow
+from holdfast.dispatcher.shared.errors import UnservedError
+from holdfast.sink.contract import schema
+from holdfast.sink.contract.failpoints import failpoint
 
 RESCUE_SECONDS = 2.0
 """Minimum time between two rescues that scan leases of any age."""

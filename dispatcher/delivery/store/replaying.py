@@ -12,9 +12,9 @@ from uuid import UUID, uuid4
 
 from psycopg.rows import DictRow
 
-from dispatcher.delivery.rules.lease import SETTLE_SECONDS
-from dispatcher.delivery.rules.pace import Allowance, allowance, as_of, claimed
-from dispatcher.delivery.rules.replays import (
+from holdfast.dispatcher.delivery.rules.lease import SETTLE_SECONDS
+from holdfast.dispatcher.delivery.rules.pace import Allowance, allowance, as_of, claimed
+from holdfast.dispatcher.delivery.rules.replays import (
     ReplayRate,
     ReplayTurn,
     ReplayWanted,
@@ -24,15 +24,15 @@ from dispatcher.delivery.rules.replays import (
     item_after,
     paid,
 )
-from dispatcher.delivery.rules.values import Entry, Lane, Rescued, Settled, Settlement
-from dispatcher.delivery.store.messages import run
-from dispatcher.delivery.store.pacing import Taken, paces_of, taking, write
-from dispatcher.delivery.store.pool import Connection
-from dispatcher.delivery.store.settlement import claim_of, claimed_row, record
-from dispatcher.shared.clock import seconds
-from dispatcher.shared.rate import BEGIN_SECONDS
-from sink.contract.failpoints import failpoint
-from sink.contract.states import ReplayKind
+from holdfast.dispatcher.delivery.rules.values import Entry, Lane, Rescued, Settled, Settlement
+from holdfast.dispatcher.delivery.store.messages import run
+from holdfast.dispatcher.delivery.store.pacing import Taken, paces_of, taking, write
+from holdfast.dispatcher.delivery.store.pool import Connection
+from holdfast.dispatcher.delivery.store.settlement import claim_of, claimed_row, record
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.rate import BEGIN_SECONDS
+from holdfast.sink.contract.failpoints import failpoint
+from holdfast.sink.contract.states import ReplayKind
 
 REPLAYS = 8
 """Maximum number of active replays that one claim handles."""

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from psycopg.rows import DictRow
 
-from dispatcher.delivery.rules.values import Routed
-from dispatcher.delivery.store.messages import Plans, Step, begin, finish
-from dispatcher.delivery.store.pool import Connection
-from dispatcher.delivery.store.scan_ranges import BEGINNING, END
-from dispatcher.delivery.store.session import Sessions
+from holdfast.dispatcher.delivery.rules.values import Routed
+from holdfast.dispatcher.delivery.store.messages import Plans, Step, begin, finish
+from holdfast.dispatcher.delivery.store.pool import Connection
+from holdfast.dispatcher.delivery.store.scan_ranges import BEGINNING, END
+from holdfast.dispatcher.delivery.store.session import Sessions
 
 PATIENCE_SECONDS = 630.0
 """Client-side limit where the server allows ten minutes: routing a large batch, dropping a day."""

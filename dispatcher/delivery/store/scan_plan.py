@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from dispatcher.delivery.store.scan_ranges import (
+from holdfast.dispatcher.delivery.store.scan_ranges import (
     FULL_SCAN_SECONDS,
     FullScanTimer,
     ScanCursors,
     ScanRange,
 )
-from dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.clock import seconds
 
 
 @dataclass(frozen=True, slots=True)

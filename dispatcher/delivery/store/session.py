@@ -21,20 +21,20 @@ from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 from psycopg_pool import PoolTimeout
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random
 
-from dispatcher.delivery.store.messages import Plans, begin, run
-from dispatcher.delivery.store.pool import Connection, Pool
-from dispatcher.delivery.telemetry.log import Line, Telemetry
-from dispatcher.shared.clock import seconds
-from dispatcher.shared.errors import (
+from holdfast.dispatcher.delivery.store.messages import Plans, begin, run
+from holdfast.dispatcher.delivery.store.pool import Connection, Pool
+from holdfast.dispatcher.delivery.telemetry.log import Line, Telemetry
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.errors import (
     StoreRefusedError,
     StoreUnavailableError,
     UnservedCommandError,
 )
-from dispatcher.shared.text import one_line
-from sink.contract import schema
-from sink.contract.dsn import redact
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.roles import DISPATCHER
+from holdfast.dispatcher.shared.text import one_line
+from holdfast.sink.contract import schema
+from holdfast.sink.contract.dsn import redact
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.roles import DISPATCHER
 
 T = TypeVar("T")
 

@@ -6,12 +6,12 @@ from uuid import UUID
 
 from psycopg.rows import DictRow
 
-from dispatcher.delivery.rules.lifecycle import stops
-from dispatcher.delivery.rules.values import Settled, Settlement
-from dispatcher.delivery.store.messages import Plans, begin, run, statement
-from dispatcher.delivery.store.pacing import concerned, settle_paces
-from dispatcher.delivery.store.pool import Connection
-from sink.contract.failpoints import failpoint
+from holdfast.dispatcher.delivery.rules.lifecycle import stops
+from holdfast.dispatcher.delivery.rules.values import Settled, Settlement
+from holdfast.dispatcher.delivery.store.messages import Plans, begin, run, statement
+from holdfast.dispatcher.delivery.store.pacing import concerned, settle_paces
+from holdfast.dispatcher.delivery.store.pool import Connection
+from holdfast.sink.contract.failpoints import failpoint
 
 Claimed = tuple[int, int, UUID]
 """Endpoint, subject and token, which identify a lease."""

@@ -6,12 +6,12 @@ caches: some tens of milliseconds.
 
 from uuid import UUID
 
-from dispatcher.delivery.rules.pace import Allowance
-from dispatcher.delivery.rules.values import Wanted
-from dispatcher.delivery.store.claimed_rows import claim_step, due_step
-from dispatcher.delivery.store.messages import Plans, run, run_bare
-from dispatcher.delivery.store.pool import Connection
-from dispatcher.delivery.store.scan_ranges import BEGINNING, END, ScanRange
+from holdfast.dispatcher.delivery.rules.pace import Allowance
+from holdfast.dispatcher.delivery.rules.values import Wanted
+from holdfast.dispatcher.delivery.store.claimed_rows import claim_step, due_step
+from holdfast.dispatcher.delivery.store.messages import Plans, run, run_bare
+from holdfast.dispatcher.delivery.store.pool import Connection
+from holdfast.dispatcher.delivery.store.scan_ranges import BEGINNING, END, ScanRange
 
 _NOBODY = [0]
 """An id that no endpoint, subject, batch or priority has: ids start at 1."""

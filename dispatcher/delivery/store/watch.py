@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import psycopg
 from psycopg.rows import dict_row
 
-from dispatcher.delivery.store.messages import run
-from dispatcher.delivery.store.pool import Connection
-from dispatcher.delivery.store.session import Sessions, read_range, translated
-from dispatcher.delivery.telemetry.server_state import ServerState, TableState
+from holdfast.dispatcher.delivery.store.messages import run
+from holdfast.dispatcher.delivery.store.pool import Connection
+from holdfast.dispatcher.delivery.store.session import Sessions, read_range, translated
+from holdfast.dispatcher.delivery.telemetry.server_state import ServerState, TableState
 
 
 @dataclass(frozen=True, slots=True)

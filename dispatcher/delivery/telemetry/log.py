@@ -13,12 +13,19 @@ from typing import Any, TextIO
 
 import structlog
 
-from dispatcher.delivery.rules.values import Attempt, Gap, PaceChange, Rescued, Settled, Settlement
-from dispatcher.outbound.request import key_text
-from dispatcher.shared.text import redact
-from sink.contract import standard_error
-from sink.contract.key import Key
-from sink.contract.states import BreakerState, Outcome
+from holdfast.dispatcher.delivery.rules.values import (
+    Attempt,
+    Gap,
+    PaceChange,
+    Rescued,
+    Settled,
+    Settlement,
+)
+from holdfast.dispatcher.outbound.request import key_text
+from holdfast.dispatcher.shared.text import redact
+from holdfast.sink.contract import standard_error
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.states import BreakerState, Outcome
 
 # Lines of delivered attempts are nearly all of the log. They hold numbers and one name, so they are
 # written by a template, many at once, and not searched for secrets each time.

@@ -11,11 +11,11 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from dispatcher.delivery.telemetry.server_state import ServerState, families
-from dispatcher.shared.clock import seconds
-from dispatcher.shared.metrics import ATTEMPT_SECONDS, Histogram, Labels
-from sink.contract import standard_error
-from sink.contract.states import BreakerState, Outcome
+from holdfast.dispatcher.delivery.telemetry.server_state import ServerState, families
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.metrics import ATTEMPT_SECONDS, Histogram, Labels
+from holdfast.sink.contract import standard_error
+from holdfast.sink.contract.states import BreakerState, Outcome
 
 END_TO_END_SECONDS = (
     0.01,

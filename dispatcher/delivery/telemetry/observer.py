@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
-from dispatcher.delivery.rules.values import Claim, Lane, Rescued, Settled, Settlement
-from dispatcher.delivery.telemetry.metrics import Measures
-from dispatcher.outbound.receipt import says_stale
-from dispatcher.shared.clock import seconds
-from sink.contract.states import Outcome
+from holdfast.dispatcher.delivery.rules.values import Claim, Lane, Rescued, Settled, Settlement
+from holdfast.dispatcher.delivery.telemetry.metrics import Measures
+from holdfast.dispatcher.outbound.receipt import says_stale
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.sink.contract.states import Outcome
 
 FORGET_SECONDS = 600
 """How long after its lease a claimed lane that was never settled is remembered."""

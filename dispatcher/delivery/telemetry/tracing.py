@@ -11,9 +11,9 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dispatcher.delivery.rules.values import Attempt, Entry
-from dispatcher.outbound.endpoint import Endpoint
-from sink.contract.states import Outcome
+from holdfast.dispatcher.delivery.rules.values import Attempt, Entry
+from holdfast.dispatcher.outbound.endpoint import Endpoint
+from holdfast.sink.contract.states import Outcome
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Link, Span, Tracer

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from dispatcher.operators.common.paging import ALWAYS, cursor_numbers
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.entries.store import Entries
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
-from sink.contract.states import Outcome
+from holdfast.dispatcher.operators.common.paging import ALWAYS, cursor_numbers
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.entries.store import Entries
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.states import Outcome
 
 SCAN_FIRST = 1_000
 SCAN_MAX = 100_000

@@ -3,8 +3,8 @@
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from dispatcher.operators.common.session import OperatorSession, Row
-from dispatcher.outbound.operator_headers import masked
+from holdfast.dispatcher.operators.common.session import OperatorSession, Row
+from holdfast.dispatcher.outbound.operator_headers import masked
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,19 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from threading import Lock
 
-from dispatcher.operators.check.rules import OF_RECEIPTS, Checked, Rule, Violation, next_width
-from dispatcher.operators.check.store import Checks, Range, TooMuchAtOnceError
-from dispatcher.operators.receipts.actions import Receiver, compare_sent
-from dispatcher.operators.receipts.inbox import InboxTables
-from dispatcher.operators.receipts.rules import Difference, Finding, Tally
-from dispatcher.operators.receipts.store import Sent, Wanted
-from sink.contract.exits import CommandError
+from holdfast.dispatcher.operators.check.rules import (
+    OF_RECEIPTS,
+    Checked,
+    Rule,
+    Violation,
+    next_width,
+)
+from holdfast.dispatcher.operators.check.store import Checks, Range, TooMuchAtOnceError
+from holdfast.dispatcher.operators.receipts.actions import Receiver, compare_sent
+from holdfast.dispatcher.operators.receipts.inbox import InboxTables
+from holdfast.dispatcher.operators.receipts.rules import Difference, Finding, Tally
+from holdfast.dispatcher.operators.receipts.store import Sent, Wanted
+from holdfast.sink.contract.exits import CommandError
 
 ENTRIES_AT_FIRST = 20_000
 SUBJECTS_AT_FIRST = 1_000

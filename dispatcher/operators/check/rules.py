@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 
-from dispatcher.operators.receipts.rules import MEANING as RECEIPTS_MEAN
-from dispatcher.operators.receipts.rules import Finding
-from dispatcher.shared.value import value
+from holdfast.dispatcher.operators.receipts.rules import MEANING as RECEIPTS_MEAN
+from holdfast.dispatcher.operators.receipts.rules import Finding
+from holdfast.dispatcher.shared.value import value
 
 
 class Rule(StrEnum):

@@ -14,11 +14,11 @@ from uuid import UUID
 
 import psycopg
 
-from dispatcher.operators.check.rules import Checked, Rule, Violation, unbroken_since
-from dispatcher.operators.common.session import OperatorSession, Row
-from dispatcher.operators.common.times import When
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
+from holdfast.dispatcher.operators.check.rules import Checked, Rule, Violation, unbroken_since
+from holdfast.dispatcher.operators.common.session import OperatorSession, Row
+from holdfast.dispatcher.operators.common.times import When
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
 
 
 class TooMuchAtOnceError(Exception):

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from dispatcher.operators.check.rules import INVARIANT, MEANING, Checked, Rule, Violation
-from dispatcher.operators.check.store import Range
+from holdfast.dispatcher.operators.check.rules import INVARIANT, MEANING, Checked, Rule, Violation
+from holdfast.dispatcher.operators.check.store import Range
 
 
 def as_rows(range_: Range, checked: Checked) -> dict[str, Any]:

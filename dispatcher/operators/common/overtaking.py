@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sink.contract.canonical import rfc3339
-from sink.contract.key import Key
-from sink.contract.requeue import Overtakes
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.requeue import Overtakes
 
 
 def overtaken(

@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, datetime
 
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 ALWAYS = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC))
 """Before and after every moment that is stored."""

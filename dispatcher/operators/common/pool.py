@@ -12,7 +12,7 @@ from psycopg import errors
 from psycopg.rows import dict_row
 from psycopg_pool import ConnectionPool, PoolTimeout, TooManyRequests
 
-from dispatcher.operators.common.session import (
+from holdfast.dispatcher.operators.common.session import (
     CONNECT_SECONDS,
     OperatorSession,
     Row,
@@ -22,10 +22,10 @@ from dispatcher.operators.common.session import (
     read_range,
     refusals,
 )
-from dispatcher.shared.clock import seconds
-from dispatcher.shared.errors import StoreUnavailableError, UnservedCommandError
-from sink.contract import schema
-from sink.contract.exits import CommandError
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.errors import StoreUnavailableError, UnservedCommandError
+from holdfast.sink.contract import schema
+from holdfast.sink.contract.exits import CommandError
 
 WAIT_SECONDS = 5.0
 """How long a request waits for a connection before it gets 503 with Retry-After."""

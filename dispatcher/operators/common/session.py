@@ -16,14 +16,14 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
-from dispatcher.operators.common.person import person_of
-from dispatcher.operators.common.statements import statement
-from dispatcher.operators.common.times import When
-from dispatcher.shared.errors import UnservedCommandError
-from sink.contract import roles, schema
-from sink.contract.dsn import answer_lost, redact
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.login import login_name
+from holdfast.dispatcher.operators.common.person import person_of
+from holdfast.dispatcher.operators.common.statements import statement
+from holdfast.dispatcher.operators.common.times import When
+from holdfast.dispatcher.shared.errors import UnservedCommandError
+from holdfast.sink.contract import roles, schema
+from holdfast.sink.contract.dsn import answer_lost, redact
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.login import login_name
 
 Row = dict[str, Any]
 

@@ -1,6 +1,6 @@
 """The operators' SQL statements by name: `replays/add` is the file `replays/sql/add.sql`."""
 
-from dispatcher.shared import statements
+from holdfast.dispatcher.shared import statements
 
 
 def statement(name: str) -> bytes:

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from dispatcher.operators.config.rules import References
-from dispatcher.outbound.endpoint import endpoint_of
-from dispatcher.outbound.reference_rule import (
+from holdfast.dispatcher.operators.config.rules import References
+from holdfast.dispatcher.outbound.endpoint import endpoint_of
+from holdfast.dispatcher.outbound.reference_rule import (
     ALLOW_DIR,
     ALLOW_PREFIX,
     ReferenceRule,
     references_of,
     rule_of,
 )
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 PACKAGES = (
     *("psycopg", "typer", "httpx", "httptools", "uvloop", "structlog", "alembic", "sqlalchemy"),
@@ -34,10 +34,10 @@ def versions(libpq: str) -> dict[str, str | None]:
 def engine() -> tuple[str | None, str | None]:
     """Return the engine that `--engine auto` selects here, or None and the reason."""
     try:
-        from dispatcher.outbound.transport.httpx_engine import HttpxTransport  # noqa: PLC0415 - an extra
+        from holdfast.dispatcher.outbound.transport.httpx_engine import HttpxTransport  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         return None, f"the package {error.name} is not installed"
-    from dispatcher.outbound.transport.engines import open_transport  # noqa: PLC0415 - as above
+    from holdfast.dispatcher.outbound.transport.engines import open_transport  # noqa: PLC0415 - as above
 
     # Neither engine connects before it sends, so there is nothing to close.
     if isinstance(open_transport(), HttpxTransport):
@@ -65,7 +65,7 @@ def reference_fault(settings: Mapping[str, Any]) -> str | None:
 def references(rows: Sequence[Mapping[str, Any]]) -> list[References]:
     """Read the references of each endpoint; blocks on files. Returns none of the content."""
     try:
-        from dispatcher.outbound.secrets import read_material  # noqa: PLC0415 - needs an extra
+        from holdfast.dispatcher.outbound.secrets import read_material  # noqa: PLC0415 - needs an extra
     except ModuleNotFoundError:
         return []
     try:

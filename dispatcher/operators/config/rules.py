@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sink.contract.exits import ExitCode
-from sink.contract.roles import ALL, DISPATCHER, OPERATOR
-from sink.contract.schema import misfit
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.roles import ALL, DISPATCHER, OPERATOR
+from holdfast.sink.contract.schema import misfit
 
 CLOCK_WARN_SECONDS = 5.0
 CLOCK_FAIL_SECONDS = 60.0

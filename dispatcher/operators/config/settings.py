@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from dispatcher.outbound.reference_rule import (
+from holdfast.dispatcher.outbound.reference_rule import (
     ALLOW_DIR,
     ALLOW_PREFIX,
     DEFAULT_DIR,

@@ -7,13 +7,13 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
-from dispatcher.operators.common.session import CONNECT_SECONDS, Row, read_range
-from dispatcher.operators.common.statements import statement
-from dispatcher.operators.config.rules import Database
-from dispatcher.operators.config.settings import HIDDEN
-from dispatcher.shared.text import one_line
-from sink.contract import roles
-from sink.contract.dsn import redact
+from holdfast.dispatcher.operators.common.session import CONNECT_SECONDS, Row, read_range
+from holdfast.dispatcher.operators.common.statements import statement
+from holdfast.dispatcher.operators.config.rules import Database
+from holdfast.dispatcher.operators.config.settings import HIDDEN
+from holdfast.dispatcher.shared.text import one_line
+from holdfast.sink.contract import roles
+from holdfast.sink.contract.dsn import redact
 
 _SECRETS = ("password", "sslpassword", "passfile")
 _SET_PRIVILEGE_SINCE = 160_000

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 
-from dispatcher.operators.common.session import OperatorSession, Row, read_range
-from dispatcher.operators.overview.rules import database_needs
-from dispatcher.shared.text import one_line
-from sink.contract.schema import SCHEMA_REVISION, misfit
+from holdfast.dispatcher.operators.common.session import OperatorSession, Row, read_range
+from holdfast.dispatcher.operators.overview.rules import database_needs
+from holdfast.dispatcher.shared.text import one_line
+from holdfast.sink.contract.schema import SCHEMA_REVISION, misfit
 
 SNAPSHOTS_SHOWN = 10
 CONNECTIONS_SHOWN = 50

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from sink.contract.states import DeadReason
+from holdfast.sink.contract.states import DeadReason
 
 WAITING_MAX = 1000
 """Maximum count of entries behind a dead letter; the maximum means that many or more."""

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dispatcher.operators.common.session import OperatorSession, Row, actor
-from sink.contract.canonical import rfc3339
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
-from sink.contract.states import DeadReason
+from holdfast.dispatcher.operators.common.session import OperatorSession, Row, actor
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.states import DeadReason
 
 ATTEMPTS_SHOWN = 20
 

@@ -1,6 +1,6 @@
 """The dispatchers that the database has on record: running and crashed ones."""
 
-from dispatcher.operators.common.session import OperatorSession, Row
+from holdfast.dispatcher.operators.common.session import OperatorSession, Row
 
 DISPATCHERS_MAX = 1000
 """Maximum number of rows; a dispatcher that ends in order removes its own."""

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dispatcher.operators.config.environment import reference_fault
-from dispatcher.operators.endpoints.rules import CHECKS, BadValueError, complete
-from dispatcher.operators.endpoints.store import DEFAULTS
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.operators.config.environment import reference_fault
+from holdfast.dispatcher.operators.endpoints.rules import CHECKS, BadValueError, complete
+from holdfast.dispatcher.operators.endpoints.store import DEFAULTS
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 MAY_BE_NONE = frozenset(column for column, value in DEFAULTS.items() if value is None)
 """Columns that null removes."""

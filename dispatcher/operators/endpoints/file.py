@@ -12,8 +12,13 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any
 
-from dispatcher.operators.endpoints.rules import CHECKS, BadValueError, complete, name_fault
-from sink.contract.states import EndpointState
+from holdfast.dispatcher.operators.endpoints.rules import (
+    CHECKS,
+    BadValueError,
+    complete,
+    name_fault,
+)
+from holdfast.sink.contract.states import EndpointState
 
 Settings = dict[str, Any]
 """The columns of an endpoint that a person may set, `name` among them."""

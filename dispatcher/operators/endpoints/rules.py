@@ -10,12 +10,17 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from dispatcher.outbound.address import is_allowed, refusal
-from dispatcher.outbound.operator_headers import LITERALS, MASK, headers_fault, is_reference
-from dispatcher.outbound.target import url_fault
-from sink.contract.envelope import TYPE_FORM, is_type
-from sink.contract.states import EnvelopeStyle, OrderPolicy
-from sink.contract.wire import INQUIRY_PATH
+from holdfast.dispatcher.outbound.address import is_allowed, refusal
+from holdfast.dispatcher.outbound.operator_headers import (
+    LITERALS,
+    MASK,
+    headers_fault,
+    is_reference,
+)
+from holdfast.dispatcher.outbound.target import url_fault
+from holdfast.sink.contract.envelope import TYPE_FORM, is_type
+from holdfast.sink.contract.states import EnvelopeStyle, OrderPolicy
+from holdfast.sink.contract.wire import INQUIRY_PATH
 
 SCHEDULE_STEPS_MAX = 32
 SCHEDULE_STEP_SECONDS_MAX = 7 * 86_400

@@ -7,13 +7,18 @@ from typing import NoReturn
 import psycopg
 from psycopg.types.json import Jsonb
 
-from dispatcher.operators.common.session import STATEMENT_SECONDS, OperatorSession, Row, cause
-from dispatcher.operators.config.environment import reference_fault
-from dispatcher.operators.endpoints.file import Action, Step
-from dispatcher.operators.endpoints.rules import fault_of
-from dispatcher.outbound.operator_headers import LITERALS, joined, masked, split
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import EndpointState, EnvelopeStyle, OrderPolicy
+from holdfast.dispatcher.operators.common.session import (
+    STATEMENT_SECONDS,
+    OperatorSession,
+    Row,
+    cause,
+)
+from holdfast.dispatcher.operators.config.environment import reference_fault
+from holdfast.dispatcher.operators.endpoints.file import Action, Step
+from holdfast.dispatcher.operators.endpoints.rules import fault_of
+from holdfast.dispatcher.outbound.operator_headers import LITERALS, joined, masked, split
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import EndpointState, EnvelopeStyle, OrderPolicy
 
 DEFAULTS: Row = {
     "types": [],

@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sink.contract.states import BreakerState, EndpointState
+from holdfast.sink.contract.states import BreakerState, EndpointState
 
 
 class Stage(StrEnum):

@@ -10,13 +10,13 @@ from uuid import UUID
 
 from psycopg import IsolationLevel
 
-from dispatcher.operators.common.paging import ALWAYS, cursor_numbers
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.entries.rules import SKIPPED_MAX, BatchCursor, Stage, standing
-from dispatcher.operators.streams.store import Streams
-from sink.contract.canonical import rfc3339
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
+from holdfast.dispatcher.operators.common.paging import ALWAYS, cursor_numbers
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.entries.rules import SKIPPED_MAX, BatchCursor, Stage, standing
+from holdfast.dispatcher.operators.streams.store import Streams
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
 
 SCAN_FIRST = 20_000
 """Entries that a page scans at first; each further scan takes four times as many."""

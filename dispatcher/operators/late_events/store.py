@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from dispatcher.operators.common.session import OperatorSession, Row
-from sink.contract.states import LateReason
+from holdfast.dispatcher.operators.common.session import OperatorSession, Row
+from holdfast.sink.contract.states import LateReason
 
 
 @dataclass(frozen=True, slots=True)

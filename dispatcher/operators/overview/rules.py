@@ -8,11 +8,11 @@ from enum import StrEnum
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from dispatcher.operators.common.text import span
-from dispatcher.operators.why.lock_holders import holders
-from dispatcher.shared.states import BARRED, CREDENTIALS
-from dispatcher.shared.text import last_word, one_line
-from sink.contract.states import Outcome
+from holdfast.dispatcher.operators.common.text import span
+from holdfast.dispatcher.operators.why.lock_holders import holders
+from holdfast.dispatcher.shared.states import BARRED, CREDENTIALS
+from holdfast.dispatcher.shared.text import last_word, one_line
+from holdfast.sink.contract.states import Outcome
 
 SNAPSHOT_SECONDS = 300.0
 """A snapshot or open transaction older than this needs a person."""

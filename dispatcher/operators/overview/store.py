@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
 
-from dispatcher.operators.common.session import OperatorSession, Row
-from dispatcher.operators.endpoints.store import BACKLOG_MAX
-from dispatcher.operators.overview.rules import UNDELIVERED_MINUTES, overview_needs, series
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.operators.common.session import OperatorSession, Row
+from holdfast.dispatcher.operators.endpoints.store import BACKLOG_MAX
+from holdfast.dispatcher.operators.overview.rules import UNDELIVERED_MINUTES, overview_needs, series
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 MINUTES_MAX = 180
 

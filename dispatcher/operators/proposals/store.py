@@ -12,9 +12,15 @@ from uuid import UUID, uuid4
 
 from psycopg.types.json import Jsonb
 
-from dispatcher.operators.common.session import OperatorSession, Row, actor, person, unknown_id
-from sink.contract.canonical import NotCanonical, canonical_json
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.operators.common.session import (
+    OperatorSession,
+    Row,
+    actor,
+    person,
+    unknown_id,
+)
+from holdfast.sink.contract.canonical import NotCanonical, canonical_json
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 
 class Proposals(OperatorSession):

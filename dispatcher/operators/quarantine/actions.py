@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from dispatcher.operators.common.overtaking import may_overtake, overtaken_text
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.common.text import visible
-from dispatcher.operators.quarantine.rules import (
+from holdfast.dispatcher.operators.common.overtaking import may_overtake, overtaken_text
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.common.text import visible
+from holdfast.dispatcher.operators.quarantine.rules import (
     Difference,
     differences,
     identity,
@@ -23,11 +23,11 @@ from dispatcher.operators.quarantine.rules import (
     sha256,
     why_not_as_kept,
 )
-from dispatcher.operators.quarantine.store import Quarantine
-from sink.contract.canonical import rfc3339
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.requeue import Requeued, writer
-from sink.contract.states import QuarantineResolution
+from holdfast.dispatcher.operators.quarantine.store import Quarantine
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.requeue import Requeued, writer
+from holdfast.sink.contract.states import QuarantineResolution
 
 WHY = ("resolution", "resolved_at", "resolved_by", "resolution_reason")
 """The result for a row that was resolved before."""

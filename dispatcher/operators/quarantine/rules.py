@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from dispatcher.operators.dead_letters.rules import Advice
-from sink.contract.canonical import (
+from holdfast.dispatcher.operators.dead_letters.rules import Advice
+from holdfast.sink.contract.canonical import (
     DEPTH_MAX,
     INTEGER_MAX,
     NotCanonical,
     canonical_json,
     rfc3339,
 )
-from sink.contract.states import QuarantineReason
+from holdfast.sink.contract.states import QuarantineReason
 
 ENTRY_REASONS = frozenset(
     {

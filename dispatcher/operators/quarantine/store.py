@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass
 
 import psycopg
 
-from dispatcher.operators.common.overtaking import overtaken
-from dispatcher.operators.common.session import Row, actor, cause
-from dispatcher.operators.proposals.store import Proposals
-from dispatcher.operators.quarantine.rules import placing
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import QuarantineReason, QuarantineResolution
+from holdfast.dispatcher.operators.common.overtaking import overtaken
+from holdfast.dispatcher.operators.common.session import Row, actor, cause
+from holdfast.dispatcher.operators.proposals.store import Proposals
+from holdfast.dispatcher.operators.quarantine.rules import placing
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import QuarantineReason, QuarantineResolution
 
 ACTIONS = {
     QuarantineResolution.REQUEUED: "quarantine.requeue",

@@ -8,7 +8,7 @@ range are looked up here, if it can list them.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from dispatcher.operators.receipts.rules import (
+from holdfast.dispatcher.operators.receipts.rules import (
     Finding,
     Here,
     Tally,
@@ -16,8 +16,8 @@ from dispatcher.operators.receipts.rules import (
     compare,
     stale_finding,
 )
-from dispatcher.operators.receipts.store import Sent, Wanted
-from dispatcher.outbound.inquiry_answer import There
+from holdfast.dispatcher.operators.receipts.store import Sent, Wanted
+from holdfast.dispatcher.outbound.inquiry_answer import There
 
 Watch = Callable[[Tally, int | None], None]
 """Called after each page with the findings so far, and the id of the last compared subject."""

@@ -9,14 +9,14 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
-from dispatcher.operators.common.session import CONNECT_SECONDS
-from dispatcher.operators.common.statements import statement
-from dispatcher.operators.receipts.store import PAGE, Wanted
-from dispatcher.outbound.inquiry_answer import There
-from sink.contract.canonical import rfc3339
-from sink.contract.dsn import redact
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.wire import ReceiptOutcome
+from holdfast.dispatcher.operators.common.session import CONNECT_SECONDS
+from holdfast.dispatcher.operators.common.statements import statement
+from holdfast.dispatcher.operators.receipts.store import PAGE, Wanted
+from holdfast.dispatcher.outbound.inquiry_answer import There
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.dsn import redact
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.wire import ReceiptOutcome
 
 Row = dict[str, Any]
 

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
-from dispatcher.outbound.endpoint import EndpointRow
-from dispatcher.outbound.inquiry_answer import (
+from holdfast.dispatcher.outbound.endpoint import EndpointRow
+from holdfast.dispatcher.outbound.inquiry_answer import (
     Answer,
     InquiryError,
     There,
@@ -20,13 +20,18 @@ from dispatcher.outbound.inquiry_answer import (
     judged,
     may_pass,
 )
-from dispatcher.outbound.request import USER_AGENT
-from dispatcher.outbound.secrets import Material
-from dispatcher.outbound.signing import Signer
-from dispatcher.outbound.target import Target, url_fault
-from dispatcher.outbound.transport.getting import Getter, UnusableTargetError
-from dispatcher.shared.clock import seconds
-from sink.contract.wire import INQUIRY_PATH, WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP
+from holdfast.dispatcher.outbound.request import USER_AGENT
+from holdfast.dispatcher.outbound.secrets import Material
+from holdfast.dispatcher.outbound.signing import Signer
+from holdfast.dispatcher.outbound.target import Target, url_fault
+from holdfast.dispatcher.outbound.transport.getting import Getter, UnusableTargetError
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.sink.contract.wire import (
+    INQUIRY_PATH,
+    WEBHOOK_ID,
+    WEBHOOK_SIGNATURE,
+    WEBHOOK_TIMESTAMP,
+)
 
 QUESTIONS_AT_ONCE = 16
 PAUSES_SECONDS = (0.2, 1.0, 4.0)

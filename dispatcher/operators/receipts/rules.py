@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from dispatcher.outbound.inquiry_answer import There
-from dispatcher.shared.value import value
-from sink.contract.wire import ReceiptOutcome
+from holdfast.dispatcher.outbound.inquiry_answer import There
+from holdfast.dispatcher.shared.value import value
+from holdfast.sink.contract.wire import ReceiptOutcome
 
 IN_FLIGHT = "in_flight"
 """The outcome of an entry whose first request is in flight."""

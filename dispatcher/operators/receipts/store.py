@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from dispatcher.operators.common.session import OperatorSession, Row
-from dispatcher.operators.common.times import When
-from dispatcher.operators.receipts.rules import IN_FLIGHT, Here, Proof
-from dispatcher.outbound.endpoint import EndpointRow, endpoint_of
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
-from sink.contract.states import Outcome
-from sink.contract.wire import ReceiptOutcome
+from holdfast.dispatcher.operators.common.session import OperatorSession, Row
+from holdfast.dispatcher.operators.common.times import When
+from holdfast.dispatcher.operators.receipts.rules import IN_FLIGHT, Here, Proof
+from holdfast.dispatcher.outbound.endpoint import EndpointRow, endpoint_of
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.states import Outcome
+from holdfast.sink.contract.wire import ReceiptOutcome
 
 PAGE = 4000
 """Entries that are held in memory at once."""

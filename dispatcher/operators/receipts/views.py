@@ -2,9 +2,15 @@
 
 from typing import Any
 
-from dispatcher.operators.receipts.rules import MEANING, NO_DIFFERENCE, Difference, Finding, Tally
-from dispatcher.operators.receipts.store import Wanted
-from sink.contract.wire import ReceiptOutcome
+from holdfast.dispatcher.operators.receipts.rules import (
+    MEANING,
+    NO_DIFFERENCE,
+    Difference,
+    Finding,
+    Tally,
+)
+from holdfast.dispatcher.operators.receipts.store import Wanted
+from holdfast.sink.contract.wire import ReceiptOutcome
 
 PROOFS = (ReceiptOutcome.APPLIED, ReceiptOutcome.DUPLICATE, ReceiptOutcome.STALE)
 OF_RECEIPTS_ALONE = (Finding.STALE_THERE, Finding.OVERTAKEN, Finding.NO_RECEIPT)

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.reissue.rules import batch_id_of, entry_text, parts_behind
-from dispatcher.operators.reissue.store import Reissues
-from dispatcher.operators.replays.actions import taken
-from dispatcher.operators.replays.store import Replays
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
-from sink.contract.requeue import REISSUED, writer
-from sink.contract.states import ReplayState, ReplayVerb
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.reissue.rules import batch_id_of, entry_text, parts_behind
+from holdfast.dispatcher.operators.reissue.store import Reissues
+from holdfast.dispatcher.operators.replays.actions import taken
+from holdfast.dispatcher.operators.replays.store import Replays
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.requeue import REISSUED, writer
+from holdfast.sink.contract.states import ReplayState, ReplayVerb
 
 
 def planned_before(store: Replays, id_: UUID, keys: Sequence[UUID], reason: str) -> Row | None:

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from sink.contract.canonical import rfc3339
-from sink.contract.key import Key
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.key import Key
 
 NAMESPACE = "reissue/v1"
 """The first part of the keys of all reissued decisions."""

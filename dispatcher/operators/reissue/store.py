@@ -10,23 +10,23 @@ from uuid import UUID, uuid4
 
 from psycopg.types.json import Jsonb
 
-from dispatcher.operators.common.overtaking import may_overtake, overtaken, overtaken_text
-from dispatcher.operators.common.person import ALONE_MAX, lacks_approval
-from dispatcher.operators.common.session import (
+from holdfast.dispatcher.operators.common.overtaking import may_overtake, overtaken, overtaken_text
+from holdfast.dispatcher.operators.common.person import ALONE_MAX, lacks_approval
+from holdfast.dispatcher.operators.common.session import (
     OperatorSession,
     Row,
     actor,
     person,
 )
-from dispatcher.operators.entries.rules import Stage
-from dispatcher.operators.entries.store import Entries
-from dispatcher.operators.reissue.rules import parts_of
-from dispatcher.operators.replays.repeats import Repeats, second_person
-from sink.contract.canonical import rfc3339
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
-from sink.contract.requeue import Overtakes
-from sink.contract.states import ReplayKind, ReplayState
+from holdfast.dispatcher.operators.entries.rules import Stage
+from holdfast.dispatcher.operators.entries.store import Entries
+from holdfast.dispatcher.operators.reissue.rules import parts_of
+from holdfast.dispatcher.operators.replays.repeats import Repeats, second_person
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.requeue import Overtakes
+from holdfast.sink.contract.states import ReplayKind, ReplayState
 
 
 class ReissueSettling(OperatorSession):

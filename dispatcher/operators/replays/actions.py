@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from dispatcher.operators.common.person import ALONE_MAX
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.common.text import visible
-from dispatcher.operators.entries.rules import Stage
-from dispatcher.operators.entries.store import Entries
-from dispatcher.operators.reissue.rules import never_sent_again
-from dispatcher.operators.replays.rules import MEANS, ReplayFilter
-from dispatcher.operators.replays.store import Replays
-from sink.contract.canonical import rfc3339
-from sink.contract.exits import CommandError
-from sink.contract.key import Key
-from sink.contract.states import ReplayKind, ReplayState, ReplayVerb
+from holdfast.dispatcher.operators.common.person import ALONE_MAX
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.common.text import visible
+from holdfast.dispatcher.operators.entries.rules import Stage
+from holdfast.dispatcher.operators.entries.store import Entries
+from holdfast.dispatcher.operators.reissue.rules import never_sent_again
+from holdfast.dispatcher.operators.replays.rules import MEANS, ReplayFilter
+from holdfast.dispatcher.operators.replays.store import Replays
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.states import ReplayKind, ReplayState, ReplayVerb
 
 
 def planned(

@@ -8,10 +8,10 @@ two plans use the same budget.
 
 from uuid import UUID
 
-from dispatcher.operators.common.person import lacks_approval, needs_approval
-from dispatcher.operators.common.session import OperatorSession, Row, actor, person
-from sink.contract.exits import CommandError
-from sink.contract.states import ReplayState, ReplayVerb
+from holdfast.dispatcher.operators.common.person import lacks_approval, needs_approval
+from holdfast.dispatcher.operators.common.session import OperatorSession, Row, actor, person
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.states import ReplayState, ReplayVerb
 
 
 class Repeats(OperatorSession):

@@ -7,12 +7,12 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from dispatcher.operators.common.text import visible
-from dispatcher.shared.rate import sustained
-from sink.contract.canonical import NotCanonical, rfc3339
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
-from sink.contract.states import BreakerState, EndpointState, ReplayKind
+from holdfast.dispatcher.operators.common.text import visible
+from holdfast.dispatcher.shared.rate import sustained
+from holdfast.sink.contract.canonical import NotCanonical, rfc3339
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.states import BreakerState, EndpointState, ReplayKind
 
 KEYS_MAX = 1000
 """Maximum number of keys in one filter; for more, use a time range, a batch or a subject."""

@@ -2,7 +2,7 @@
 
 A plan is written with all its items in one transaction. Applying evaluates the filter again and
 refuses a plan that no longer matches; then dispatchers take the items
-(`dispatcher.delivery.store.replaying`).
+(`holdfast.dispatcher.delivery.store.replaying`).
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from uuid import UUID, uuid4
 
 from psycopg.types.json import Jsonb
 
-from dispatcher.operators.common.person import ALONE_MAX, lacks_approval
-from dispatcher.operators.common.session import Row, actor, person, unknown_id
-from dispatcher.operators.reissue.rules import never_sent_again
-from dispatcher.operators.reissue.store import ReissueSettling
-from dispatcher.operators.replays.repeats import Repeats, second_person
-from dispatcher.operators.replays.rules import (
+from holdfast.dispatcher.operators.common.person import ALONE_MAX, lacks_approval
+from holdfast.dispatcher.operators.common.session import Row, actor, person, unknown_id
+from holdfast.dispatcher.operators.reissue.rules import never_sent_again
+from holdfast.dispatcher.operators.reissue.store import ReissueSettling
+from holdfast.dispatcher.operators.replays.repeats import Repeats, second_person
+from holdfast.dispatcher.operators.replays.rules import (
     ReplayFilter,
     ReplayFilterError,
     drain_seconds,
@@ -25,10 +25,10 @@ from dispatcher.operators.replays.rules import (
     obstacles,
     plan_counts,
 )
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.failpoints import failpoint
-from sink.contract.key import Key
-from sink.contract.states import ReplayKind, ReplayState, ReplayVerb
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.failpoints import failpoint
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.states import ReplayKind, ReplayState, ReplayVerb
 
 ITEMS_MAX = 1_000_000
 """Maximum number of items in a plan: more would hold locks for minutes."""

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
-from dispatcher.operators.common.overtaking import overtaken_text
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.common.text import span
-from sink.contract.key import Key
-from sink.contract.states import ReplayState
+from holdfast.dispatcher.operators.common.overtaking import overtaken_text
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.common.text import span
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.states import ReplayState
 
 ENDED = (ReplayState.APPLIED, ReplayState.CANCELLED)
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from uuid import UUID
 
-from dispatcher.operators.common.session import OperatorSession, Row
-from dispatcher.operators.streams.views import with_offsets
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
+from holdfast.dispatcher.operators.common.session import OperatorSession, Row
+from holdfast.dispatcher.operators.streams.views import with_offsets
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
 
 NEWEST_BATCHES = 5
 """Number of batches that `stream` returns."""

@@ -1,7 +1,7 @@
 """The JSON of a batch."""
 
-from dispatcher.operators.common.session import Row
-from sink.contract.source_offsets import ranges, readable_offsets
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.sink.contract.source_offsets import ranges, readable_offsets
 
 
 def with_offsets(found: Row) -> Row:

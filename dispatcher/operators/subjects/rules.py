@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from dispatcher.shared.text import last_word
-from sink.contract.canonical import rfc3339
-from sink.contract.envelope import is_type
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.shared.text import last_word
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.envelope import is_type
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 
 class State(NamedTuple):

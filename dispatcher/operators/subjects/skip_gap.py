@@ -9,9 +9,9 @@ type that the endpoint does not take.
 
 from typing import NoReturn
 
-from dispatcher.operators.common.session import OperatorSession, Row
-from dispatcher.shared.text import one_line
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.operators.common.session import OperatorSession, Row
+from holdfast.dispatcher.shared.text import one_line
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 ACTION = "lane.pass"
 

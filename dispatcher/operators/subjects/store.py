@@ -9,14 +9,14 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
 
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.entries.store import Entries, Wanted
-from dispatcher.operators.proposals.store import Proposals
-from dispatcher.operators.subjects.rules import By, State, beyond, state_after
-from dispatcher.shared.text import one_line
-from sink.contract.canonical import rfc3339
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.entries.store import Entries, Wanted
+from holdfast.dispatcher.operators.proposals.store import Proposals
+from holdfast.dispatcher.operators.subjects.rules import By, State, beyond, state_after
+from holdfast.dispatcher.shared.text import one_line
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
 
 HELD_MAX = 4_000
 """Lanes of a kind and endpoint that one statement collects; with more, names are scanned."""

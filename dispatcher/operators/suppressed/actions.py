@@ -2,14 +2,14 @@
 
 from uuid import UUID
 
-from dispatcher.operators.common.overtaking import may_overtake
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.reissue.rules import batch_id_of
-from dispatcher.operators.suppressed.rules import new_key_of
-from dispatcher.operators.suppressed.store import OvertakenDecisions
-from sink.contract.exits import CommandError
-from sink.contract.key import Key
-from sink.contract.requeue import REISSUED, writer
+from holdfast.dispatcher.operators.common.overtaking import may_overtake
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.reissue.rules import batch_id_of
+from holdfast.dispatcher.operators.suppressed.rules import new_key_of
+from holdfast.dispatcher.operators.suppressed.store import OvertakenDecisions
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.requeue import REISSUED, writer
 
 
 def write_overtaken(

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dispatcher.operators.reissue.rules import entry_text, parts_of
-from sink.contract.canonical import rfc3339
-from sink.contract.exits import CommandError
-from sink.contract.key import Key
-from sink.contract.states import SuppressedCause
+from holdfast.dispatcher.operators.reissue.rules import entry_text, parts_of
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.states import SuppressedCause
 
 
 def new_key_of(key: Key) -> Key:

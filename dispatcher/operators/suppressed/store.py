@@ -14,22 +14,22 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from dispatcher.operators.common.overtaking import overtaken
-from dispatcher.operators.common.paging import ALWAYS, bad_cursor
-from dispatcher.operators.common.session import OperatorSession, Row
-from dispatcher.operators.proposals.store import Proposals
-from dispatcher.operators.quarantine.rules import sha256
-from dispatcher.operators.suppressed.rules import (
+from holdfast.dispatcher.operators.common.overtaking import overtaken
+from holdfast.dispatcher.operators.common.paging import ALWAYS, bad_cursor
+from holdfast.dispatcher.operators.common.session import OperatorSession, Row
+from holdfast.dispatcher.operators.proposals.store import Proposals
+from holdfast.dispatcher.operators.quarantine.rules import sha256
+from holdfast.dispatcher.operators.suppressed.rules import (
     new_key_of,
     obsolete,
     require_writable,
     state_said,
     text_of,
 )
-from sink.contract.canonical import rfc3339
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
-from sink.contract.states import SuppressedCause
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.states import SuppressedCause
 
 _PIECE_BITS = 43
 _PLACE = re.compile(r"\d{1,18}(\.\d{1,13}){3}", re.ASCII)

@@ -11,10 +11,10 @@ from uuid import UUID, uuid4
 
 import psycopg
 
-from dispatcher.operators.common.person import OWNER, person_of
-from dispatcher.operators.common.session import OperatorSession, Row, actor
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import AccessRole
+from holdfast.dispatcher.operators.common.person import OWNER, person_of
+from holdfast.dispatcher.operators.common.session import OperatorSession, Row, actor
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import AccessRole
 
 TOKEN_PREFIX = "hft_"  # noqa: S105 - the part of a token that is no secret
 LOGIN_PREFIX = "hfl_"

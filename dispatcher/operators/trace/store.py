@@ -4,12 +4,12 @@ import hashlib
 import json
 from typing import Any
 
-from dispatcher.operators.attempts.store import Wanted
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.streams.views import with_offsets
-from dispatcher.operators.why.store import Why
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
+from holdfast.dispatcher.operators.attempts.store import Wanted
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.streams.views import with_offsets
+from holdfast.dispatcher.operators.why.store import Why
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
 
 ATTEMPTS_MAX = 500
 """Maximum number of attempts over all endpoints, the newest."""

@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dispatcher.operators.common.text import span
-from dispatcher.shared.text import one_line
+from holdfast.dispatcher.operators.common.text import span
+from holdfast.dispatcher.shared.text import one_line
 
 HELD_SECONDS = 5.0
 """Age from which a transaction counts as a blocker."""

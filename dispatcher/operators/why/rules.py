@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from dispatcher.operators.why import words
-from dispatcher.operators.why.lock_holders import Holder, row_holder
-from dispatcher.operators.why.words import Facts
-from sink.contract.states import BreakerState, EndpointState
+from holdfast.dispatcher.operators.why import words
+from holdfast.dispatcher.operators.why.lock_holders import Holder, row_holder
+from holdfast.dispatcher.operators.why.words import Facts
+from holdfast.sink.contract.states import BreakerState, EndpointState
 
 PATIENCE = timedelta(seconds=60)
 """How long a due entry, or a batch, may wait for a living dispatcher before that is a fault."""

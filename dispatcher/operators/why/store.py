@@ -8,15 +8,23 @@ from dataclasses import dataclass, field
 import psycopg
 from psycopg import IsolationLevel
 
-from dispatcher.operators.attempts.store import Attempts
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.config.environment import reference_fault
-from dispatcher.operators.dead_letters.rules import without_answer
-from dispatcher.operators.why import words
-from dispatcher.operators.why.lock_holders import holders, snapshot_holder, writing
-from dispatcher.operators.why.rules import AT_REST, Ahead, Answer, Around, Subject, Verdict, judge
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
+from holdfast.dispatcher.operators.attempts.store import Attempts
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.config.environment import reference_fault
+from holdfast.dispatcher.operators.dead_letters.rules import without_answer
+from holdfast.dispatcher.operators.why import words
+from holdfast.dispatcher.operators.why.lock_holders import holders, snapshot_holder, writing
+from holdfast.dispatcher.operators.why.rules import (
+    AT_REST,
+    Ahead,
+    Answer,
+    Around,
+    Subject,
+    Verdict,
+    judge,
+)
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
 
 LOCK_SECONDS = 3
 """How long `why` itself waits for a table that another session has locked."""

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from dispatcher.operators.why.rules import Answer
-from dispatcher.operators.why.store import Explained
+from holdfast.dispatcher.operators.why.rules import Answer
+from holdfast.dispatcher.operators.why.store import Explained
 
 
 def as_row(what: str, found: Explained) -> dict[str, Any]:

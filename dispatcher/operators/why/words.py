@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from dispatcher.operators.common.text import since, span
-from dispatcher.operators.why.lock_holders import Holder
-from dispatcher.shared.text import last_word, one_line
-from sink.contract.canonical import rfc3339
-from sink.contract.states import SuppressedCause
+from holdfast.dispatcher.operators.common.text import since, span
+from holdfast.dispatcher.operators.why.lock_holders import Holder
+from holdfast.dispatcher.shared.text import last_word, one_line
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.states import SuppressedCause
 
 Facts = Mapping[str, Any]
 """A row of a statement: what is known of an endpoint, a batch or a dispatcher."""

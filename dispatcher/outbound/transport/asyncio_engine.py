@@ -11,29 +11,36 @@ from pathlib import Path
 
 import httpx
 
-from dispatcher.outbound.request import Request
-from dispatcher.outbound.target import Target, url_fault
-from dispatcher.outbound.transport.certificates import (
+from holdfast.dispatcher.outbound.request import Request
+from holdfast.dispatcher.outbound.target import Target, url_fault
+from holdfast.dispatcher.outbound.transport.certificates import (
     UnusablePemError,
     authorities,
     extend,
     has_certificates,
 )
-from dispatcher.outbound.transport.channel import Channel
-from dispatcher.outbound.transport.dialing import Dialer, NotConnectedError
-from dispatcher.outbound.transport.guard import (
+from holdfast.dispatcher.outbound.transport.channel import Channel
+from holdfast.dispatcher.outbound.transport.dialing import Dialer, NotConnectedError
+from holdfast.dispatcher.outbound.transport.guard import (
     AddressRefusedError,
     Guard,
     Resolve,
     ResolveError,
 )
-from dispatcher.outbound.transport.http_connection import TIME_IS_UP, Reply
-from dispatcher.outbound.transport.names import system_addresses
-from dispatcher.outbound.transport.transport import Progress
-from dispatcher.shared.clock import seconds
-from dispatcher.shared.outcome import Answer, NoAnswer, NotSent, Refused, Response, too_late
-from dispatcher.shared.text import one_line
-from sink.contract.failpoints import ENVIRONMENT, failpoint
+from holdfast.dispatcher.outbound.transport.http_connection import TIME_IS_UP, Reply
+from holdfast.dispatcher.outbound.transport.names import system_addresses
+from holdfast.dispatcher.outbound.transport.transport import Progress
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.outcome import (
+    Answer,
+    NoAnswer,
+    NotSent,
+    Refused,
+    Response,
+    too_late,
+)
+from holdfast.dispatcher.shared.text import one_line
+from holdfast.sink.contract.failpoints import ENVIRONMENT, failpoint
 
 _NONE = (None, None)
 

@@ -9,7 +9,7 @@ from tempfile import NamedTemporaryFile
 
 import httpx
 
-from dispatcher.outbound.target import Target
+from holdfast.dispatcher.outbound.target import Target
 
 _DESCRIPTORS = Path("/proc/self/fd")
 

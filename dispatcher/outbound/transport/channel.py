@@ -5,12 +5,12 @@ from contextlib import suppress
 
 import httpx
 
-from dispatcher.outbound.request import Request
-from dispatcher.outbound.transport.connections import KEEP_ALIVE_SECONDS
-from dispatcher.outbound.transport.dialing import Dialer
-from dispatcher.outbound.transport.guard import AddressRefusedError, ResolveError
-from dispatcher.outbound.transport.http_connection import Connection
-from dispatcher.shared.clock import seconds
+from holdfast.dispatcher.outbound.request import Request
+from holdfast.dispatcher.outbound.transport.connections import KEEP_ALIVE_SECONDS
+from holdfast.dispatcher.outbound.transport.dialing import Dialer
+from holdfast.dispatcher.outbound.transport.guard import AddressRefusedError, ResolveError
+from holdfast.dispatcher.outbound.transport.http_connection import Connection
+from holdfast.dispatcher.shared.clock import seconds
 
 
 class Channel:

@@ -12,17 +12,17 @@ from contextlib import suppress
 
 import httpx
 
-from dispatcher.outbound.endpoint_probe import DONE, FAILED, Reached
-from dispatcher.outbound.target import Target
-from dispatcher.outbound.transport.certificates import bundled_authorities, extend
-from dispatcher.outbound.transport.guard import (
+from holdfast.dispatcher.outbound.endpoint_probe import DONE, FAILED, Reached
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.outbound.transport.certificates import bundled_authorities, extend
+from holdfast.dispatcher.outbound.transport.guard import (
     AddressRefusedError,
     Guard,
     Resolve,
     host_and_port,
 )
-from dispatcher.outbound.transport.names import system_addresses
-from dispatcher.shared.text import one_line
+from holdfast.dispatcher.outbound.transport.names import system_addresses
+from holdfast.dispatcher.shared.text import one_line
 
 
 async def probe(

@@ -15,7 +15,7 @@ from typing import Any
 
 import httpcore
 
-from dispatcher.outbound.transport.kernel import unacknowledged
+from holdfast.dispatcher.outbound.transport.kernel import unacknowledged
 
 _SUCCESS, _REDIRECTION = 200, 300
 

@@ -13,11 +13,11 @@ from typing import cast
 
 import httpx
 
-from dispatcher.outbound.target import Target
-from dispatcher.outbound.transport.guard import Guard, ResolveError, host_and_port
-from dispatcher.outbound.transport.http_connection import Connection
-from dispatcher.shared.clock import seconds
-from sink.contract.failpoints import failpoint
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.outbound.transport.guard import Guard, ResolveError, host_and_port
+from holdfast.dispatcher.outbound.transport.http_connection import Connection
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.sink.contract.failpoints import failpoint
 
 RESOLVED_SECONDS = 30.0
 """How long addresses are used before the name is resolved and judged again."""

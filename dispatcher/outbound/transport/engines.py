@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from dispatcher.outbound.transport.httpx_engine import HttpxTransport
-from dispatcher.outbound.transport.transport import EngineName, Transport
+from holdfast.dispatcher.outbound.transport.httpx_engine import HttpxTransport
+from holdfast.dispatcher.outbound.transport.transport import EngineName, Transport
 
 
 def open_transport(name: EngineName = "auto", ca_file: Path | None = None) -> Transport:
@@ -17,7 +17,7 @@ def open_transport(name: EngineName = "auto", ca_file: Path | None = None) -> Tr
         return HttpxTransport(ca_file)
     try:
         # Its parser, httptools, is a compiled wheel, which not every platform has.
-        from dispatcher.outbound.transport.asyncio_engine import AsyncioTransport  # noqa: PLC0415
+        from holdfast.dispatcher.outbound.transport.asyncio_engine import AsyncioTransport  # noqa: PLC0415
     except ImportError:
         if name == "asyncio":
             raise

@@ -9,17 +9,26 @@ from collections.abc import Sequence
 
 import httpx
 
-from dispatcher.outbound.target import Target
-from dispatcher.outbound.transport.certificates import UnusablePemError, bundled_authorities, extend
-from dispatcher.outbound.transport.guard import (
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.outbound.transport.certificates import (
+    UnusablePemError,
+    bundled_authorities,
+    extend,
+)
+from holdfast.dispatcher.outbound.transport.guard import (
     AddressRefusedError,
     Resolve,
     ResolveError,
 )
-from dispatcher.outbound.transport.httpx_channel import FAULTS, HttpxChannel, Received, fault_text
-from dispatcher.outbound.transport.names import system_addresses
-from dispatcher.shared.outcome import NoAnswer, Refused, Response
-from dispatcher.shared.text import one_line
+from holdfast.dispatcher.outbound.transport.httpx_channel import (
+    FAULTS,
+    HttpxChannel,
+    Received,
+    fault_text,
+)
+from holdfast.dispatcher.outbound.transport.names import system_addresses
+from holdfast.dispatcher.shared.outcome import NoAnswer, Refused, Response
+from holdfast.dispatcher.shared.text import one_line
 
 Headers = Sequence[tuple[str, str]]
 

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import httpx
 
-from dispatcher.outbound.address import Network, is_allowed, refusal
-from dispatcher.outbound.transport.names import system_addresses
-from sink.contract.failpoints import failpoint
+from holdfast.dispatcher.outbound.address import Network, is_allowed, refusal
+from holdfast.dispatcher.outbound.transport.names import system_addresses
+from holdfast.sink.contract.failpoints import failpoint
 
 ADDRESSES_MAX = 8
 """Maximum number of addresses considered for one name."""

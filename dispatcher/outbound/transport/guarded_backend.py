@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import httpcore
 
-from dispatcher.outbound.transport.guard import Guard
-from sink.contract.failpoints import failpoint
+from holdfast.dispatcher.outbound.transport.guard import Guard
+from holdfast.sink.contract.failpoints import failpoint
 
 
 class GuardedBackend(httpcore.AsyncNetworkBackend):

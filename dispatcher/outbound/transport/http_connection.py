@@ -14,9 +14,9 @@ from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from dispatcher.outbound.transport.kernel import unacknowledged
-from dispatcher.shared.outcome import RESPONSE_BYTES_READ_MAX
-from sink.contract.wire import KEY_WINDOW
+from holdfast.dispatcher.outbound.transport.kernel import unacknowledged
+from holdfast.dispatcher.shared.outcome import RESPONSE_BYTES_READ_MAX
+from holdfast.sink.contract.wire import KEY_WINDOW
 
 HEAD_BYTES_MAX = 64 * 1024
 """Maximum read up to the end of the final header, interim answers included."""

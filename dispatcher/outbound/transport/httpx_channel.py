@@ -11,12 +11,12 @@ from typing import Any
 
 import httpx
 
-from dispatcher.outbound.target import Target, url_fault
-from dispatcher.outbound.transport.connections import Connections
-from dispatcher.outbound.transport.guard import Guard, Resolve
-from dispatcher.outbound.transport.guarded_backend import GuardedBackend
-from dispatcher.shared.outcome import RESPONSE_BYTES_READ_MAX
-from dispatcher.shared.text import one_line
+from holdfast.dispatcher.outbound.target import Target, url_fault
+from holdfast.dispatcher.outbound.transport.connections import Connections
+from holdfast.dispatcher.outbound.transport.guard import Guard, Resolve
+from holdfast.dispatcher.outbound.transport.guarded_backend import GuardedBackend
+from holdfast.dispatcher.shared.outcome import RESPONSE_BYTES_READ_MAX
+from holdfast.dispatcher.shared.text import one_line
 
 FAULTS = (httpx.HTTPError, ssl.SSLError, TimeoutError)
 """Exceptions of an exchange that the receiver or the connection to it causes."""

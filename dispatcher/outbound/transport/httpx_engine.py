@@ -11,33 +11,40 @@ from typing import Any
 
 import httpx
 
-from dispatcher.outbound.request import Request
-from dispatcher.outbound.target import Target
-from dispatcher.outbound.transport.certificates import (
+from holdfast.dispatcher.outbound.request import Request
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.outbound.transport.certificates import (
     UnusablePemError,
     bundled_authorities,
     extend,
     has_certificates,
 )
-from dispatcher.outbound.transport.guard import (
+from holdfast.dispatcher.outbound.transport.guard import (
     AddressRefusedError,
     Resolve,
     ResolveError,
 )
-from dispatcher.outbound.transport.httpx_channel import (
+from holdfast.dispatcher.outbound.transport.httpx_channel import (
     FAULTS,
     HttpxChannel,
     Received,
     Trace,
     fault_text,
 )
-from dispatcher.outbound.transport.names import system_addresses
-from dispatcher.outbound.transport.transport import Progress
-from dispatcher.shared.clock import seconds
-from dispatcher.shared.outcome import Answer, NoAnswer, NotSent, Refused, Response, too_late
-from dispatcher.shared.text import one_line
-from sink.contract.failpoints import failpoint
-from sink.contract.wire import KEY_WINDOW
+from holdfast.dispatcher.outbound.transport.names import system_addresses
+from holdfast.dispatcher.outbound.transport.transport import Progress
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.outcome import (
+    Answer,
+    NoAnswer,
+    NotSent,
+    Refused,
+    Response,
+    too_late,
+)
+from holdfast.dispatcher.shared.text import one_line
+from holdfast.sink.contract.failpoints import failpoint
+from holdfast.sink.contract.wire import KEY_WINDOW
 
 
 class _TooLateError(Exception):

@@ -4,9 +4,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
-from dispatcher.outbound.request import Request
-from dispatcher.outbound.target import Target
-from dispatcher.shared.outcome import Answer
+from holdfast.dispatcher.outbound.request import Request
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.shared.outcome import Answer
 
 EngineName = Literal["auto", "asyncio", "httpx"]
 ENGINES = get_args(EngineName)

@@ -12,9 +12,9 @@ from enum import Enum
 from itertools import cycle
 from typing import Protocol
 
-from dispatcher.receiver.claim import claiming, overlap
-from dispatcher.receiver.claim.one_trip import Texts, Way, ways
-from dispatcher.receiver.message.receipt import Receipt
+from holdfast.receiver.claim import claiming, overlap
+from holdfast.receiver.claim.one_trip import Texts, Way, ways
+from holdfast.receiver.message.receipt import Receipt
 
 Raw = Sequence[bytes | None] | None
 """A row in the text format of the wire protocol, or None."""

@@ -20,12 +20,12 @@ from collections.abc import Generator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from dispatcher.receiver.claim.statements import statement
-from dispatcher.receiver.errors import TakenBack
-from dispatcher.receiver.message.receipt import Receipt
-from dispatcher.receiver.message.verify import Delivery
-from sink.contract.failpoints import failpoint
-from sink.contract.wire import ReceiptOutcome
+from holdfast.receiver.claim.statements import statement
+from holdfast.receiver.errors import TakenBack
+from holdfast.receiver.message.receipt import Receipt
+from holdfast.receiver.message.verify import Delivery
+from holdfast.sink.contract.failpoints import failpoint
+from holdfast.sink.contract.wire import ReceiptOutcome
 
 Row = Sequence[Any]
 """From `claim`: outcome, microseconds since 1970, whether the subject's sequence advanced. From

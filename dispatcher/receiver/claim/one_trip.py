@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from dispatcher.receiver.claim.claiming import composed
+from holdfast.receiver.claim.claiming import composed
 
 _HARMLESS = re.compile(r"[ -&(-\[\]-~]*")
 """Printable ASCII except the quote and the backslash."""

@@ -8,8 +8,8 @@ connection.
 
 from dataclasses import dataclass, field
 
-from dispatcher.receiver.errors import TakenBack
-from dispatcher.receiver.message.receipt import Receipt
+from holdfast.receiver.errors import TakenBack
+from holdfast.receiver.message.receipt import Receipt
 
 
 @dataclass(slots=True, eq=False)

@@ -27,4 +27,4 @@ def quoted(name: str) -> str:
 
 @cache
 def _text(path: str) -> str:
-    return files("dispatcher.receiver.claim").joinpath(path).read_text(encoding="utf-8")
+    return files("holdfast.receiver.claim").joinpath(path).read_text(encoding="utf-8")

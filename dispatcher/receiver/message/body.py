@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NoReturn
 
-from dispatcher.receiver.errors import Reason, VerificationError
-from dispatcher.receiver.message.problem import BadData, Refused
-from sink.contract.canonical import DEPTH_MAX, INTEGER_MAX, NotCanonical, canonical_json
-from sink.contract.envelope import TYPE_FORM, is_type
+from holdfast.receiver.errors import Reason, VerificationError
+from holdfast.receiver.message.problem import BadData, Refused
+from holdfast.sink.contract.canonical import DEPTH_MAX, INTEGER_MAX, NotCanonical, canonical_json
+from holdfast.sink.contract.envelope import TYPE_FORM, is_type
 
 _KEY = re.compile(r"hf_[0-9a-f]{32}")
 _INTEGER_CHARACTERS_MAX = 17
@@ -122,7 +122,7 @@ def parse_body(raw: bytes) -> Body:
 
 
 def is_key(text: str) -> bool:
-    """Return whether `text` has the form of a key, `sink.contract.key.Key.text`."""
+    """Return whether `text` has the form of a key, `holdfast.sink.contract.key.Key.text`."""
     return _KEY.fullmatch(text) is not None
 
 

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 
-from dispatcher.receiver.message.problem import Problem
-from sink.contract.envelope import BODY_BYTES_MAX
+from holdfast.receiver.message.problem import Problem
+from holdfast.sink.contract.envelope import BODY_BYTES_MAX
 
 BODY_SECONDS_MAX = 10.0
 

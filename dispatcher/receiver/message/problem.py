@@ -3,8 +3,8 @@
 import json
 from dataclasses import dataclass
 
-from dispatcher.receiver.errors import ReceiverError
-from dispatcher.receiver.message.receipt import RETRY_AFTER_SECONDS, Answer
+from holdfast.receiver.errors import ReceiverError
+from holdfast.receiver.message.receipt import RETRY_AFTER_SECONDS, Answer
 
 _TITLES = {
     400: "Malformed delivery",

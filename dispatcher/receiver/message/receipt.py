@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from dispatcher.receiver.errors import TakenBack
-from dispatcher.receiver.message.secret import Secret
-from sink.contract.canonical import rfc3339
-from sink.contract.wire import CONTENT_TYPE, KEY_WINDOW, RECEIPT_STATUS, ReceiptOutcome
+from holdfast.receiver.errors import TakenBack
+from holdfast.receiver.message.secret import Secret
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.wire import CONTENT_TYPE, KEY_WINDOW, RECEIPT_STATUS, ReceiptOutcome
 
 RETRY_AFTER_SECONDS = 1
 

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dispatcher.receiver.errors import SecretError
+from holdfast.receiver.errors import SecretError
 
 PREFIX = "whsec_"
 KEY_BYTES_MIN = 24

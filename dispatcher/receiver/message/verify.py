@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from dispatcher.receiver.errors import Reason, VerificationError
-from dispatcher.receiver.message.body import Body, is_key, parse_body
-from dispatcher.receiver.message.secret import Secret
-from sink.contract.wire import (
+from holdfast.receiver.errors import Reason, VerificationError
+from holdfast.receiver.message.body import Body, is_key, parse_body
+from holdfast.receiver.message.secret import Secret
+from holdfast.sink.contract.wire import (
     IDEMPOTENCY_KEY,
     SIGNATURES_MAX,
     TOLERANCE_SECONDS,

@@ -7,7 +7,7 @@ enabled) and a weekend.
 
 from datetime import timedelta
 
-from sink.contract.wire import KEY_WINDOW_FOREVER
+from holdfast.sink.contract.wire import KEY_WINDOW_FOREVER
 
 KEY_WINDOW_DEFAULT = timedelta(days=45)
 KEY_WINDOW_MIN = timedelta(days=7)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from dispatcher.receiver.message.secret import Secret
-from dispatcher.workbench.conform.sample import Delivery
-from dispatcher.workbench.conform.shot import Shot, mac, shot, signature
-from sink.contract.wire import WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP
+from holdfast.dispatcher.workbench.conform.sample import Delivery
+from holdfast.dispatcher.workbench.conform.shot import Shot, mac, shot, signature
+from holdfast.receiver.message.secret import Secret
+from holdfast.sink.contract.wire import WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP
 
 _TRIES_MAX = 60
 UNKNOWN_SECRET = Secret(bytes(range(200, 232)))

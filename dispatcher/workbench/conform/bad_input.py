@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from dispatcher.receiver.message.secret import Secret
-from dispatcher.workbench.conform.aim import UNKNOWN_SECRET, Aim
-from dispatcher.workbench.conform.rules import Rule, Severity
-from dispatcher.workbench.conform.shot import Shot
-from sink.contract.wire import (
+from holdfast.dispatcher.workbench.conform.aim import UNKNOWN_SECRET, Aim
+from holdfast.dispatcher.workbench.conform.rules import Rule, Severity
+from holdfast.dispatcher.workbench.conform.shot import Shot
+from holdfast.receiver.message.secret import Secret
+from holdfast.sink.contract.wire import (
     IDEMPOTENCY_KEY,
     TOLERANCE_SECONDS,
     WEBHOOK_ID,

@@ -10,9 +10,9 @@ from typing import Self
 
 import httpx
 
-from dispatcher.shared.text import one_line
-from dispatcher.workbench.conform.reply import Reply
-from dispatcher.workbench.conform.shot import Shot
+from holdfast.dispatcher.shared.text import one_line
+from holdfast.dispatcher.workbench.conform.reply import Reply
+from holdfast.dispatcher.workbench.conform.shot import Shot
 
 CONNECTIONS_MAX = 64
 ANSWER_BYTES_MAX = 16_384

@@ -7,16 +7,16 @@ one the grade is a warning, never a pass.
 from collections import Counter
 from collections.abc import Sequence
 
-from dispatcher.workbench.conform.reply import REPLAYED, Reply
-from dispatcher.workbench.conform.rules import (
+from holdfast.dispatcher.workbench.conform.reply import REPLAYED, Reply
+from holdfast.dispatcher.workbench.conform.rules import (
     CONCURRENT_ANSWERS,
     CONCURRENT_ONCE,
     WINDOW_ENOUGH,
     Rule,
     Verdict,
 )
-from sink.contract.numbers import is_whole
-from sink.contract.wire import KEY_WINDOW, KEY_WINDOW_FOREVER, ReceiptOutcome
+from holdfast.sink.contract.numbers import is_whole
+from holdfast.sink.contract.wire import KEY_WINDOW, KEY_WINDOW_FOREVER, ReceiptOutcome
 
 UNSEEN = "cannot be graded from outside: the answer has no outcome, and there is no --probe"
 

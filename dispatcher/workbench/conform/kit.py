@@ -5,15 +5,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from dispatcher.receiver.message.secret import Secret
-from dispatcher.workbench.conform.aim import Aim
-from dispatcher.workbench.conform.client import Client
-from dispatcher.workbench.conform.probe import Probe
-from dispatcher.workbench.conform.reply import Reply
-from dispatcher.workbench.conform.rules import Rule
-from dispatcher.workbench.conform.sample import Delivery, Sample
-from dispatcher.workbench.conform.shot import Shot, shot
-from sink.contract.numbers import is_whole
+from holdfast.dispatcher.workbench.conform.aim import Aim
+from holdfast.dispatcher.workbench.conform.client import Client
+from holdfast.dispatcher.workbench.conform.probe import Probe
+from holdfast.dispatcher.workbench.conform.reply import Reply
+from holdfast.dispatcher.workbench.conform.rules import Rule
+from holdfast.dispatcher.workbench.conform.sample import Delivery, Sample
+from holdfast.dispatcher.workbench.conform.shot import Shot, shot
+from holdfast.receiver.message.secret import Secret
+from holdfast.sink.contract.numbers import is_whole
 
 SETTLE_SECONDS_MAX = 5.0
 _PAUSE_SECONDS, _PAUSE_SECONDS_MAX = 0.05, 2.0

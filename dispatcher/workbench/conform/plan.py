@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from dispatcher.outbound.target import url_fault
-from dispatcher.receiver.message.secret import Secret
-from dispatcher.workbench.conform.kit import Plan
-from dispatcher.workbench.conform.probe import CommandProbe, Probe, UrlProbe
-from dispatcher.workbench.conform.rules import Rule
-from dispatcher.workbench.conform.run import RULES
-from dispatcher.workbench.conform.sample import SUBJECT, Sample
-from sink.contract.canonical import NotCanonical
-from sink.contract.envelope import TYPE_FORM, is_type
-from sink.contract.wire import INQUIRY_PATH
+from holdfast.dispatcher.outbound.target import url_fault
+from holdfast.dispatcher.workbench.conform.kit import Plan
+from holdfast.dispatcher.workbench.conform.probe import CommandProbe, Probe, UrlProbe
+from holdfast.dispatcher.workbench.conform.rules import Rule
+from holdfast.dispatcher.workbench.conform.run import RULES
+from holdfast.dispatcher.workbench.conform.sample import SUBJECT, Sample
+from holdfast.receiver.message.secret import Secret
+from holdfast.sink.contract.canonical import NotCanonical
+from holdfast.sink.contract.envelope import TYPE_FORM, is_type
+from holdfast.sink.contract.wire import INQUIRY_PATH
 
 _KEY = "{key}"
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sink.contract.wire import ReceiptOutcome
+from holdfast.sink.contract.wire import ReceiptOutcome
 
 REPLAYED = "idempotency-replayed"
 SHOWN_CHARACTERS_MAX = 80

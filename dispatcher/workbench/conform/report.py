@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from dispatcher.shared.text import redact
-from dispatcher.workbench.conform.rules import Grade, Verdict
+from holdfast.dispatcher.shared.text import redact
+from holdfast.dispatcher.workbench.conform.rules import Grade, Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,17 +4,17 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from dispatcher.workbench.conform import rules
-from dispatcher.workbench.conform.bad_input import BAD_INPUT
-from dispatcher.workbench.conform.checks import input as checks_input
-from dispatcher.workbench.conform.checks import kept as checks_kept
-from dispatcher.workbench.conform.checks import once as checks_once
-from dispatcher.workbench.conform.checks.slow import SlowSender
-from dispatcher.workbench.conform.client import Client, GaveUp
-from dispatcher.workbench.conform.kit import Kit, Plan
-from dispatcher.workbench.conform.probe import Probe
-from dispatcher.workbench.conform.report import Report
-from dispatcher.workbench.conform.rules import Rule, Verdict
+from holdfast.dispatcher.workbench.conform import rules
+from holdfast.dispatcher.workbench.conform.bad_input import BAD_INPUT
+from holdfast.dispatcher.workbench.conform.checks import input as checks_input
+from holdfast.dispatcher.workbench.conform.checks import kept as checks_kept
+from holdfast.dispatcher.workbench.conform.checks import once as checks_once
+from holdfast.dispatcher.workbench.conform.checks.slow import SlowSender
+from holdfast.dispatcher.workbench.conform.client import Client, GaveUp
+from holdfast.dispatcher.workbench.conform.kit import Kit, Plan
+from holdfast.dispatcher.workbench.conform.probe import Probe
+from holdfast.dispatcher.workbench.conform.report import Report
+from holdfast.dispatcher.workbench.conform.rules import Rule, Verdict
 
 
 class Unreachable(Exception):

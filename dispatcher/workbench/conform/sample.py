@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sink.contract.envelope import Envelope
-from sink.contract.key import Key
+from holdfast.sink.contract.envelope import Envelope
+from holdfast.sink.contract.key import Key
 
 SUBJECT = "{subject}"
 """Placeholder for the made-up subject in custom `data`."""

@@ -8,9 +8,9 @@ import base64
 import hmac
 from dataclasses import dataclass, field, replace
 
-from dispatcher.receiver.message.secret import Secret
-from dispatcher.workbench.conform.sample import Delivery
-from sink.contract.wire import (
+from holdfast.dispatcher.workbench.conform.sample import Delivery
+from holdfast.receiver.message.secret import Secret
+from holdfast.sink.contract.wire import (
     CONTENT_TYPE,
     IDEMPOTENCY_KEY,
     WEBHOOK_ID,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from dispatcher.outbound.endpoint_probe import (
+from holdfast.dispatcher.outbound.endpoint_probe import (
     FAILED,
     TYPE,
     Reached,
@@ -14,13 +14,13 @@ from dispatcher.outbound.endpoint_probe import (
     reason_of,
     unreached,
 )
-from dispatcher.outbound.transport.connection_probe import probe
-from dispatcher.outbound.transport.transport import EngineName
-from dispatcher.workbench.listen import one_delivery
-from dispatcher.workbench.listen.one_delivery import Destination, Sent
-from dispatcher.workbench.listen.sample import OCCURRED_AT, SUBJECT_MEMBER, SampleDelivery
-from sink.contract.envelope import Envelope
-from sink.contract.key import Key
+from holdfast.dispatcher.outbound.transport.connection_probe import probe
+from holdfast.dispatcher.outbound.transport.transport import EngineName
+from holdfast.dispatcher.workbench.listen import one_delivery
+from holdfast.dispatcher.workbench.listen.one_delivery import Destination, Sent
+from holdfast.dispatcher.workbench.listen.sample import OCCURRED_AT, SUBJECT_MEMBER, SampleDelivery
+from holdfast.sink.contract.envelope import Envelope
+from holdfast.sink.contract.key import Key
 
 # The key is constant, so these bytes are too: other bytes would be a conflict at every receiver.
 SUBJECT = "holdfast_test"

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from dispatcher.receiver.errors import Reason, VerificationError
-from dispatcher.receiver.message.secret import PREFIX, Secret
-from sink.contract.canonical import rfc3339
-from sink.contract.wire import (
+from holdfast.receiver.errors import Reason, VerificationError
+from holdfast.receiver.message.secret import PREFIX, Secret
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.wire import (
     IDEMPOTENCY_KEY,
     SIGNATURES_MAX,
     WEBHOOK_ID,

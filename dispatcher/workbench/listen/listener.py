@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Lock
 
-from dispatcher.receiver.errors import VerificationError
-from dispatcher.receiver.message.problem import Problem
-from dispatcher.receiver.message.receipt import Answer, Receipt, answer
-from dispatcher.receiver.message.secret import Secret
-from dispatcher.receiver.message.verify import Delivery, verify
-from dispatcher.workbench.listen.arrival import FAILED, REFUSED, Arrival
-from dispatcher.workbench.listen.misbehaviour import Faults, Misbehaviour, Turn
-from dispatcher.workbench.listen.record import Record, Report
-from sink.contract.wire import ReceiptOutcome
+from holdfast.dispatcher.workbench.listen.arrival import FAILED, REFUSED, Arrival
+from holdfast.dispatcher.workbench.listen.misbehaviour import Faults, Misbehaviour, Turn
+from holdfast.dispatcher.workbench.listen.record import Record, Report
+from holdfast.receiver.errors import VerificationError
+from holdfast.receiver.message.problem import Problem
+from holdfast.receiver.message.receipt import Answer, Receipt, answer
+from holdfast.receiver.message.secret import Secret
+from holdfast.receiver.message.verify import Delivery, verify
+from holdfast.sink.contract.wire import ReceiptOutcome
 
 Fields = Sequence[tuple[bytes, bytes]]
 
@@ -164,7 +164,7 @@ class _Known:
 
 
 class MemoryInbox:
-    """The inbox of `dispatcher.receiver`, in memory: about 300 bytes a key.
+    """The inbox of `holdfast.receiver`, in memory: about 300 bytes a key.
 
     A key is applied once. The same key with a different body is a conflict. A sequence not above
     the newest of its subject is stale. Not thread-safe: the owner holds a lock.

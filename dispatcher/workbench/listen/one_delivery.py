@@ -11,19 +11,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dispatcher.outbound.receipt import proven_receipt
-from dispatcher.outbound.request import Composer, Headers, Request
-from dispatcher.outbound.retry_after import parse_retry_after
-from dispatcher.outbound.signing import Signer
-from dispatcher.outbound.target import Target
-from dispatcher.outbound.transport.engines import open_transport
-from dispatcher.outbound.transport.transport import EngineName, Progress
-from dispatcher.receiver.message.secret import Secret
-from dispatcher.shared.outcome import CONFLICT, Answer, Response, classify
-from dispatcher.shared.text import hide, storable
-from dispatcher.workbench.listen.sample import SampleDelivery
-from sink.contract.states import Outcome
-from sink.contract.wire import WEBHOOK_SIGNATURE
+from holdfast.dispatcher.outbound.receipt import proven_receipt
+from holdfast.dispatcher.outbound.request import Composer, Headers, Request
+from holdfast.dispatcher.outbound.retry_after import parse_retry_after
+from holdfast.dispatcher.outbound.signing import Signer
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.outbound.transport.engines import open_transport
+from holdfast.dispatcher.outbound.transport.transport import EngineName, Progress
+from holdfast.dispatcher.shared.outcome import CONFLICT, Answer, Response, classify
+from holdfast.dispatcher.shared.text import hide, storable
+from holdfast.dispatcher.workbench.listen.sample import SampleDelivery
+from holdfast.receiver.message.secret import Secret
+from holdfast.sink.contract.states import Outcome
+from holdfast.sink.contract.wire import WEBHOOK_SIGNATURE
 
 NEXT = {
     Outcome.DELIVERED: "the lane advances to the subject's next decision",

@@ -21,10 +21,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 
-from dispatcher.shared.outcome import Response, classify
-from dispatcher.workbench.listen.arrival import FAILED, REFUSED, Arrival
-from sink.contract.states import Outcome
-from sink.contract.wire import ReceiptOutcome
+from holdfast.dispatcher.shared.outcome import Response, classify
+from holdfast.dispatcher.workbench.listen.arrival import FAILED, REFUSED, Arrival
+from holdfast.sink.contract.states import Outcome
+from holdfast.sink.contract.wire import ReceiptOutcome
 
 _FINAL = frozenset({Outcome.REJECTED, Outcome.GONE})
 SHOWN_MAX = 20

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sink.contract.canonical import INTEGER_MAX, NotCanonical, rfc3339
-from sink.contract.envelope import BODY_BYTES_MAX, TYPE_FORM, Envelope, is_type
-from sink.contract.key import Key
+from holdfast.sink.contract.canonical import INTEGER_MAX, NotCanonical, rfc3339
+from holdfast.sink.contract.envelope import BODY_BYTES_MAX, TYPE_FORM, Envelope, is_type
+from holdfast.sink.contract.key import Key
 
 OCCURRED_AT = datetime(2026, 1, 1, 0, 15, tzinfo=UTC)
 SUBJECT = "m_test"

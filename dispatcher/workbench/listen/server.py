@@ -16,12 +16,12 @@ from socketserver import TCPServer, ThreadingMixIn
 from threading import Event, Lock, Thread
 from typing import Any
 
-from dispatcher.receiver.message.problem import Problem
-from dispatcher.receiver.message.receipt import Answer
-from dispatcher.receiver.middleware import BODY_SECONDS_MAX
-from dispatcher.workbench.listen.listener import Listener, Reply
-from sink.contract.envelope import BODY_BYTES_MAX
-from sink.contract.exits import CommandError
+from holdfast.dispatcher.workbench.listen.listener import Listener, Reply
+from holdfast.receiver.message.problem import Problem
+from holdfast.receiver.message.receipt import Answer
+from holdfast.receiver.middleware import BODY_SECONDS_MAX
+from holdfast.sink.contract.envelope import BODY_BYTES_MAX
+from holdfast.sink.contract.exits import CommandError
 
 IDLE_SECONDS = 60.0
 POLL_SECONDS = 0.05

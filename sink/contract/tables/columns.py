@@ -15,7 +15,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ENUM, TIMESTAMP
 
-from sink.contract import states
+from holdfast.sink.contract import states
 
 SCHEMA = "holdfast"
 

@@ -15,7 +15,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, CIDR, INT8MULTIRANGE, JSONB, UUID
 
-from sink.contract.tables.columns import (
+from holdfast.sink.contract.tables.columns import (
     NAME_RULE,
     SCHEMA,
     TIME,

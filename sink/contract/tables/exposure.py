@@ -2,7 +2,16 @@
 
 from sqlalchemy import BigInteger, Column, Index, Integer, PrimaryKeyConstraint, Table, Text
 
-from sink.contract.tables.columns import TIME, check, enum, every, identity, metadata, needed, now
+from holdfast.sink.contract.tables.columns import (
+    TIME,
+    check,
+    enum,
+    every,
+    identity,
+    metadata,
+    needed,
+    now,
+)
 
 exposure_window = Table(
     "exposure_window",

@@ -15,7 +15,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB, UUID
 
-from sink.contract.tables.columns import (
+from holdfast.sink.contract.tables.columns import (
     NAME_RULE,
     TIME,
     check,

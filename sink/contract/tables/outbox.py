@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import UUID
 
-from sink.contract.tables.columns import (
+from holdfast.sink.contract.tables.columns import (
     NAME_RULE,
     TIME,
     brin,

@@ -8,20 +8,20 @@ import psycopg
 import pyarrow as pa
 from psycopg.rows import dict_row
 
-from sink.contract.failpoints import failpoint
-from sink.rows.digest import digest_of_parts, header
-from sink.rows.evidence import BEFORE_DATA_LENGTH
-from sink.rows.numbering import Numbered, Suppressed
-from sink.rows.order import conflict
-from sink.rows.postgres_text import COPY_ROWS, array_literal, csv, read_csv
-from sink.rows.prepared import ARRIVED, ENTRIES, QuarantinedRow, quarantine_table
-from sink.transaction import write_batch
-from sink.transaction.content import Arrived, Stamp
-from sink.transaction.database import execute, statement
-from sink.transaction.driver_path import add_quarantined
-from sink.transaction.ledger import Run
-from sink.transaction.staging.stage import Stage, StageLost
-from sink.transaction.staging.task import Summary
+from holdfast.sink.contract.failpoints import failpoint
+from holdfast.sink.rows.digest import digest_of_parts, header
+from holdfast.sink.rows.evidence import BEFORE_DATA_LENGTH
+from holdfast.sink.rows.numbering import Numbered, Suppressed
+from holdfast.sink.rows.order import conflict
+from holdfast.sink.rows.postgres_text import COPY_ROWS, array_literal, csv, read_csv
+from holdfast.sink.rows.prepared import ARRIVED, ENTRIES, QuarantinedRow, quarantine_table
+from holdfast.sink.transaction import write_batch
+from holdfast.sink.transaction.content import Arrived, Stamp
+from holdfast.sink.transaction.database import execute, statement
+from holdfast.sink.transaction.driver_path import add_quarantined
+from holdfast.sink.transaction.ledger import Run
+from holdfast.sink.transaction.staging.stage import Stage, StageLost
+from holdfast.sink.transaction.staging.task import Summary
 
 
 @dataclass(frozen=True, slots=True)

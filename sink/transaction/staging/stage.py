@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.rows import DictRow, dict_row
 
-from sink.errors import SinkError, Transient
-from sink.transaction.database import (
+from holdfast.sink.errors import SinkError, Transient
+from holdfast.sink.transaction.database import (
     Timeouts,
     cut_after,
     execute,
@@ -20,8 +20,8 @@ from sink.transaction.database import (
     statement,
     transaction,
 )
-from sink.transaction.ledger import Run
-from sink.transaction.retry import persist
+from holdfast.sink.transaction.ledger import Run
+from holdfast.sink.transaction.retry import persist
 
 _log = logging.getLogger(__name__)
 

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import psycopg
 import pyarrow as pa
 
-from sink.contract.failpoints import failpoint
-from sink.errors import SinkUnavailable
-from sink.rows.columns import refuse
-from sink.rows.digest import row_hashes
-from sink.rows.hashes import contents
-from sink.rows.nullable import nullable_schema
-from sink.rows.postgres_text import csv
-from sink.rows.prepared import ENTRIES, QUARANTINED, quarantine_table
-from sink.rows.read_rows import read_rows
-from sink.transaction.database import cut_after, said, transaction
-from sink.transaction.retry import is_transient
-from sink.transaction.staging.stage import Stage
+from holdfast.sink.contract.failpoints import failpoint
+from holdfast.sink.errors import SinkUnavailable
+from holdfast.sink.rows.columns import refuse
+from holdfast.sink.rows.digest import row_hashes
+from holdfast.sink.rows.hashes import contents
+from holdfast.sink.rows.nullable import nullable_schema
+from holdfast.sink.rows.postgres_text import csv
+from holdfast.sink.rows.prepared import ENTRIES, QUARANTINED, quarantine_table
+from holdfast.sink.rows.read_rows import read_rows
+from holdfast.sink.transaction.database import cut_after, said, transaction
+from holdfast.sink.transaction.retry import is_transient
+from holdfast.sink.transaction.staging.stage import Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

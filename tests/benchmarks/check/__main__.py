@@ -46,7 +46,7 @@ def main() -> None:
 def _checked(dsn: str) -> float:
     began = time.monotonic()
     subprocess.run(
-        [sys.executable, "-m", "dispatcher.cli.main", "check"],
+        [sys.executable, "-m", "holdfast.dispatcher.cli.main", "check"],
         env={**os.environ, "HOLDFAST_DSN": dsn},
         check=True,
     )

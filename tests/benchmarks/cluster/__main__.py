@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from deploy.local.postgres import EmbeddedPostgres
+from holdfast.deploy.local.postgres import EmbeddedPostgres
 from tests.benchmarks.cluster import driver, throughput
 from tests.benchmarks.common.machine import git_commit, machine, versions
 from tests.benchmarks.common.tables import table

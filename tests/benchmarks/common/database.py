@@ -7,7 +7,7 @@ from uuid import uuid4
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from migrations.upgrade import upgrade
+from holdfast.migrations.upgrade import upgrade
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from deploy.local.java import find_java, inspect
+from holdfast.deploy.local.java import find_java, inspect
 
 _PACKAGES = ("pyspark", "pyarrow", "numpy", "psycopg", "psutil")
 

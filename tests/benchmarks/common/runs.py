@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sink.contract.exits import ExitCode
+from holdfast.sink.contract.exits import ExitCode
 
 
 class Missing(Exception):

@@ -10,8 +10,8 @@ from uuid import UUID
 
 import psycopg
 
-from dispatcher.operators.replays.rules import ReplayFilter, ReplayScope
-from dispatcher.operators.replays.store import Replays
+from holdfast.dispatcher.operators.replays.rules import ReplayFilter, ReplayScope
+from holdfast.dispatcher.operators.replays.store import Replays
 from tests.benchmarks.common.filled import ENTRIES_A_BATCH
 
 REPLAY_ITEMS = 100_000

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dispatcher.outbound.transport.engines import open_transport
+from holdfast.dispatcher.outbound.transport.engines import open_transport
 from tests.benchmarks.common.machine import git_commit, machine, versions
 from tests.benchmarks.dispatch import backlog, endurance, latency, peers_installed, report, rounds
 from tests.benchmarks.dispatch.cases import BARE_CLIENT, CASES, ORDERED_PEERS

@@ -14,12 +14,12 @@ from uuid import uuid4
 
 import psycopg
 
-from dispatcher.delivery.rules.decide import settle
-from dispatcher.delivery.rules.values import Attempt, Lane, Wanted
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.outbound.endpoint import Endpoint
-from dispatcher.shared.clock import seconds
-from sink.contract.states import Outcome
+from holdfast.dispatcher.delivery.rules.decide import settle
+from holdfast.dispatcher.delivery.rules.values import Attempt, Lane, Wanted
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.outbound.endpoint import Endpoint
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.sink.contract.states import Outcome
 from tests.benchmarks.common.database import fresh
 from tests.benchmarks.common.runs import spread
 from tests.benchmarks.dispatch import jobs

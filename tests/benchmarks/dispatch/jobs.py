@@ -11,10 +11,10 @@ from uuid import uuid4
 import psycopg
 import pyarrow as pa
 
-from sink.contract.key import Key
-from sink.rows.batch import BatchInput, prepare
-from sink.transaction.driver_path import InDriver
-from sink.transaction.writer import Writer
+from holdfast.sink.contract.key import Key
+from holdfast.sink.rows.batch import BatchInput, prepare
+from holdfast.sink.transaction.driver_path import InDriver
+from holdfast.sink.transaction.writer import Writer
 from tests.support.dispatch.aging import add_days
 
 STREAM: Final = "bench"

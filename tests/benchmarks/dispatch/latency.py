@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 
-from sink.transaction.database import statement
+from holdfast.sink.transaction.database import statement
 from tests.benchmarks.common.database import fresh
 from tests.benchmarks.common.runs import Missing
 from tests.benchmarks.dispatch import jobs

@@ -107,7 +107,7 @@ def working(case: Case, dsn: str, to: Receiver, connections: int, folder: Path) 
 
 def dispatcher_command(case: Case, connections: int) -> list[str]:
     """Return the dispatcher's command; raises `Missing` for an option that it does not have."""
-    words = [sys.executable, "-m", "dispatcher.cli.main", "dispatch"]
+    words = [sys.executable, "-m", "holdfast.dispatcher.cli.main", "dispatch"]
     wanted = ["--doorbell"] * case.doorbell + ["--engine", case.option] * bool(case.option)
     if case.processes > 1:
         wanted += ["--processes", str(case.processes)]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spark_app.operator.groups import STATE_PARTITIONS
+from holdfast.spark_app.operator.groups import STATE_PARTITIONS
 from tests.benchmarks.common.runs import last_line
 from tests.benchmarks.latency.inputs import write_files
 from tests.benchmarks.latency.phases import BETWEEN, TRIGGER, SinkTimes, summarize

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from deploy.local.java import spark_environment
-from spark_app.operator.groups import STATE_PARTITIONS
-from spark_app.operator.job import LOCAL_MANAGER, MANAGER
-from spark_app.runtime import session
+from holdfast.deploy.local.java import spark_environment
+from holdfast.spark_app.operator.groups import STATE_PARTITIONS
+from holdfast.spark_app.operator.job import LOCAL_MANAGER, MANAGER
+from holdfast.spark_app.runtime import session
 from tests.benchmarks.operator import builtin, plain
 
 _ENCODING = "spark.sql.streaming.stateStore.encodingFormat"

@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 import psycopg
 
-from deploy.local.demo import database, receiver
-from deploy.local.demo.interrupts import Interrupts
-from deploy.local.demo.layout import Layout
-from deploy.local.demo.processes import Child, Processes
-from deploy.local.java import spark_environment
-from deploy.local.postgres import EmbeddedPostgres
+from holdfast.deploy.local.demo import database, receiver
+from holdfast.deploy.local.demo.interrupts import Interrupts
+from holdfast.deploy.local.demo.layout import Layout
+from holdfast.deploy.local.demo.processes import Child, Processes
+from holdfast.deploy.local.java import spark_environment
+from holdfast.deploy.local.postgres import EmbeddedPostgres
 from tests.benchmarks.common.processes import PeakRss
 from tests.benchmarks.latency.sizes import Rate, Sizes
 from tests.benchmarks.operator.rules import SETTINGS

@@ -12,10 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from dispatcher.cli.main import main
-from sink.foreach_batch import Identity, OutboxSink
-from sink.transaction.ledger import Replayed, Written
-from spark_app.lifecycle import run
+from holdfast.dispatcher.cli.main import main
+from holdfast.sink.foreach_batch import Identity, OutboxSink
+from holdfast.sink.transaction.ledger import Replayed, Written
+from holdfast.spark_app.lifecycle import run
 from tests.benchmarks.operator import timed
 
 

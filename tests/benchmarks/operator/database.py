@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from deploy.local.postgres import EmbeddedPostgres
+from holdfast.deploy.local.postgres import EmbeddedPostgres
 from tests.benchmarks.common.database import fresh
 
 

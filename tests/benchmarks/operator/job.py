@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from deploy.local.java import spark_environment
+from holdfast.deploy.local.java import spark_environment
 from tests.benchmarks.operator.rules import POLICY_TEXT
 
 PATIENCE_S = 400

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from deploy.local.java import spark_environment
+from holdfast.deploy.local.java import spark_environment
 from tests.benchmarks.common.processes import processor_seconds
 
 

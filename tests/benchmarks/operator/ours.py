@@ -6,10 +6,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_app.input.formats import Format
-from spark_app.operator import output
-from spark_app.operator.job import Job, start
-from spark_app.runtime import session
+from holdfast.spark_app.input.formats import Format
+from holdfast.spark_app.operator import output
+from holdfast.spark_app.operator.job import Job, start
+from holdfast.spark_app.runtime import session
 from tests.benchmarks.operator.rules import SETTINGS, policy
 
 

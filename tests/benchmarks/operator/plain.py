@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_app.input.source import PARQUET_DDL, parquet_amounts
-from spark_app.operator.groups import STATE_PARTITIONS
+from holdfast.spark_app.input.source import PARQUET_DDL, parquet_amounts
+from holdfast.spark_app.operator.groups import STATE_PARTITIONS
 
 _STATE = "spark.sql.streaming.stateStore"
 

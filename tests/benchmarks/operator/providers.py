@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 from pyspark.sql.streaming.query import StreamingQuery
 
-from deploy.local.java import spark_environment
+from holdfast.deploy.local.java import spark_environment
 from tests.benchmarks.common.processes import PeakMemory, processor_seconds
 from tests.benchmarks.common.runs import last_line
 from tests.benchmarks.operator.plain import create, files

@@ -50,7 +50,7 @@ def publish(found: dict[str, Any]) -> None:
 
 
 def units(found: dict[str, Any]) -> dict[str, float]:
-    """The unit costs of `spark_app.estimate.units`, of three significant digits."""
+    """The unit costs of `holdfast.spark_app.estimate.units`, of three significant digits."""
     points, sweep, lines = found["restore"], found["tradeoff"], found["state"]["lines"]
     millions = [point["open_ids"] / 1e6 for point in points]
     starts = [each for point in points for each in point["rounds"]]

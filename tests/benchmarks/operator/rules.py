@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.settings import SECOND_US, Settings
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.settings import SECOND_US, Settings
 
 SETTINGS: Final = Settings()
 

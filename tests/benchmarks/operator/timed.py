@@ -12,10 +12,10 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from dispatcher.cli.main import main
-from spark_app.lifecycle import run
-from spark_app.reporting.metrics import Metrics, State
-from spark_app.runtime import session
+from holdfast.dispatcher.cli.main import main
+from holdfast.spark_app.lifecycle import run
+from holdfast.spark_app.reporting.metrics import Metrics, State
+from holdfast.spark_app.runtime import session
 
 
 def install(notes: Path) -> None:

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 
 from fastapi.routing import APIRoute
 
-from dispatcher.api.app import application
-from dispatcher.api.console import routes
-from dispatcher.api.console.frame import login
-from dispatcher.api.settings import ApiSettings
+from holdfast.dispatcher.api.app import application
+from holdfast.dispatcher.api.console import routes
+from holdfast.dispatcher.api.console.frame import login
+from holdfast.dispatcher.api.settings import ApiSettings
 from tests.benchmarks.queries.query import Query
 from tests.benchmarks.queries.reads import LONG
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import psycopg
 
-from sink.contract.canonical import rfc3339
-from sink.contract.key import Key
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.key import Key
 
 ONE = """
     SELECT e.key, s.name AS subject, b.batch_id, b.batch_no, b.stream, b.written_at

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from sink.contract.exits import ExitCode
+from holdfast.sink.contract.exits import ExitCode
 from tests.benchmarks.common.troubled import RARE_TYPE
 from tests.benchmarks.queries.known import Known
 from tests.benchmarks.queries.pages import NOBODY

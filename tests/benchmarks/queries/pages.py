@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from dispatcher.api.console.frame.templating import SCREENS
+from holdfast.dispatcher.api.console.frame.templating import SCREENS
 from tests.benchmarks.common.troubled import RARE_TYPE
 from tests.benchmarks.queries.known import Known
 from tests.benchmarks.queries.query import Query, address

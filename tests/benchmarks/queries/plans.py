@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import psycopg
 from psycopg import ClientCursor
 
-from dispatcher.operators.common.session import OperatorSession, Row
-from dispatcher.operators.common.statements import statement
+from holdfast.dispatcher.operators.common.session import OperatorSession, Row
+from holdfast.dispatcher.operators.common.statements import statement
 
 WHOLE = re.compile(r"Seq Scan on (?:entry|entry_key|attempt|lane)(?:_\d{8})?\b.*rows=(\d+)")
 FEW = 10

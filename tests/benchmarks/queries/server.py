@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import httpx
 
-from sink.contract.states import AccessRole
+from holdfast.sink.contract.states import AccessRole
 from tests.benchmarks.queries.query import Query
 from tests.support.command import holdfast
 
@@ -43,7 +43,7 @@ def served(dsn: str) -> Iterator[Served]:
     name = f"queries-{os.getpid()}"
     token = _token(dsn, name)
     process = subprocess.Popen(
-        [sys.executable, "-m", "dispatcher.cli.main", "api", "serve", "--port", "0"],
+        [sys.executable, "-m", "holdfast.dispatcher.cli.main", "api", "serve", "--port", "0"],
         env={**os.environ, "HOLDFAST_DSN": dsn},
         stderr=subprocess.PIPE,
         text=True,

@@ -2,10 +2,10 @@
 
 import httpx
 
-from dispatcher.operators.replays.rules import ReplayFilter
-from dispatcher.operators.replays.store import Replays
-from sink.contract.key import Key
-from sink.contract.states import AccessRole
+from holdfast.dispatcher.operators.replays.rules import ReplayFilter
+from holdfast.dispatcher.operators.replays.store import Replays
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.states import AccessRole
 from tests.benchmarks.queries.known import Known, known
 from tests.benchmarks.queries.lists import lists
 from tests.benchmarks.queries.pages import pages

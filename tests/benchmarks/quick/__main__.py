@@ -32,7 +32,7 @@ MAKE_DATABASE = """
 import sys
 import psycopg
 from psycopg.conninfo import make_conninfo
-from migrations.upgrade import upgrade
+from holdfast.migrations.upgrade import upgrade
 server, name = sys.argv[1:]
 with psycopg.connect(server, autocommit=True) as connection:
     connection.execute(f"CREATE DATABASE {name}".encode())

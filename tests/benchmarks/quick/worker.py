@@ -17,22 +17,22 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from dispatcher.delivery.telemetry.log import configure
-from dispatcher.receiver import Secret, verify
-from sink.rows.batch import BatchInput, prepare
-from sink.transaction.driver_path import InDriver
-from sink.transaction.writer import Writer
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.schema import ROWS
-from spark_app.exposure.settings import Settings
-from spark_app.exposure.step import step
-from spark_app.input.formats import Format
-from spark_app.input.source import parser
-from spark_app.operator import stored
-from spark_app.operator.blobs import from_blob
-from spark_app.operator.groups import group_numbers
-from spark_app.operator.pack import Packer
-from spark_app.operator.stored import GroupValue, Segment, SegmentKey
+from holdfast.dispatcher.delivery.telemetry.log import configure
+from holdfast.receiver import Secret, verify
+from holdfast.sink.rows.batch import BatchInput, prepare
+from holdfast.sink.transaction.driver_path import InDriver
+from holdfast.sink.transaction.writer import Writer
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.schema import ROWS
+from holdfast.spark_app.exposure.settings import Settings
+from holdfast.spark_app.exposure.step import step
+from holdfast.spark_app.input.formats import Format
+from holdfast.spark_app.input.source import parser
+from holdfast.spark_app.operator import stored
+from holdfast.spark_app.operator.blobs import from_blob
+from holdfast.spark_app.operator.groups import group_numbers
+from holdfast.spark_app.operator.pack import Packer
+from holdfast.spark_app.operator.stored import GroupValue, Segment, SegmentKey
 from tests.benchmarks.dispatch import jobs
 from tests.benchmarks.dispatch.programs import point_endpoint
 from tests.benchmarks.sink.rows import decisions

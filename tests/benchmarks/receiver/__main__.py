@@ -21,8 +21,8 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from deploy.local.postgres import EmbeddedPostgres
-from dispatcher.receiver import Inbox
+from holdfast.deploy.local.postgres import EmbeddedPostgres
+from holdfast.receiver import Inbox
 from tests.benchmarks.common.machine import git_commit, machine, versions
 from tests.benchmarks.common.runs import ratios, spread
 from tests.benchmarks.common.tables import table

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from dispatcher.receiver import Delivery, Inbox, Secret, verify
+from holdfast.receiver import Delivery, Inbox, Secret, verify
 from tests.support.dispatch.sender import KEY_BYTES, OTHER_KEY_BYTES, Sent
 
 SECRETS = (Secret(KEY_BYTES),)

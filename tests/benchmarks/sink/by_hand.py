@@ -9,7 +9,7 @@ from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from sink.rows.postgres_text import csv
+from holdfast.sink.rows.postgres_text import csv
 from tests.benchmarks.common.runs import Missing
 from tests.benchmarks.sink.query import play
 from tests.benchmarks.sink.rows import DECISIONS_DDL, FILES, FINISHED_DDL, batch_count, read_batch

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import psycopg
 
-from sink.rows.digest import digest
+from holdfast.sink.rows.digest import digest
 from tests.benchmarks.sink.by_hand import TABLE
 from tests.benchmarks.sink.ours import STREAM
 from tests.benchmarks.sink.rows import batch_count, read_batch

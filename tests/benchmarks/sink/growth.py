@@ -12,9 +12,9 @@ from uuid import uuid4
 
 import psycopg
 
-from sink.rows.batch import BatchInput, prepare
-from sink.transaction.driver_path import InDriver
-from sink.transaction.writer import Writer
+from holdfast.sink.rows.batch import BatchInput, prepare
+from holdfast.sink.transaction.driver_path import InDriver
+from holdfast.sink.transaction.writer import Writer
 from tests.benchmarks.common.database import fresh
 from tests.benchmarks.common.runs import spread
 from tests.benchmarks.sink.ours import STREAM

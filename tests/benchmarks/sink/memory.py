@@ -17,7 +17,7 @@ from typing import Any, Literal
 import psycopg
 from pyspark.sql import DataFrame
 
-from sink import OutboxSink
+from holdfast.sink import OutboxSink
 from tests.benchmarks.common.processes import PeakMemory, PeakRss, driver_bytes
 from tests.benchmarks.sink import check
 from tests.benchmarks.sink.ours import STREAM

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from sink.contract.exits import ExitCode
+from holdfast.sink.contract.exits import ExitCode
 from tests.benchmarks.common.runs import Missing
 from tests.benchmarks.sink.cases import CASES
 

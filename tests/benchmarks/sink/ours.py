@@ -6,10 +6,10 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame
 
-from sink import OutboxSink
-from sink.rows.batch import BatchInput, prepare
-from sink.transaction.driver_path import InDriver
-from sink.transaction.writer import Writer
+from holdfast.sink import OutboxSink
+from holdfast.sink.rows.batch import BatchInput, prepare
+from holdfast.sink.transaction.driver_path import InDriver
+from holdfast.sink.transaction.writer import Writer
 from tests.benchmarks.sink.query import play
 from tests.benchmarks.sink.rows import DECISIONS_DDL, batch_count, read_batch
 from tests.benchmarks.sink.stopwatch import Lap, Stopwatch

@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
 
-from deploy.local.java import spark_environment
+from holdfast.deploy.local.java import spark_environment
 from tests.benchmarks.common.runs import Missing
 from tests.benchmarks.sink.rows import FILES
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sink.rows.batch import BatchInput, prepare
+from holdfast.sink.rows.batch import BatchInput, prepare
 
 BODY_BYTES: Final = 300
 """About; to choose how many rows make so many bytes."""

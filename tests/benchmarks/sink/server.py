@@ -15,10 +15,10 @@ import psutil
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from deploy.local import binaries, process
-from deploy.local.account import account_for
-from deploy.local.cluster import SUPERUSER, Cluster
-from deploy.local.postgres import EmbeddedPostgres
+from holdfast.deploy.local import binaries, process
+from holdfast.deploy.local.account import account_for
+from holdfast.deploy.local.cluster import SUPERUSER, Cluster
+from holdfast.deploy.local.postgres import EmbeddedPostgres
 from tests.support.waiting import eventually
 
 HOST = "127.0.0.1"

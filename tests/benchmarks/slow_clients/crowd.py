@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from urllib.parse import urlsplit
 
-from dispatcher.operators.tokens.store import TOKEN_PREFIX
+from holdfast.dispatcher.operators.tokens.store import TOKEN_PREFIX
 
 JSON = "content-type: application/json"
 FORM = "content-type: application/x-www-form-urlencoded"

@@ -15,10 +15,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from deploy.local.kafka import topics
-from deploy.local.kafka.broker import Broker
-from deploy.local.kafka.jars import staged
-from sink.contract.exits import CommandError
+from holdfast.deploy.local.kafka import topics
+from holdfast.deploy.local.kafka.broker import Broker
+from holdfast.deploy.local.kafka.jars import staged
+from holdfast.sink.contract.exits import CommandError
 from tests.benchmarks.common.machine import git_commit, machine, versions
 from tests.benchmarks.common.runs import last_line, ratios, spread
 from tests.benchmarks.operator.events import Shape

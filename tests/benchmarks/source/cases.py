@@ -12,13 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_app.input import connector
-from spark_app.input.formats import Format
-from spark_app.input.kafka_options import connection
-from spark_app.input.sources import Kafka
-from spark_app.operator.job import Job, start
-from spark_app.runtime import session
-from spark_app.runtime.launch import Launch
+from holdfast.spark_app.input import connector
+from holdfast.spark_app.input.formats import Format
+from holdfast.spark_app.input.kafka_options import connection
+from holdfast.spark_app.input.sources import Kafka
+from holdfast.spark_app.operator.job import Job, start
+from holdfast.spark_app.runtime import session
+from holdfast.spark_app.runtime.launch import Launch
 from tests.benchmarks.operator import plain
 from tests.benchmarks.operator.rules import CUTOFF_S, DELAY_S, SETTINGS, WINDOW_S, policy
 

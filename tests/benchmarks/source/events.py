@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from deploy.local.kafka.topics import Writer
+from holdfast.deploy.local.kafka.topics import Writer
 from tests.benchmarks.operator.events import Shape
 from tests.benchmarks.operator.events import write as write_parquet
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import psycopg
 
-from deploy.local.kafka import topics
-from deploy.local.kafka.broker import Broker
+from holdfast.deploy.local.kafka import topics
+from holdfast.deploy.local.kafka.broker import Broker
 from tests.benchmarks.operator.database import database
 from tests.benchmarks.source.live import BASE, INTERVAL, Load, event_clock, latencies, reading
 from tests.benchmarks.source.sizes import Backlog, Sizes

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from deploy.local.kafka.topics import Writer
-from spark_app.input import connector
+from holdfast.deploy.local.kafka.topics import Writer
+from holdfast.spark_app.input import connector
 from tests.benchmarks.operator.rules import POLICY_TEXT
 from tests.support.job.job_process import JobProcess, running
 
@@ -77,7 +77,7 @@ def reading(
     (folder / "policy.toml").write_text(POLICY_TEXT)
     checkpoint = folder / stream
     words = [
-        *(sys.executable, "-m", "dispatcher.cli.main", "job", "run"),
+        *(sys.executable, "-m", "holdfast.dispatcher.cli.main", "job", "run"),
         *("--bootstrap-servers", servers, "--topic", topic, "--checkpoint", str(checkpoint)),
         *("--stream", stream, "--policy", str(folder / "policy.toml")),
         *("--trigger-interval", INTERVAL, "--keep-batches", "100000", *options),

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from deploy.local.java import spark_environment
+from holdfast.deploy.local.java import spark_environment
 from tests.benchmarks.common.processes import processor_seconds
 from tests.benchmarks.operator import ours
 from tests.benchmarks.operator.one import Kept

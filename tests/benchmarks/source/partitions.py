@@ -14,8 +14,8 @@ from typing import Any
 
 import psycopg
 
-from deploy.local.kafka import topics
-from deploy.local.kafka.broker import Broker
+from holdfast.deploy.local.kafka import topics
+from holdfast.deploy.local.kafka.broker import Broker
 from tests.benchmarks.operator.database import database
 from tests.benchmarks.source.live import BASE, Load, Reading, reading
 from tests.benchmarks.source.sizes import Sizes, Slow

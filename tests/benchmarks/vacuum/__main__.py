@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import psycopg
 
-from dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
 from tests.benchmarks.common.database import fresh
 from tests.benchmarks.common.machine import git_commit, machine
 from tests.benchmarks.common.tables import table

@@ -32,7 +32,15 @@ GONE = ("HoldfastJobGone", "HoldfastApiGone", "HoldfastPayoutsGone", "HoldfastNo
 @contextmanager
 def api_process(dsn: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """Run the API in a process of its own; it is killed with the block."""
-    command = [sys.executable, "-m", "dispatcher.cli.main", "api", "serve", "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast.dispatcher.cli.main",
+        "api",
+        "serve",
+        "--port",
+        str(port),
+    ]
     process = subprocess.Popen(command, env={**os.environ, "HOLDFAST_DSN": dsn})
     try:
         yield process

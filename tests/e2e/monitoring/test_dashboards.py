@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.grafana.catalogue import DASHBOARDS
+from holdfast.deploy.grafana.catalogue import DASHBOARDS
 from tests.support.monitoring.observed import observed
 from tests.support.monitoring.prometheus import MISSING, Prometheus, program
 

@@ -23,7 +23,7 @@ pytestmark = [
 
 OFTEN = (
     *("tests.support.dispatch.bent_dispatch", "--set"),
-    "dispatcher.delivery.service.SERVER_SECONDS=1",
+    "holdfast.dispatcher.delivery.service.SERVER_SECONDS=1",
 )
 """The command, which reads the server every second."""
 

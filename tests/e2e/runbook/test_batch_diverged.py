@@ -1,6 +1,6 @@
 """A batch diverged: the page, followed after a source's file was edited under a running job."""
 
-from sink import ReplayDiverged, Replayed
+from holdfast.sink import ReplayDiverged, Replayed
 from tests.support.job.driver import Driver
 from tests.support.runbook import Reader, refused_as
 from tests.support.runbook_world import World, decided, rows

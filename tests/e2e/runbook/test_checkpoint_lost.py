@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from uuid import UUID
 
-from sink import UnadoptedCheckpoint
+from holdfast.sink import UnadoptedCheckpoint
 from tests.support.job.driver import Driver
 from tests.support.runbook import Reader, refused_as
 from tests.support.runbook_world import World, decided, rows

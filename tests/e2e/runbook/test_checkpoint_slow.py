@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from spark_app.reporting.metrics import Metrics, served
+from holdfast.spark_app.reporting.metrics import Metrics, served
 from tests.support.job.driver import Driver
 from tests.support.runbook import Reader
 from tests.support.runbook_world import World, decided, free_port, rows

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sink import LedgerBehind, Written
+from holdfast.sink import LedgerBehind, Written
 from tests.support.job.driver import Driver
 from tests.support.runbook import Reader, refused_as
 from tests.support.runbook_world import decided, rows, world

@@ -10,9 +10,9 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from sink import LedgerBehind, Written
-from sink.transaction.lineage import require_recorded
-from spark_app.checkpoint.initial import newest_batch
+from holdfast.sink import LedgerBehind, Written
+from holdfast.sink.transaction.lineage import require_recorded
+from holdfast.spark_app.checkpoint.initial import newest_batch
 from tests.support.job.driver import Driver
 from tests.support.runbook import Reader, Step, refused_as
 from tests.support.runbook_world import World, decided, rows

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sink import SinkUnavailable, Written
+from holdfast.sink import SinkUnavailable, Written
 from tests.support.dispatch.aging import OLD, age
 from tests.support.job.driver import PATIENT, Driver
 from tests.support.runbook import Reader, refused_as

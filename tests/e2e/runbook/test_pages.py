@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sink.contract.exits import ExitCode
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.runbook import PAGES, Reader, Step, steps
 

@@ -6,13 +6,13 @@ the step decides goes through the sink's library.
 
 import pytest
 
-from sink.contract.exits import CommandError
-from spark_app.checkpoint.policy_history import PolicyHistory
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.settings import Settings
-from spark_app.exposure.state import GroupState
-from spark_app.exposure.step import step
-from spark_app.operator.output import entries
+from holdfast.sink.contract.exits import CommandError
+from holdfast.spark_app.checkpoint.policy_history import PolicyHistory
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.settings import Settings
+from holdfast.spark_app.exposure.state import GroupState
+from holdfast.spark_app.exposure.step import step
+from holdfast.spark_app.operator.output import entries
 from tests.support.job.driver import Driver
 from tests.support.job.exposure import at, row, table
 from tests.support.runbook import Reader

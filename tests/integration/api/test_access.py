@@ -9,11 +9,11 @@ from uuid import UUID
 import httpx
 import pytest
 
-from dispatcher.api.app import application
-from dispatcher.api.settings import ApiSettings
-from dispatcher.operators.common.session import operator_connection
-from dispatcher.operators.tokens.store import LOGIN_PREFIX, TOKEN_PREFIX, Holder, Tokens
-from sink.contract.states import AccessRole
+from holdfast.dispatcher.api.app import application
+from holdfast.dispatcher.api.settings import ApiSettings
+from holdfast.dispatcher.operators.common.session import operator_connection
+from holdfast.dispatcher.operators.tokens.store import LOGIN_PREFIX, TOKEN_PREFIX, Holder, Tokens
+from holdfast.sink.contract.states import AccessRole
 from tests.support.command import holdfast
 from tests.support.console.admin_api import V1, Api, serving
 from tests.support.servers.databases import copy_of

@@ -14,13 +14,13 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from dispatcher.api import access, shield
-from dispatcher.api import serving as api_serving
-from dispatcher.api.access import FAILURES_MAX, Failures
-from dispatcher.api.settings import BODY_BYTES_MAX, ApiSettings
-from dispatcher.operators.common import session as operator_session
-from dispatcher.operators.tokens.store import TOKEN_PREFIX
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.api import access, shield
+from holdfast.dispatcher.api import serving as api_serving
+from holdfast.dispatcher.api.access import FAILURES_MAX, Failures
+from holdfast.dispatcher.api.settings import BODY_BYTES_MAX, ApiSettings
+from holdfast.dispatcher.operators.common import session as operator_session
+from holdfast.dispatcher.operators.tokens.store import TOKEN_PREFIX
+from holdfast.sink.contract.exits import CommandError, ExitCode
 from tests.support.command import holdfast
 from tests.support.console.admin_api import V1, Api, serving
 from tests.support.servers.databases import copy_of

@@ -9,10 +9,10 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from dispatcher.api.app import application
-from dispatcher.api.settings import ApiSettings
-from sink import BatchInput
-from sink.contract.key import Key
+from holdfast.dispatcher.api.app import application
+from holdfast.dispatcher.api.settings import ApiSettings
+from holdfast.sink import BatchInput
+from holdfast.sink.contract.key import Key
 from tests.support.console.admin_api import V1, Api, serving
 from tests.support.console.console import csrf_of, logged_in
 from tests.support.dispatch import webhooks

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from dispatcher.api.console import routes
+from holdfast.dispatcher.api.console import routes
 from tests.support.command import holdfast
 from tests.support.console.admin_api import V1, Api, serving
 from tests.support.console.api_world import fill, key_text

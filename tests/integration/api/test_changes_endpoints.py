@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from sink.contract.states import AccessRole
+from holdfast.sink.contract.states import AccessRole
 from tests.support.console.admin_api import Api, serving
 from tests.support.job.decisions import Decisions
 from tests.support.servers.databases import copy_of

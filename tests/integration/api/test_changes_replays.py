@@ -10,10 +10,10 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from dispatcher.api.routes import replays
-from dispatcher.operators.common.session import acting_as
-from sink import BatchInput
-from sink.contract.key import Key
+from holdfast.dispatcher.api.routes import replays
+from holdfast.dispatcher.operators.common.session import acting_as
+from holdfast.sink import BatchInput
+from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.console.admin_api import Api, serving
 from tests.support.dispatch import webhooks

@@ -10,10 +10,10 @@ import httpx
 import psycopg
 import pytest
 
-from dispatcher.api import serving
-from dispatcher.api.console.frame.guard import CSRF_HEADER, FORM_TYPE
-from dispatcher.api.console.rendering.diff import line_diff
-from dispatcher.operators.why import lock_holders as holding
+from holdfast.dispatcher.api import serving
+from holdfast.dispatcher.api.console.frame.guard import CSRF_HEADER, FORM_TYPE
+from holdfast.dispatcher.api.console.rendering.diff import line_diff
+from holdfast.dispatcher.operators.why import lock_holders as holding
 from tests.support.console.admin_api import Api
 from tests.support.console.api_world import ANSWERED, DEAD, key_text
 from tests.support.console.console import csrf_of, logged_in

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from dispatcher.api.console.forms import confirm
-from dispatcher.api.routes import replays
+from holdfast.dispatcher.api.console.forms import confirm
+from holdfast.dispatcher.api.routes import replays
 from tests.support.console.admin_api import Api, serving
 from tests.support.console.console import csrf_of, link_to, logged_in, text_of
 from tests.support.dispatch import webhooks

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from dispatcher.api.console.routes import entries, subjects
-from sink.contract.key import Key
+from holdfast.dispatcher.api.console.routes import entries, subjects
+from holdfast.sink.contract.key import Key
 from tests.support.console.admin_api import Api
 from tests.support.console.api_world import ANSWERED, DEAD, STRANGE, key_text
 from tests.support.console.console import link_to, logged_in, text_of

@@ -8,8 +8,8 @@ import httpx
 import psycopg
 import pytest
 
-from dispatcher.api.console.routes import live
-from dispatcher.operators.common import pool as operator_pool
+from holdfast.dispatcher.api.console.routes import live
+from holdfast.dispatcher.operators.common import pool as operator_pool
 from tests.support.console.admin_api import Api, serving
 from tests.support.console.api_world import STRANGE, key_text
 from tests.support.console.console import csrf_of, logged_in, text_of

@@ -7,8 +7,8 @@ import httpx
 import psycopg
 import pytest
 
-from dispatcher.api.console.rendering.filters import NOTHING
-from dispatcher.api.console.routes import audit, batches, dead_letters, quarantine
+from holdfast.dispatcher.api.console.rendering.filters import NOTHING
+from holdfast.dispatcher.api.console.routes import audit, batches, dead_letters, quarantine
 from tests.support.console.admin_api import Api
 from tests.support.console.api_world import ANSWERED, DEAD, SET_ASIDE, key_text
 from tests.support.console.console import link_to, logged_in, text_of
@@ -211,7 +211,7 @@ def test_pages_have_every_row_once(
     viewer: httpx.Client, monkeypatch: pytest.MonkeyPatch, module: Any, address: str
 ) -> None:
     whole = _places(viewer.get(address))
-    monkeypatch.setattr("dispatcher.api.console.frame.screens.ROWS", 2)
+    monkeypatch.setattr("holdfast.dispatcher.api.console.frame.screens.ROWS", 2)
     monkeypatch.setattr(module, "ROWS", 2)
     seen: list[str] = []
     further: str | None = address

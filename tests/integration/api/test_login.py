@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from dispatcher.api.console.frame.guard import CSRF_FIELD, FORM_TYPE, safe_path
-from dispatcher.api.settings import ApiSettings
-from dispatcher.operators.tokens.store import LOGIN_PREFIX
+from holdfast.dispatcher.api.console.frame.guard import CSRF_FIELD, FORM_TYPE, safe_path
+from holdfast.dispatcher.api.settings import ApiSettings
+from holdfast.dispatcher.operators.tokens.store import LOGIN_PREFIX
 from tests.support.console.admin_api import Api, serving
 from tests.support.servers.databases import copy_of
 
@@ -171,7 +171,7 @@ def test_login_ends_when_its_token_is_revoked(api: Api) -> None:
 def test_cookie_behind_a_proxy_is_for_https_and_this_host_alone() -> None:
     from fastapi.responses import Response
 
-    from dispatcher.api.console.frame.guard import set_login
+    from holdfast.dispatcher.api.console.frame.guard import set_login
 
     response = Response()
     set_login(response, ApiSettings("", behind_proxy=True), "hfl_x")

@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from dispatcher.api import long_reads
-from dispatcher.api.health import KEPT_SECONDS, Readiness
-from dispatcher.operators.common.pool import OperatorPool
+from holdfast.dispatcher.api import long_reads
+from holdfast.dispatcher.api.health import KEPT_SECONDS, Readiness
+from holdfast.dispatcher.operators.common.pool import OperatorPool
 from tests.support.console.admin_api import Api, serving
 from tests.support.waiting import eventually
 

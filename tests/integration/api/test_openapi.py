@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.api.problems import KINDS
+from holdfast.dispatcher.api.problems import KINDS
 from tests.support.command import holdfast
 
 REVIEWED = Path(__file__).parents[2] / "contract" / "vectors" / "openapi.json"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.operators.entries import store as store_entries
+from holdfast.dispatcher.operators.entries import store as store_entries
 from tests.support.console.admin_api import Api
 from tests.support.console.api_world import key_text
 

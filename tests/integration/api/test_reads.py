@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from dispatcher.operators.dead_letters.rules import without_answer
+from holdfast.dispatcher.operators.dead_letters.rules import without_answer
 from tests.support.command import holdfast
 from tests.support.console.admin_api import Api
 from tests.support.console.api_world import ANSWERED, DEAD, SET_ASIDE, STRANGE, key_text

@@ -18,8 +18,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from dispatcher.api.app import application
-from dispatcher.api.settings import ApiSettings
+from holdfast.dispatcher.api.app import application
+from holdfast.dispatcher.api.settings import ApiSettings
 from tests.support.console.admin_api import Api
 from tests.support.console.api_world import DEAD, key_text, world
 

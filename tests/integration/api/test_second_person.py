@@ -10,9 +10,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from dispatcher.operators.common.session import acting_as
-from sink import BatchInput
-from sink.contract.key import Key
+from holdfast.dispatcher.operators.common.session import acting_as
+from holdfast.sink import BatchInput
+from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.console.admin_api import Api, serving
 from tests.support.console.console import csrf_of, logged_in, text_of

@@ -12,9 +12,9 @@ import httpx
 import psycopg
 import pytest
 
-from dispatcher.api import serving as api_serving
-from dispatcher.api import shield
-from dispatcher.operators.tokens.store import TOKEN_PREFIX
+from holdfast.dispatcher.api import serving as api_serving
+from holdfast.dispatcher.api import shield
+from holdfast.dispatcher.operators.tokens.store import TOKEN_PREFIX
 from tests.support.console.admin_api import V1, Api, serving
 from tests.support.servers.databases import copy_of
 from tests.support.waiting import eventually

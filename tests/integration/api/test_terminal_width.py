@@ -36,7 +36,7 @@ _WHOLE = re.compile(r"hf_[0-9a-f]{32}|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 _RUN = """
 import sys, json
-from dispatcher.cli.main import main
+from holdfast.dispatcher.cli.main import main
 for arguments in json.loads(sys.argv[1]):
     print("\\x1f", flush=True)
     sys.argv = ["holdfast", *arguments]

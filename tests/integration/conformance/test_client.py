@@ -2,8 +2,8 @@
 
 import asyncio
 
-from dispatcher.workbench.conform.client import Client
-from dispatcher.workbench.conform.shot import Shot
+from holdfast.dispatcher.workbench.conform.client import Client
+from holdfast.dispatcher.workbench.conform.shot import Shot
 from tests.support.dispatch.hasty import hasty
 from tests.support.dispatch.webhooks import response
 

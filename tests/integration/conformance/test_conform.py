@@ -8,11 +8,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.receiver import Secret
-from dispatcher.workbench.conform.plan import plan_of, probe_of
-from dispatcher.workbench.conform.report import Report
-from dispatcher.workbench.conform.rules import Grade
-from dispatcher.workbench.conform.run import Unreachable, conform_to
+from holdfast.dispatcher.workbench.conform.plan import plan_of, probe_of
+from holdfast.dispatcher.workbench.conform.report import Report
+from holdfast.dispatcher.workbench.conform.rules import Grade
+from holdfast.dispatcher.workbench.conform.run import Unreachable, conform_to
+from holdfast.receiver import Secret
 from tests.support.dispatch.payouts import empty_database, payouts
 from tests.support.dispatch.sender import OTHER_KEY_BYTES, secret_text
 from tests.support.receivers import broken

@@ -4,8 +4,8 @@ import json
 import sys
 from pathlib import Path
 
-from dispatcher.receiver import Secret
-from sink.contract.exits import ExitCode
+from holdfast.receiver import Secret
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.sender import secret_text
 from tests.support.receivers.broken import AcceptsOldTimestamps

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.outbound.reference_rule import ALLOW_DIR
+from holdfast.dispatcher.outbound.reference_rule import ALLOW_DIR
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import SECRET
 from tests.support.dispatch.sender import secret_text

@@ -9,10 +9,10 @@ import psutil
 import pytest
 from confluent_kafka import KafkaException
 
-from deploy.local.demo.producer import Producer
-from deploy.local.kafka import topics
-from deploy.local.kafka.broker import Broker, client_settings
-from sink.contract.exits import CommandError
+from holdfast.deploy.local.demo.producer import Producer
+from holdfast.deploy.local.kafka import topics
+from holdfast.deploy.local.kafka.broker import Broker, client_settings
+from holdfast.sink.contract.exits import CommandError
 from tests.support.command import holdfast
 from tests.support.kafka.fixtures import staged_or_skip
 from tests.support.kafka.server import KafkaServer
@@ -66,7 +66,15 @@ def test_local_kafka_writes_files_and_leaves_nothing_behind(tmp_path: Path) -> N
     (tmp_path / ".holdfast" / "kafka").symlink_to(jars.parent)
     lines = [f'{{"event_id":"e{n}","merchant_id":"m_{n % 5}"}}' for n in range(40)]
     (tmp_path / "1.jsonl").write_text("\n".join([*lines, "", "no event"]))
-    command = [sys.executable, "-m", "dispatcher.cli.main", "local", "kafka", "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast.dispatcher.cli.main",
+        "local",
+        "kafka",
+        "--port",
+        "0",
+    ]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(
         [*command, "--write", "1.jsonl"],

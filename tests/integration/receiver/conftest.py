@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from deploy.payouts.database import create_tables
-from dispatcher.receiver import Inbox
+from holdfast.deploy.payouts.database import create_tables
+from holdfast.receiver import Inbox
 from tests.support.dispatch.payouts import Payouts, empty_database, payouts
 
 

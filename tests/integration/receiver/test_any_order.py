@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deploy.payouts.database import Pool, open_pool
-from deploy.payouts.metrics import Measures
-from deploy.payouts.service import receive
-from dispatcher.receiver import Inbox, Secret, verify
+from holdfast.deploy.payouts.database import Pool, open_pool
+from holdfast.deploy.payouts.metrics import Measures
+from holdfast.deploy.payouts.service import receive
+from holdfast.receiver import Inbox, Secret, verify
 from tests.support.dispatch.sender import KEY_BYTES, Sent
 
 MERCHANTS = count()

@@ -16,9 +16,9 @@ import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
-from dispatcher.receiver import Delivery, Inbox, Receipt, Secret, TakenBack, answer, inbox, verify
-from dispatcher.receiver.claim.block import UNCANCELLED
-from sink.contract.wire import ReceiptOutcome
+from holdfast.receiver import Delivery, Inbox, Receipt, Secret, TakenBack, answer, inbox, verify
+from holdfast.receiver.claim.block import UNCANCELLED
+from holdfast.sink.contract.wire import ReceiptOutcome
 from tests.support.dispatch.sender import KEY_BYTES, Sent
 from tests.support.servers.postgres_proxy import PostgresProxy
 

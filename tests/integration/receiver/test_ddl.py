@@ -9,8 +9,8 @@ import pytest
 from alembic import command
 from alembic.config import Config
 
-from dispatcher.receiver import Inbox
-from dispatcher.receiver.ddl import ddl
+from holdfast.receiver import Inbox
+from holdfast.receiver.ddl import ddl
 from tests.support.console.catalogue import STRUCTURE
 from tests.support.dispatch.inboxes import engine_of
 
@@ -32,7 +32,7 @@ with context.begin_transaction():
 """
 REVISION = """
 from alembic import op
-from dispatcher.receiver import ddl
+from holdfast.receiver import ddl
 
 revision, down_revision = "0001", None
 

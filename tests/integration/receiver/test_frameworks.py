@@ -17,8 +17,8 @@ import pytest
 import uvicorn
 from fastapi import Depends, FastAPI, Response
 
-from deploy.payouts import server
-from dispatcher.receiver import (
+from holdfast.deploy.payouts import server
+from holdfast.receiver import (
     Delivery,
     Inbox,
     Inquiry,
@@ -28,14 +28,14 @@ from dispatcher.receiver import (
     answer_inquiry,
     unknown_key,
 )
-from dispatcher.receiver.fastapi import (
+from holdfast.receiver.fastapi import (
     answer_problems,
     respond,
     verified_delivery,
     verified_inquiry,
 )
-from dispatcher.receiver.wsgi import DeliveriesApp
-from sink.contract.wire import INQUIRY_PATH, KEY_WINDOW
+from holdfast.receiver.wsgi import DeliveriesApp
+from holdfast.sink.contract.wire import INQUIRY_PATH, KEY_WINDOW
 from tests.support.dispatch.payouts import inquiry_headers
 from tests.support.dispatch.sender import KEY_BYTES, OTHER_KEY_BYTES, Sent, body, headers, key_of
 from tests.support.dispatch.sender import receipt as expected_receipt

@@ -8,8 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.receiver import Delivery, Inbox, Receipt, Secret, verify
-from sink.contract.wire import ReceiptOutcome
+from holdfast.receiver import Delivery, Inbox, Receipt, Secret, verify
+from holdfast.sink.contract.wire import ReceiptOutcome
 from tests.support.dispatch.inboxes import DRIVERS, Act
 from tests.support.dispatch.sender import KEY_BYTES, Sent
 from tests.support.waiting import eventually

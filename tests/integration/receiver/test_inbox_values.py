@@ -4,8 +4,8 @@ import psycopg
 import pytest
 from psycopg.errors import CheckViolation
 
-from dispatcher.receiver import Delivery, Inbox, Secret, verify
-from sink.contract.wire import ReceiptOutcome
+from holdfast.receiver import Delivery, Inbox, Secret, verify
+from holdfast.sink.contract.wire import ReceiptOutcome
 from tests.support.dispatch.inboxes import DRIVERS, Driver
 from tests.support.dispatch.sender import KEY_BYTES, Sent
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import psycopg
 
-from deploy.payouts.database import open_pool
-from deploy.payouts.pruning import prune_all
-from dispatcher.receiver import Delivery, Inbox, Receipt, Secret, verify
-from sink.contract.wire import ReceiptOutcome
+from holdfast.deploy.payouts.database import open_pool
+from holdfast.deploy.payouts.pruning import prune_all
+from holdfast.receiver import Delivery, Inbox, Receipt, Secret, verify
+from holdfast.sink.contract.wire import ReceiptOutcome
 from tests.support.dispatch.sender import KEY_BYTES, Sent
 
 SUBJECT = "m_482"

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
-from dispatcher.receiver import Delivery, Inbox, Receipt, Secret, TakenBack, answer, verify
-from sink.contract.wire import ReceiptOutcome
+from holdfast.receiver import Delivery, Inbox, Receipt, Secret, TakenBack, answer, verify
+from holdfast.sink.contract.wire import ReceiptOutcome
 from tests.support.dispatch.sender import KEY_BYTES, Sent
 
 SECRET = Secret(KEY_BYTES)

@@ -13,12 +13,12 @@ from click.testing import Result
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from typer.testing import CliRunner
 
-from deploy.payouts import database, server
-from deploy.payouts.app import build
-from deploy.payouts.cli import app
-from deploy.payouts.database import create_tables
-from dispatcher.receiver import Inbox, Secret
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.deploy.payouts import database, server
+from holdfast.deploy.payouts.app import build
+from holdfast.deploy.payouts.cli import app
+from holdfast.deploy.payouts.database import create_tables
+from holdfast.receiver import Inbox, Secret
+from holdfast.sink.contract.exits import CommandError, ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.payouts import Payouts, payouts
 from tests.support.dispatch.sender import KEY_BYTES, Sent, secret_text

@@ -5,7 +5,7 @@ import psycopg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sink.contract.wire import ReceiptOutcome
+from holdfast.sink.contract.wire import ReceiptOutcome
 from tests.support.dispatch.payouts import Payouts
 from tests.support.dispatch.sender import OTHER_KEY_BYTES, Sent, body, headers
 

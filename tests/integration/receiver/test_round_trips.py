@@ -8,9 +8,9 @@ import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
-from dispatcher.receiver import Delivery, Inbox, Receipt, Secret, TakenBack, answer, verify
-from dispatcher.receiver.claim.one_trip import Texts
-from sink.contract.wire import ReceiptOutcome
+from holdfast.receiver import Delivery, Inbox, Receipt, Secret, TakenBack, answer, verify
+from holdfast.receiver.claim.one_trip import Texts
+from holdfast.sink.contract.wire import ReceiptOutcome
 from tests.support.dispatch.sender import KEY_BYTES, Sent
 from tests.support.servers.pgbouncer import PgBouncer
 

@@ -11,8 +11,8 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from dispatcher.receiver import Delivery, Secret, SqlAlchemyInbox, UnsupportedDriver, verify
-from sink.contract.wire import ReceiptOutcome
+from holdfast.receiver import Delivery, Secret, SqlAlchemyInbox, UnsupportedDriver, verify
+from holdfast.sink.contract.wire import ReceiptOutcome
 from tests.support.dispatch.inboxes import async_engine_of, engine_of, on_a_connection
 from tests.support.dispatch.sender import KEY_BYTES, Sent
 

@@ -6,9 +6,9 @@ from contextlib import suppress
 import psycopg
 import pytest
 
-from sink import OutboxSink, Replayed, Written
-from sink.errors import CompanionFailed
-from sink.transaction.database import Timeouts
+from holdfast.sink import OutboxSink, Replayed, Written
+from holdfast.sink.errors import CompanionFailed
+from holdfast.sink.transaction.database import Timeouts
 from tests.support.dispatch.entries import RELEASE, decision
 from tests.support.job.driver import Driver
 from tests.support.job.outbox import sequences

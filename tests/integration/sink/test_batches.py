@@ -9,9 +9,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from sink import BatchInput, OutboxSink, ReplayDiverged, Replayed, Written
-from sink.contract.envelope import BODY_BYTES_MAX
-from sink.contract.key import Key
+from holdfast.sink import BatchInput, OutboxSink, ReplayDiverged, Replayed, Written
+from holdfast.sink.contract.envelope import BODY_BYTES_MAX
+from holdfast.sink.contract.key import Key
 from tests.support.dispatch.entries import BLOCK, REFUSED, RELEASE, SCHEMA, decision
 from tests.support.job.bad_rows import BAD_ROWS
 from tests.support.job.driver import Driver

@@ -10,9 +10,9 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from sink import Repeated, ReplayDiverged, Replayed, UnadoptedCheckpoint
-from sink.contract.exits import ExitCode
-from sink.transaction.continuation import Continuation
+from holdfast.sink import Repeated, ReplayDiverged, Replayed, UnadoptedCheckpoint
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.transaction.continuation import Continuation
 from tests.support.command import holdfast
 from tests.support.dispatch.entries import RELEASE, decision
 from tests.support.job.driver import Driver

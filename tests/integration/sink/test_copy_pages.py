@@ -6,9 +6,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from sink.rows.batch import BatchInput, prepare
-from sink.transaction.driver_path import InDriver
-from sink.transaction.writer import Writer
+from holdfast.sink.rows.batch import BatchInput, prepare
+from holdfast.sink.transaction.driver_path import InDriver
+from holdfast.sink.transaction.writer import Writer
 from tests.benchmarks.sink.rows import decisions
 from tests.support.waiting import eventually
 

@@ -8,9 +8,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from sink import BatchInput, ReplayDiverged
-from sink.contract.key import Key
-from sink.transaction.divergence import Comparison
+from holdfast.sink import BatchInput, ReplayDiverged
+from holdfast.sink.contract.key import Key
+from holdfast.sink.transaction.divergence import Comparison
 from tests.support.dispatch.entries import decision
 from tests.support.job.driver import Driver
 from tests.support.job.outbox import contents

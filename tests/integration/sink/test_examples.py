@@ -9,8 +9,8 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-import sink
-from sink.foreach_batch import Identity
+from holdfast import sink
+from holdfast.sink.foreach_batch import Identity
 from tests.support.dispatch.entries import SCHEMA, decision, table
 
 QUERY, OTHER = UUID(int=1), UUID(int=2)

@@ -3,8 +3,8 @@
 import psycopg
 import pytest
 
-from sink.rows.batch import BatchInput, prepare
-from sink.transaction.keys import add_keys
+from holdfast.sink.rows.batch import BatchInput, prepare
+from holdfast.sink.transaction.keys import add_keys
 from tests.support.dispatch.entries import decision, table
 
 FIRST, SECOND = 1, 2

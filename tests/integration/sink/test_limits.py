@@ -6,9 +6,9 @@ from contextlib import suppress
 import psycopg
 import pytest
 
-from sink import Written
-from sink.errors import CompanionFailed, TooManyRefused
-from sink.rows.quarantine_limit import QuarantineLimit
+from holdfast.sink import Written
+from holdfast.sink.errors import CompanionFailed, TooManyRefused
+from holdfast.sink.rows.quarantine_limit import QuarantineLimit
 from tests.support.dispatch.entries import decision
 from tests.support.job.driver import Driver
 from tests.support.job.outbox import contents

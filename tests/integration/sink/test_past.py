@@ -7,9 +7,9 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from sink import OutboxSink, UnadoptedCheckpoint
-from sink.transaction.database import Timeouts, open_session, transaction
-from spark_app.checkpoint.initial import Initial, Past, _statement, read_past
+from holdfast.sink import OutboxSink, UnadoptedCheckpoint
+from holdfast.sink.transaction.database import Timeouts, open_session, transaction
+from holdfast.spark_app.checkpoint.initial import Initial, Past, _statement, read_past
 from tests.support.dispatch.entries import BLOCK, RELEASE, decision
 from tests.support.job.driver import PATIENT, Driver
 from tests.support.job.jobs import at, micros

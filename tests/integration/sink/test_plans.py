@@ -6,7 +6,7 @@ from uuid import UUID
 import psycopg
 from psycopg import ClientCursor
 
-from sink.transaction.database import statement
+from holdfast.sink.transaction.database import statement
 
 SUBJECTS = KEYS = 250_000
 LATEST = KEYS // 100

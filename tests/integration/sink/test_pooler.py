@@ -8,10 +8,10 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-import sink.transaction.write_batch
-import sink.transaction.writer
-from sink import ReplayDiverged, Replayed, Written
-from sink.contract.roles import SINK
+import holdfast.sink.transaction.write_batch
+import holdfast.sink.transaction.writer
+from holdfast.sink import ReplayDiverged, Replayed, Written
+from holdfast.sink.contract.roles import SINK
 from tests.support.dispatch.entries import alternating, decision
 from tests.support.job.driver import PATIENT, Driver
 from tests.support.job.outbox import contents, sequences
@@ -87,7 +87,7 @@ def test_a_batch_leaves_nothing_in_the_session_that_the_next_owner_meets(
     def fail(_name: str) -> None:
         raise RuntimeError("the driver's own fault")
 
-    monkeypatch.setattr(sink.transaction.write_batch, "failpoint", fail)
+    monkeypatch.setattr(holdfast.sink.transaction.write_batch, "failpoint", fail)
     with pytest.raises(RuntimeError):
         spark.batch(1, decision("m_2"))
     assert _settings(pooler.dsn) == before
@@ -146,8 +146,8 @@ def test_pooler_killed_in_the_middle_of_a_batch_costs_one_more_attempt(
             pooler.kill()
             pooler.start()
 
-    monkeypatch.setattr(sink.transaction.write_batch, "failpoint", strike)
-    monkeypatch.setattr(sink.transaction.writer, "failpoint", strike)
+    monkeypatch.setattr(holdfast.sink.transaction.write_batch, "failpoint", strike)
+    monkeypatch.setattr(holdfast.sink.transaction.writer, "failpoint", strike)
     assert isinstance(spark.batch(1, *alternating("m_1", [1, 2])), Written)
     assert killed
     assert sequences(db, "m_1") == [1, 2, 3]

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sink.rows.copy_binary import HEADER, TRAILER, moments, rows, uuids
-from sink.rows.postgres_text import array_literal
+from holdfast.sink.rows.copy_binary import HEADER, TRAILER, moments, rows, uuids
+from holdfast.sink.rows.postgres_text import array_literal
 
 TABLE = """
     CREATE TEMPORARY TABLE IF NOT EXISTS copied (

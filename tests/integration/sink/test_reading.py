@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from sink import OutboxSink
-from sink.contract.roles import SINK
-from sink.errors import SchemaMismatch, SinkUnavailable
-from sink.transaction.database import Timeouts
+from holdfast.sink import OutboxSink
+from holdfast.sink.contract.roles import SINK
+from holdfast.sink.errors import SchemaMismatch, SinkUnavailable
+from holdfast.sink.transaction.database import Timeouts
 from tests.support.job.driver import PATIENT
 
 

@@ -5,7 +5,7 @@ import tempfile
 
 import pytest
 
-from sink import Written
+from holdfast.sink import Written
 from tests.integration.sink.conftest import MakeDriver
 from tests.support.dispatch.entries import decision
 from tests.support.job.driver import Driver

@@ -11,10 +11,10 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from sink import Fenced, Repeated, Replayed, UnadoptedCheckpoint, Written
-from sink.contract.exits import ExitCode
-from sink.errors import CheckpointBehind, LedgerBehind, ReplayDiverged, SinkUnavailable
-from sink.transaction.continuation import Continuation
+from holdfast.sink import Fenced, Repeated, Replayed, UnadoptedCheckpoint, Written
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.errors import CheckpointBehind, LedgerBehind, ReplayDiverged, SinkUnavailable
+from holdfast.sink.transaction.continuation import Continuation
 from tests.support.command import holdfast
 from tests.support.dispatch.entries import BLOCK, RELEASE, alternating, decision
 from tests.support.job.driver import PATIENT, Driver

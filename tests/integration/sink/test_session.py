@@ -12,9 +12,9 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from sink import OutboxSink, SchemaMismatch, Written
-from sink.errors import AccessDenied, SinkError, SinkUnavailable
-from sink.transaction.database import Timeouts, _refuse_unfit
+from holdfast.sink import OutboxSink, SchemaMismatch, Written
+from holdfast.sink.errors import AccessDenied, SinkError, SinkUnavailable
+from holdfast.sink.transaction.database import Timeouts, _refuse_unfit
 from tests.support.dispatch.entries import decision
 from tests.support.job.driver import Driver
 from tests.support.waiting import eventually

@@ -12,12 +12,12 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from sink import Fenced, ReplayDiverged, Replayed, Written
-from sink.foreach_batch import Identity
-from sink.transaction.database import execute, transaction
-from sink.transaction.staging.content import take_over
-from sink.transaction.staging.stage import Stage, StageLost
-from sink.transaction.staging.task import Summary, stage_rows
+from holdfast.sink import Fenced, ReplayDiverged, Replayed, Written
+from holdfast.sink.foreach_batch import Identity
+from holdfast.sink.transaction.database import execute, transaction
+from holdfast.sink.transaction.staging.content import take_over
+from holdfast.sink.transaction.staging.stage import Stage, StageLost
+from holdfast.sink.transaction.staging.task import Summary, stage_rows
 from tests.support.dispatch.entries import BLOCK, RELEASE, SCHEMA, alternating, decision, table
 from tests.support.job.bad_rows import BAD_ROWS
 from tests.support.job.driver import Driver, in_tasks

@@ -13,11 +13,11 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from sink import UnadoptedCheckpoint, Written
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.requeue import REISSUED, REQUEUED
-from sink.errors import SchemaMismatch
-from sink.requeue import requeue, stream_of
+from holdfast.sink import UnadoptedCheckpoint, Written
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.requeue import REISSUED, REQUEUED
+from holdfast.sink.errors import SchemaMismatch
+from holdfast.sink.requeue import requeue, stream_of
 from tests.support.command import holdfast
 from tests.support.dispatch.entries import BLOCK, RELEASE, decision
 from tests.support.job.driver import Driver

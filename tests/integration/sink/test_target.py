@@ -8,9 +8,9 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from sink import SchemaMismatch, Written
-from sink.errors import SinkUnavailable
-from sink.transaction.database import Timeouts
+from holdfast.sink import SchemaMismatch, Written
+from holdfast.sink.errors import SinkUnavailable
+from holdfast.sink.transaction.database import Timeouts
 from tests.support.dispatch.entries import decision
 from tests.support.job.driver import Driver
 from tests.support.job.outbox import contents

@@ -9,9 +9,9 @@ import pytest
 import trustme
 from psycopg.conninfo import make_conninfo
 
-from sink import Written
-from sink.errors import SinkError
-from sink.transaction.database import Timeouts
+from holdfast.sink import Written
+from holdfast.sink.errors import SinkError
+from holdfast.sink.transaction.database import Timeouts
 from tests.support.dispatch.entries import decision
 from tests.support.job.driver import Driver
 from tests.support.servers.tls import TlsFront

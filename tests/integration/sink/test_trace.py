@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from opentelemetry import trace as api
 
-from sink import BatchInput, Replayed, Written
+from holdfast.sink import BatchInput, Replayed, Written
 from tests.support.dispatch.entries import decision, table
 from tests.support.dispatch.tracing import Spans, header, tracing
 from tests.support.job.driver import Driver

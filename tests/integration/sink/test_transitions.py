@@ -11,10 +11,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from sink import ReplayDiverged, Replayed, Written
-from sink.contract.key import Key
-from sink.contract.requeue import REISSUED, REQUEUED, Overtakes
-from sink.requeue import requeue, stream_of
+from holdfast.sink import ReplayDiverged, Replayed, Written
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.requeue import REISSUED, REQUEUED, Overtakes
+from holdfast.sink.requeue import requeue, stream_of
 from tests.support.dispatch.entries import BLOCK, RELEASE, decision
 from tests.support.job.driver import Driver
 from tests.support.job.outbox import contents, sequences

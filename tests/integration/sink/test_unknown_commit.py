@@ -14,13 +14,13 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-import sink.transaction.retry
-import sink.transaction.writer
-from sink import Fenced, Replayed, SchemaMismatch, UnadoptedCheckpoint
-from sink.contract.exits import CommandError
-from sink.errors import AccessDenied, NotPrimary, SinkError, SinkUnavailable
-from sink.requeue import requeue
-from sink.transaction.database import Timeouts
+import holdfast.sink.transaction.retry
+import holdfast.sink.transaction.writer
+from holdfast.sink import Fenced, Replayed, SchemaMismatch, UnadoptedCheckpoint
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.errors import AccessDenied, NotPrimary, SinkError, SinkUnavailable
+from holdfast.sink.requeue import requeue
+from holdfast.sink.transaction.database import Timeouts
 from tests.integration.sink.conftest import MakeDriver
 from tests.support.dispatch.entries import RELEASE, decision
 from tests.support.servers.postgres_proxy import Fault, PostgresProxy
@@ -86,7 +86,7 @@ class Meanwhile:
 @pytest.fixture
 def meanwhile(db: psycopg.Connection, app_dsn: str) -> Iterator[Meanwhile]:
     action = Meanwhile(db, app_dsn)
-    log = logging.getLogger(sink.transaction.retry.__name__)
+    log = logging.getLogger(holdfast.sink.transaction.retry.__name__)
     log.addFilter(action)
     yield action
     log.removeFilter(action)
@@ -104,7 +104,7 @@ def before_commit(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], obj
 
     def set_action(action: Callable[[], object]) -> None:
         monkeypatch.setattr(
-            sink.transaction.writer, "failpoint", lambda name: name == "S7" and action()
+            holdfast.sink.transaction.writer, "failpoint", lambda name: name == "S7" and action()
         )
 
     return set_action

@@ -9,21 +9,21 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from sink import LedgerBehind, OutboxSink, UnadoptedCheckpoint
-from sink.contract import failpoints
-from sink.contract.exits import CommandError
-from sink.contract.failpoints import FailpointHit
-from spark_app.checkpoint.policy_history import PolicyHistory
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.policy_file import Limits
-from spark_app.input.sources import Files
+from holdfast.sink import LedgerBehind, OutboxSink, UnadoptedCheckpoint
+from holdfast.sink.contract import failpoints
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.failpoints import FailpointHit
+from holdfast.spark_app.checkpoint.policy_history import PolicyHistory
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.policy_file import Limits
+from holdfast.spark_app.input.sources import Files
 from tests.support.job.driver import Driver
 from tests.support.job.jobs import POLICY, Play, at, micros
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_app.operator.job import Job
+    from holdfast.spark_app.operator.job import Job
 
 pytestmark = pytest.mark.spark
 
@@ -34,7 +34,7 @@ NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
 @pytest.fixture
 def play(spark: "SparkSession", tmp_path: Path) -> Play:
     """A checkpoint in which batch 1 is planned, as far as a start looks at it."""
-    from spark_app.checkpoint.shape import Shape
+    from holdfast.spark_app.checkpoint.shape import Shape
 
     play = Play(spark, NOWHERE, tmp_path)
     checkpoint = tmp_path / "checkpoint"
@@ -54,7 +54,7 @@ def play(spark: "SparkSession", tmp_path: Path) -> Play:
 
 
 def _claim(play: Play) -> "Job":
-    from spark_app.checkpoint.journal import claim
+    from holdfast.spark_app.checkpoint.journal import claim
 
     return claim(play.files(), play.job(), OutboxSink(NOWHERE, stream="payouts"))
 
@@ -69,7 +69,7 @@ def _complaint(play: Play) -> str:
 
 
 def test_what_spark_wrote_down_is_understood(play: Play) -> None:
-    from spark_app.checkpoint.files import CheckpointFiles, Planned
+    from holdfast.spark_app.checkpoint.files import CheckpointFiles, Planned
 
     files = CheckpointFiles(play.spark, str(play.folder / "checkpoint"))
     assert files.planned() == Planned(1, micros(at("12:19:30")), ('{"logOffset":1}',))
@@ -97,7 +97,7 @@ def test_a_database_that_never_knew_what_the_checkpoint_has_finished_is_refused(
     play: Play, dsn: str
 ) -> None:
     """Put back to before the first batch, or another one: what was decided is not in it."""
-    from spark_app.checkpoint.journal import require_ledger
+    from holdfast.spark_app.checkpoint.journal import require_ledger
 
     checkpoint = play.folder / "checkpoint"
     query_id = UUID(json.loads((checkpoint / "metadata").read_text())["id"])
@@ -142,7 +142,7 @@ def _with_a_second_path(play: Play) -> Play:
 def test_a_path_is_added_whatever_dies_on_the_way(
     point: str, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spark_app.checkpoint.files import CheckpointFiles
+    from holdfast.spark_app.checkpoint.files import CheckpointFiles
 
     checkpoint = play.folder / "checkpoint"
     files = CheckpointFiles(play.spark, str(checkpoint))
@@ -187,7 +187,7 @@ def test_a_checkpoint_of_another_layout_is_not_taken_for_an_empty_one(play: Play
 
 
 def test_a_checkpoint_without_its_query_id_gets_no_other_one(play: Play) -> None:
-    from spark_app.checkpoint.journal import require_ledger
+    from holdfast.spark_app.checkpoint.journal import require_ledger
 
     checkpoint = play.folder / "checkpoint"
     (checkpoint / "metadata").unlink()
@@ -204,7 +204,7 @@ def test_a_checkpoint_without_its_query_id_gets_no_other_one(play: Play) -> None
 
 @pytest.mark.parametrize("name", ["offsets/1", "commits/0", "metadata", "holdfast.json"])
 def test_a_file_that_its_checksum_belies_is_damaged(play: Play, name: str) -> None:
-    from spark_app.checkpoint.files import CheckpointFiles
+    from holdfast.spark_app.checkpoint.files import CheckpointFiles
 
     path = play.folder / "checkpoint" / name
     (path.parent / f".{path.name}.crc").unlink(missing_ok=True)

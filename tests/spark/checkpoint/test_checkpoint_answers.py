@@ -9,11 +9,11 @@ from uuid import uuid4
 import pytest
 from typer.testing import CliRunner
 
-from sink.contract.exits import ExitCode
-from spark_app.checkpoint_manager.cli import app as commands
-from spark_app.checkpoint_manager.folder import Folder
-from spark_app.checkpoint_manager.listing import shown
-from spark_app.checkpoint_manager.verify import verified
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.spark_app.checkpoint_manager.cli import app as commands
+from holdfast.spark_app.checkpoint_manager.folder import Folder
+from holdfast.spark_app.checkpoint_manager.listing import shown
+from holdfast.spark_app.checkpoint_manager.verify import verified
 from tests.support.command import holdfast
 from tests.support.job.jobs import Play, event, put
 

@@ -18,17 +18,17 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from typer.testing import CliRunner
 
-from sink import CheckpointBehind, ReplayDiverged
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.source_offsets import without_files
-from spark_app.checkpoint_manager.cli import app as commands
-from spark_app.checkpoint_manager.folder import Folder
-from spark_app.checkpoint_manager.kept import Kept
-from spark_app.checkpoint_manager.listing import listed, shown
-from spark_app.checkpoint_manager.prune import pruned
-from spark_app.checkpoint_manager.restore import restored
-from spark_app.checkpoint_manager.verify import verified
-from spark_app.lifecycle.failure import QueryFailed
+from holdfast.sink import CheckpointBehind, ReplayDiverged
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.source_offsets import without_files
+from holdfast.spark_app.checkpoint_manager.cli import app as commands
+from holdfast.spark_app.checkpoint_manager.folder import Folder
+from holdfast.spark_app.checkpoint_manager.kept import Kept
+from holdfast.spark_app.checkpoint_manager.listing import listed, shown
+from holdfast.spark_app.checkpoint_manager.prune import pruned
+from holdfast.spark_app.checkpoint_manager.restore import restored
+from holdfast.spark_app.checkpoint_manager.verify import verified
+from holdfast.spark_app.lifecycle.failure import QueryFailed
 from tests.support.command import holdfast
 from tests.support.job.damage import (
     BACK,
@@ -576,8 +576,8 @@ def test_start_with_a_lost_plan_or_a_damaged_log_is_refused(
 def test_deep_verification_decodes_the_state(
     spark: "SparkSession", world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spark_app.checkpoint_manager import deep
-    from spark_app.runtime import session
+    from holdfast.spark_app.checkpoint_manager import deep
+    from holdfast.spark_app.runtime import session
 
     running = session.fix(spark.newSession())
     monkeypatch.setattr(running, "stop", lambda: None)

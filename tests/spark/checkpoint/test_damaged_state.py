@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from spark_app.checkpoint_manager.folder import Folder
-from spark_app.checkpoint_manager.kept import Kept
-from spark_app.lifecycle.failure import QueryFailed
+from holdfast.spark_app.checkpoint_manager.folder import Folder
+from holdfast.spark_app.checkpoint_manager.kept import Kept
+from holdfast.spark_app.lifecycle.failure import QueryFailed
 from tests.support.job.jobs import Play, event, put
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from sink import LedgerBehind, OutboxSink, ReplayDiverged
-from sink.contract.exits import CommandError
-from sink.contract.source_offsets import without_files
-from spark_app.checkpoint_manager import restore
-from spark_app.checkpoint_manager.folder import Folder
-from spark_app.checkpoint_manager.restore import restored
-from spark_app.lifecycle.failure import QueryFailed
+from holdfast.sink import LedgerBehind, OutboxSink, ReplayDiverged
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.source_offsets import without_files
+from holdfast.spark_app.checkpoint_manager import restore
+from holdfast.spark_app.checkpoint_manager.folder import Folder
+from holdfast.spark_app.checkpoint_manager.restore import restored
+from holdfast.spark_app.lifecycle.failure import QueryFailed
 from tests.support.dispatch.entries import BLOCK, RELEASE
 from tests.support.job.jobs import Play, event, put
 from tests.support.job.outbox import contents
@@ -77,8 +77,8 @@ def test_restored_checkpoint_repeats_its_batches_whatever_the_files_for_each_are
     restored(Folder(str(play.folder / "checkpoint")), 0, play.dsn, dry_run=False)
     for point in ("K3", "K4"):
         with monkeypatch.context() as armed:
-            armed.setattr("sink.contract.failpoints._armed", f"{point}=raise")
-            armed.setattr("sink.contract.failpoints._passed", {})
+            armed.setattr("holdfast.sink.contract.failpoints._armed", f"{point}=raise")
+            armed.setattr("holdfast.sink.contract.failpoints._passed", {})
             with pytest.raises(QueryFailed, match=point):
                 play.command(max_files_per_trigger=None)
     play.command(max_files_per_trigger=None)

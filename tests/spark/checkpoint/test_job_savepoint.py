@@ -14,12 +14,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from sink.contract.exits import CommandError, ExitCode
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.settings import Settings
-from spark_app.lifecycle.failure import QueryFailed
-from spark_app.savepoint import manifest, write
-from spark_app.savepoint.folder import SavepointFolder
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.settings import Settings
+from holdfast.spark_app.lifecycle.failure import QueryFailed
+from holdfast.spark_app.savepoint import manifest, write
+from holdfast.spark_app.savepoint.folder import SavepointFolder
 from tests.support.job.jobs import POLICY, Play, event, put
 from tests.support.servers.databases import copy_of
 
@@ -109,8 +109,8 @@ def test_a_crash_at_any_point_is_repaired_by_the_same_command(
     ids = set()
     for point in ("P1", "P2", "P3", "P4", "P5", "P6"):
         with monkeypatch.context() as armed:
-            armed.setattr("sink.contract.failpoints._armed", f"{point}=raise")
-            armed.setattr("sink.contract.failpoints._passed", {})
+            armed.setattr("holdfast.sink.contract.failpoints._armed", f"{point}=raise")
+            armed.setattr("holdfast.sink.contract.failpoints._passed", {})
             with pytest.raises(QueryFailed, match=point):
                 play.command(**wanted)
         ids.add(json.loads((checkpoint / "holdfast-savepoint.json").read_text())["query_id"])
@@ -157,7 +157,7 @@ def test_start_leaves_a_checkpoint_alone_that_another_made_meanwhile(
     play: Play, db: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both start with the same command; the slower one has checked that nothing is there."""
-    from spark_app.savepoint import begin
+    from holdfast.spark_app.savepoint import begin
 
     checkpoint = tmp_path / "new"
     wanted = {"checkpoint": str(checkpoint), "savepoint": _saved(play), "key_groups": 4}
@@ -198,8 +198,8 @@ def test_a_policy_is_compared_again_before_the_stream_adopts(
         "policy": Policy.parse(later),
     }
     with monkeypatch.context() as armed:
-        armed.setattr("sink.contract.failpoints._armed", "P5=raise")
-        armed.setattr("sink.contract.failpoints._passed", {})
+        armed.setattr("holdfast.sink.contract.failpoints._armed", "P5=raise")
+        armed.setattr("holdfast.sink.contract.failpoints._passed", {})
         with pytest.raises(QueryFailed, match="P5"):
             play.command(**wanted)
     put(tmp_path / "events", 1, [event("e2", "12:20", 1)])

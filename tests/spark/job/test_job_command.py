@@ -10,8 +10,8 @@ import psycopg
 import pyspark
 import pytest
 
-import spark_app
-from sink.contract.failpoints import ENVIRONMENT
+from holdfast import spark_app
+from holdfast.sink.contract.failpoints import ENVIRONMENT
 from tests.support.command import holdfast
 from tests.support.job.job_process import (
     QUICK,

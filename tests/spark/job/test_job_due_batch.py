@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from sink.contract.exits import ExitCode
-from spark_app.checkpoint.files import CheckpointFiles
-from spark_app.checkpoint_manager.folder import Folder
-from spark_app.checkpoint_manager.restore import restored
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.spark_app.checkpoint.files import CheckpointFiles
+from holdfast.spark_app.checkpoint_manager.folder import Folder
+from holdfast.spark_app.checkpoint_manager.restore import restored
 from tests.support.dispatch.entries import BLOCK
 from tests.support.job.job_process import job_process
 from tests.support.job.jobs import Play, event, put
@@ -40,8 +40,8 @@ def play(spark: "SparkSession", dsn: str, tmp_path: Path) -> Play:
 
 def _run_until(play: Play, met: Callable[[], object], interval_ms: int) -> None:
     """Run the job without an end, and stop it when a condition is met, as SIGTERM does."""
-    from spark_app.lifecycle.attempt import Trigger, attempt
-    from spark_app.runtime import session
+    from holdfast.spark_app.lifecycle.attempt import Trigger, attempt
+    from holdfast.spark_app.runtime import session
 
     job, stop = play.job(), Event()
     spark = session.fix(play.spark.newSession())

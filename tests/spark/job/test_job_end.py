@@ -15,17 +15,17 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from sink.contract.exits import CommandError
-from sink.transaction.continuation import Repeated
-from spark_app.exposure.policy import Policy
-from spark_app.input.formats import Format
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.transaction.continuation import Repeated
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.input.formats import Format
 from tests.support.job.jobs import Play, at, event, put
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_app.lifecycle.failure import Failure
+    from holdfast.spark_app.lifecycle.failure import Failure
 
 pytestmark = pytest.mark.spark
 
@@ -43,7 +43,7 @@ def _complaint(play: Play, **changed: Any) -> str:
 
 
 def _failure(play: Play, **changed: Any) -> "Failure":
-    from spark_app.lifecycle.failure import QueryFailed
+    from holdfast.spark_app.lifecycle.failure import QueryFailed
 
     error = _error(play, QueryFailed, **changed)
     assert isinstance(error, QueryFailed)
@@ -114,7 +114,7 @@ def test_a_run_takes_the_stream_before_its_first_batch_unless_no_run_ever_had_it
 
 
 def test_a_checkpoint_keeps_the_settings_of_its_first_batch(play: Play) -> None:
-    from spark_app.checkpoint.journal import claim
+    from holdfast.spark_app.checkpoint.journal import claim
 
     put(play.folder / "events", 0, FIRST)
     job = play.job(key_groups=2)
@@ -183,8 +183,8 @@ def test_a_parquet_amount_with_a_scale_is_refused_and_not_read_as_other_money(
 def test_parquet_amounts_are_whole_numbers_and_exact_at_the_ends_of_64_bits(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
-    from spark_app.input.source import PARQUET_DDL, parquet_amounts
-    from spark_app.runtime.session import fix
+    from holdfast.spark_app.input.source import PARQUET_DDL, parquet_amounts
+    from holdfast.spark_app.runtime.session import fix
 
     def read(name: str, amounts: pa.Array) -> list[int | None]:
         path = tmp_path / f"{name}.parquet"
@@ -222,7 +222,7 @@ def test_an_error_of_the_step_comes_out_of_the_worker_in_its_own_words(play: Pla
 
 
 def test_a_directory_that_is_gone_is_named_and_may_come_back(play: Play) -> None:
-    from spark_app.lifecycle.failure import Cause
+    from holdfast.spark_app.lifecycle.failure import Cause
 
     (play.folder / "events").mkdir()
     missing = _failure(play, paths=(str(play.folder / "gone"),))
@@ -265,10 +265,10 @@ class _Slow:
 
 
 def test_a_stop_lets_the_running_batch_finish_and_begins_no_other(play: Play) -> None:
-    from spark_app.lifecycle.attempt import watch
-    from spark_app.lifecycle.batches import Batches
-    from spark_app.operator.job import start
-    from spark_app.runtime import session
+    from holdfast.spark_app.lifecycle.attempt import watch
+    from holdfast.spark_app.lifecycle.batches import Batches
+    from holdfast.spark_app.operator.job import start
+    from holdfast.spark_app.runtime import session
 
     for number in range(4):
         put(play.folder / "events", number, [event(f"e{number}", f"12:0{number}", 1)])
@@ -307,7 +307,7 @@ def test_events_of_the_next_run_continue_the_state_of_the_last(
 def test_what_spark_cannot_plan_is_not_tried_again(spark: "SparkSession") -> None:
     from pyspark.errors import AnalysisException
 
-    from spark_app.lifecycle.failure import diagnose
+    from holdfast.spark_app.lifecycle.failure import diagnose
 
     with pytest.raises(AnalysisException) as raised:
         spark.sql("SELECT * FROM nowhere")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.java import spark_environment
+from holdfast.deploy.local.java import spark_environment
 from tests.unit.images.test_spark_entry import EXECUTOR
 
 ROOT = Path(__file__).parents[3]
@@ -22,7 +22,7 @@ def _started(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     assert spec.submodule_search_locations
     home = spec.submodule_search_locations[0]
     return subprocess.run(
-        (sys.executable, "-m", "deploy.images.spark", *words),
+        (sys.executable, "-m", "holdfast.deploy.images.spark", *words),
         cwd=ROOT,
         env=dict(os.environ) | variables | spark_environment() | {"SPARK_HOME": home},
         capture_output=True,

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from sink.contract.exits import CommandError
-from spark_app.lifecycle.failure import QueryFailed
+from holdfast.sink.contract.exits import CommandError
+from holdfast.spark_app.lifecycle.failure import QueryFailed
 from tests.support.job.jobs import Play, at, event, micros, put
 from tests.support.servers.databases import copy_of
 
@@ -143,7 +143,7 @@ def test_a_start_that_was_refused_before_its_first_batch_binds_nothing(
     play: Play, published: Play
 ) -> None:
     """Else a corrected second start is refused for the settings of the first."""
-    from spark_app.checkpoint.shape import Shape
+    from holdfast.spark_app.checkpoint.shape import Shape
 
     play.folder.joinpath("wrong").mkdir()
     _files(play, [*BEFORE, *AFTER])
@@ -225,7 +225,7 @@ def _forget_batches(checkpoint: Path, db: psycopg.Connection) -> None:
 def test_a_stream_without_a_past_begins_from_nothing(
     spark: "SparkSession", server_dsn: str, template_database: str, tmp_path: Path
 ) -> None:
-    from spark_app.checkpoint.journal import claim
+    from holdfast.spark_app.checkpoint.journal import claim
 
     with copy_of(server_dsn, template_database) as dsn:
         play = Play(spark, dsn, tmp_path)

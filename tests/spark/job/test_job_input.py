@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from sink.contract.exits import CommandError, ExitCode
-from spark_app.input.broker import compiled
-from spark_app.input.sources import Kafka
-from spark_app.lifecycle.failure import QueryFailed
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.spark_app.input.broker import compiled
+from holdfast.spark_app.input.sources import Kafka
+from holdfast.spark_app.lifecycle.failure import QueryFailed
 from tests.support.job.jobs import Play, event, put
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from deploy.local.java import spark_environment
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.deploy.local.java import spark_environment
+from holdfast.sink.contract.exits import CommandError, ExitCode
 from tests.support.command import holdfast
 from tests.support.job.job_process import QUICK, check_ledger, check_stopped, job_process
 from tests.support.job.jobs import Play, event, put
@@ -22,7 +22,7 @@ from tests.support.servers.databases import copy_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_app.inspection.answer import Answer
+    from holdfast.spark_app.inspection.answer import Answer
 
 pytestmark = pytest.mark.spark
 
@@ -151,8 +151,8 @@ def _away(*paths: Path) -> Iterator[None]:
 
 
 def _ask(play: Play, merchant_id: str = "m_482", **question: Any) -> "Answer":
-    from spark_app.inspection.answer import Question, ask
-    from spark_app.runtime import session
+    from holdfast.spark_app.inspection.answer import Question, ask
+    from holdfast.spark_app.runtime import session
 
     asked = {"checkpoint": str(play.folder / "checkpoint"), "merchant_id": merchant_id} | question
     return ask(session.fix(play.spark.newSession()), Question(**asked))
@@ -243,8 +243,8 @@ def test_merchant_that_is_unknown_is_an_answer_and_exit_code_3(
     played: Play, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The command, in the session that runs already."""
-    from spark_app.inspection import answer
-    from spark_app.runtime import session
+    from holdfast.spark_app.inspection import answer
+    from holdfast.spark_app.runtime import session
 
     running = session.fix(played.spark.newSession())
     monkeypatch.setattr(running, "stop", lambda: None)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from sink.contract.exits import CommandError
-from spark_app.checkpoint_manager.folder import Folder
-from spark_app.checkpoint_manager.restore import restored
-from spark_app.input.formats import KeyRule
-from spark_app.input.kafka_options import connection
-from spark_app.input.sources import Kafka
-from spark_app.lifecycle.failure import QueryFailed
+from holdfast.sink.contract.exits import CommandError
+from holdfast.spark_app.checkpoint_manager.folder import Folder
+from holdfast.spark_app.checkpoint_manager.restore import restored
+from holdfast.spark_app.input.formats import KeyRule
+from holdfast.spark_app.input.kafka_options import connection
+from holdfast.spark_app.input.sources import Kafka
+from holdfast.spark_app.lifecycle.failure import QueryFailed
 from tests.support.job.jobs import Play, event, put
 from tests.support.servers.databases import copy_of
 

@@ -13,8 +13,8 @@ import psycopg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sink import OutboxSink
-from sink.contract.exits import CommandError
+from holdfast.sink import OutboxSink
+from holdfast.sink.contract.exits import CommandError
 from tests.support.job.driver import PATIENT
 from tests.support.job.jobs import Play, at, event, patiently, put
 
@@ -54,11 +54,11 @@ def _free_port() -> int:
 
 def _measured(play: Play) -> Samples:
     """Run the job once as the command does, and scrape it before the process would end."""
-    from spark_app.lifecycle.attempt import Trigger, attempt
-    from spark_app.operator import companions
-    from spark_app.reporting.batch_counts import BatchCounter
-    from spark_app.reporting.metrics import Metrics, served
-    from spark_app.runtime import session
+    from holdfast.spark_app.lifecycle.attempt import Trigger, attempt
+    from holdfast.spark_app.operator import companions
+    from holdfast.spark_app.reporting.batch_counts import BatchCounter
+    from holdfast.spark_app.reporting.metrics import Metrics, served
+    from holdfast.spark_app.runtime import session
 
     metrics, port = Metrics("payouts"), _free_port()
     counter = BatchCounter(metrics.done)
@@ -144,7 +144,7 @@ def test_a_replayed_batch_is_not_counted_a_second_time(play: Play) -> None:
 
 
 def test_the_bound_of_the_state_reaches_rocksdb(play: Play) -> None:
-    from spark_app.runtime import session
+    from holdfast.spark_app.runtime import session
 
     put(play.folder / "events", 0, [event("e1", "12:01", 1)])
     assert _measured(play)["state_memory_bytes"] > 0
@@ -163,7 +163,7 @@ def test_rows_that_spark_drops_itself_end_the_job_in_words(play: Play) -> None:
     """A query that does what the job avoids: its watermark column reaches a stateful operator."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
-    from spark_app.reporting.progress import refuse_dropped_rows
+    from holdfast.spark_app.reporting.progress import refuse_dropped_rows
 
     put(play.folder / "events", 0, [event("e1", "12:30", 1)])
     put(play.folder / "events", 1, [event("e2", "12:30", 1)])

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 from tenacity import wait_none
 
-from sink import OutboxSink
-from sink.rows.batch import BatchInput
+from holdfast.sink import OutboxSink
+from holdfast.sink.rows.batch import BatchInput
 from tests.support.job.driver import PATIENT
 from tests.support.job.jobs import Play, event, order, put
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_app.lifecycle.failure import Failure
+    from holdfast.spark_app.lifecycle.failure import Failure
 
 pytestmark = pytest.mark.spark
 
@@ -26,11 +26,11 @@ pytestmark = pytest.mark.spark
 def test_a_file_that_is_gone_before_its_batch_stops_the_job_until_it_is_back(
     spark: "SparkSession", dsn: str, db: psycopg.Connection, tmp_path: Path
 ) -> None:
-    from spark_app.lifecycle.attempt import Trigger, attempt
-    from spark_app.lifecycle.failure import Cause
-    from spark_app.lifecycle.supervisor import supervise
-    from spark_app.operator import companions, output
-    from spark_app.runtime import session
+    from holdfast.spark_app.lifecycle.attempt import Trigger, attempt
+    from holdfast.spark_app.lifecycle.failure import Cause
+    from holdfast.spark_app.lifecycle.supervisor import supervise
+    from holdfast.spark_app.operator import companions, output
+    from holdfast.spark_app.runtime import session
 
     events, archive = tmp_path / "events", tmp_path / "archive"
     archive.mkdir()

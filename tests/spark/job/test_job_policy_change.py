@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from sink.contract.exits import CommandError
-from spark_app.checkpoint_manager.folder import Folder
-from spark_app.checkpoint_manager.restore import restored
-from spark_app.exposure.policy import Policy
+from holdfast.sink.contract.exits import CommandError
+from holdfast.spark_app.checkpoint_manager.folder import Folder
+from holdfast.spark_app.checkpoint_manager.restore import restored
+from holdfast.spark_app.exposure.policy import Policy
 from tests.support.job.jobs import Play, at, event, micros, put
 from tests.support.job.outbox import contents
 
@@ -38,7 +38,7 @@ def _run(play: Play, policy: str, **changed: Any) -> None:
 
 def _claim(play: Play, policy: str) -> Policy:
     """Do what a start does before the query."""
-    from spark_app.checkpoint.journal import claim
+    from holdfast.spark_app.checkpoint.journal import claim
 
     job = play.job(policy=Policy.parse(policy))
     with closing(play.sink(job)) as sink:

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from deploy.local.demo.reference import BatchResult, Event, Reference
-from sink.contract.canonical import rfc3339_from_micros
-from spark_app.exposure.schema import TIMESTAMP
-from spark_app.exposure.settings import Settings
-from spark_app.input.formats import Format
-from spark_app.lifecycle.failure import QueryFailed
+from holdfast.deploy.local.demo.reference import BatchResult, Event, Reference
+from holdfast.sink.contract.canonical import rfc3339_from_micros
+from holdfast.spark_app.exposure.schema import TIMESTAMP
+from holdfast.spark_app.exposure.settings import Settings
+from holdfast.spark_app.input.formats import Format
+from holdfast.spark_app.lifecycle.failure import QueryFailed
 from tests.support.job.jobs import POLICY, Play, at, micros, order, put
 from tests.support.job.outbox import contents
 from tests.support.servers.databases import copy_of
@@ -266,8 +266,8 @@ def test_a_stream_that_is_rescaled_twice_gives_what_the_undisturbed_one_gives(
 def _crash(play: Play, monkeypatch: pytest.MonkeyPatch, passed: int, **job: Any) -> None:
     """Run until the sink has written so many batches, and dies in the next one."""
     with monkeypatch.context() as armed:
-        armed.setattr("sink.contract.failpoints._armed", f"S2=raise@{passed + 1}")
-        armed.setattr("sink.contract.failpoints._passed", {})
+        armed.setattr("holdfast.sink.contract.failpoints._armed", f"S2=raise@{passed + 1}")
+        armed.setattr("holdfast.sink.contract.failpoints._passed", {})
         with pytest.raises(QueryFailed, match="FailpointHit: S2"):
             play.command(**job)
 

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from sink import CheckpointBehind, CheckpointUnreadable, LedgerBehind, OutboxSink
+from holdfast.sink import CheckpointBehind, CheckpointUnreadable, LedgerBehind, OutboxSink
 from tests.support.command import holdfast
 from tests.support.dispatch.entries import decision
 from tests.support.job.driver import Driver
@@ -120,7 +120,7 @@ def test_database_and_checkpoint_of_different_moments_are_noticed(
 def test_path_without_a_scheme_is_where_spark_finds_it(
     cluster: Hdfs, spark: "SparkSession"
 ) -> None:
-    from sink.hadoop_files import files_of
+    from holdfast.sink.hadoop_files import files_of
 
     settings = spark.sparkContext._jsc.hadoopConfiguration()
     before = settings.get("fs.defaultFS")
@@ -156,7 +156,7 @@ def test_checkpoint_that_cannot_be_read_stops_the_start_before_the_epoch_moves(
 
 
 def test_file_system_whose_jar_is_missing_ends_the_job_at_once(made: Play) -> None:
-    from spark_app.lifecycle.failure import QueryFailed
+    from holdfast.spark_app.lifecycle.failure import QueryFailed
 
     with pytest.raises(QueryFailed) as raised:
         made.command(checkpoint="abfss://box@account.dfs.core.windows.net/checkpoint")
@@ -182,8 +182,8 @@ def test_copy_of_a_checkpoint_on_hdfs_is_verified_and_listed(cluster: Hdfs, tmp_
 
 
 def test_state_is_read_saved_and_continued_on_hdfs(made: Play, cluster: Hdfs) -> None:
-    from spark_app.inspection.answer import Question, ask
-    from spark_app.runtime import session
+    from holdfast.spark_app.inspection.answer import Question, ask
+    from holdfast.spark_app.runtime import session
 
     saved = f"{cluster.uri}/savepoint"
     spark = session.fix(made.spark.newSession())

@@ -15,10 +15,10 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from tenacity import wait_none
 
-from sink import OutboxSink
-from sink.contract.exits import CommandError
-from sink.rows.batch import BatchInput
-from sink.transaction.database import Timeouts
+from holdfast.sink import OutboxSink
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.rows.batch import BatchInput
+from holdfast.sink.transaction.database import Timeouts
 from tests.support.job.job_family import family, in_the_step, kill_if
 from tests.support.job.job_process import QUICK, SECONDS
 from tests.support.job.jobs import Play, event, put
@@ -27,7 +27,7 @@ from tests.support.waiting import eventually
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_app.lifecycle.failure import Failure
+    from holdfast.spark_app.lifecycle.failure import Failure
 
 pytestmark = pytest.mark.spark
 
@@ -91,9 +91,9 @@ def _supervised(
     play: Play, sink: OutboxSink, on_restart: "Callable[[Failure], object]" = lambda _: None
 ) -> None:
     """Run the job as the command does, without its pauses, in the session of the tests."""
-    from spark_app.lifecycle.attempt import Trigger, attempt
-    from spark_app.lifecycle.supervisor import supervise
-    from spark_app.runtime import session
+    from holdfast.spark_app.lifecycle.attempt import Trigger, attempt
+    from holdfast.spark_app.lifecycle.supervisor import supervise
+    from holdfast.spark_app.runtime import session
 
     spark = session.fix(play.spark.newSession())
     supervise(
@@ -174,7 +174,7 @@ def test_a_job_survives_a_database_that_is_away(
     make_database: Callable[[str | None], str],
     template_database: str,
 ) -> None:
-    from spark_app.operator import companions, output
+    from holdfast.spark_app.operator import companions, output
 
     _put_all(play.folder)
     cut_off = make_database(template_database)

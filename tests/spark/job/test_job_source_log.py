@@ -9,9 +9,9 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from sink import OutboxSink
-from sink.errors import Fenced
-from spark_app.lifecycle.failure import QueryFailed
+from holdfast.sink import OutboxSink
+from holdfast.sink.errors import Fenced
+from holdfast.spark_app.lifecycle.failure import QueryFailed
 from tests.support.job.jobs import Play, event, put
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def test_driver_that_was_replaced_removes_nothing_from_the_checkpoint(
     spark: "SparkSession", dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The list of the newer driver has no plan yet: that of a dead driver would be removed."""
-    from spark_app.checkpoint import journal
+    from holdfast.spark_app.checkpoint import journal
 
     play = Play(spark, dsn, tmp_path)
     put(tmp_path / "events", 0, [event("e1", "12:01", 6_000_000)])

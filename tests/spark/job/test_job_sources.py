@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, cast
 import psycopg
 import pytest
 
-from deploy.local.demo.reference import Event as Row
-from deploy.local.demo.reference import Reference
-from sink.contract.failpoints import ENVIRONMENT
-from spark_app.checkpoint_manager.batch_input import read_by
-from spark_app.checkpoint_manager.folder import Folder
-from spark_app.checkpoint_manager.restore import restored
-from spark_app.exposure.settings import SECOND_US, Settings
+from holdfast.deploy.local.demo.reference import Event as Row
+from holdfast.deploy.local.demo.reference import Reference
+from holdfast.sink.contract.failpoints import ENVIRONMENT
+from holdfast.spark_app.checkpoint_manager.batch_input import read_by
+from holdfast.spark_app.checkpoint_manager.folder import Folder
+from holdfast.spark_app.checkpoint_manager.restore import restored
+from holdfast.spark_app.exposure.settings import SECOND_US, Settings
 from tests.support.job.job_outcome import published, required
 from tests.support.job.job_process import QUICK, job_process
 from tests.support.job.job_stream import OPTIONS, SETTINGS, stream
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from spark_app.lifecycle.idle_clock import IdleClock
-    from spark_app.reporting.batch_counts import FinishedBatch
-    from spark_app.reporting.metrics import Metrics
+    from holdfast.spark_app.lifecycle.idle_clock import IdleClock
+    from holdfast.spark_app.reporting.batch_counts import FinishedBatch
+    from holdfast.spark_app.reporting.metrics import Metrics
 
 pytestmark = pytest.mark.spark
 
@@ -280,10 +280,10 @@ def _ms(moment: datetime) -> int:
 
 def _until_released(play: Play) -> "Metrics":
     """Run the job as a service until it has written a decision."""
-    from spark_app.lifecycle.attempt import Trigger, attempt
-    from spark_app.reporting.batch_counts import BatchCounter
-    from spark_app.reporting.metrics import Metrics
-    from spark_app.runtime import session
+    from holdfast.spark_app.lifecycle.attempt import Trigger, attempt
+    from holdfast.spark_app.reporting.batch_counts import BatchCounter
+    from holdfast.spark_app.reporting.metrics import Metrics
+    from holdfast.spark_app.runtime import session
 
     stop, metrics, job = Event(), Metrics(), play.job()
 
@@ -300,7 +300,7 @@ def _until_released(play: Play) -> "Metrics":
 
 
 def test_a_tick_that_its_batch_reads_too_late_moves_nothing(spark: "SparkSession") -> None:
-    from spark_app.input.ticks import packed
+    from holdfast.spark_app.input.ticks import packed
 
     now = time.time_ns() // 1_000_000
     ticks = [(now - 60_000, 600_000), (now - 600_001, 600_000), (None, None)]
@@ -313,8 +313,8 @@ def test_a_tick_that_its_batch_reads_too_late_moves_nothing(spark: "SparkSession
 
 def _refuses_to_tick_without(play: Play, folder: Path) -> None:
     """A directory that has disappeared is not silent; Spark reads it as one without files."""
-    from spark_app.input.missing_files import FileGone
-    from spark_app.lifecycle.idle_clock import idle_clock
+    from holdfast.spark_app.input.missing_files import FileGone
+    from holdfast.spark_app.lifecycle.idle_clock import idle_clock
 
     job = play.job(paths=(str(folder),), idle_timeout_ms=1)
     clock = idle_clock(play.spark, replace(job, sources=job.declared), 100)

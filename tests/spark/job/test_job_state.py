@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from deploy.local.demo.reference import Event
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.settings import Settings
-from spark_app.exposure.state import GroupState
-from spark_app.operator.groups import group_numbers, key_group, spark_hash
-from spark_app.operator.stored import GroupValue, Segment, SegmentKey
+from holdfast.deploy.local.demo.reference import Event
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.settings import Settings
+from holdfast.spark_app.exposure.state import GroupState
+from holdfast.spark_app.operator.groups import group_numbers, key_group, spark_hash
+from holdfast.spark_app.operator.stored import GroupValue, Segment, SegmentKey
 from tests.support.job.exposure_runs import Batch, apply
 from tests.support.job.jobs import POLICY, Play, at, event, micros, put
 from tests.support.job.stored_state import Kept, content
@@ -83,7 +83,7 @@ class Reader:
     play: Play
 
     def rows(self, **options: Any) -> list[Any]:
-        from spark_app.runtime import session
+        from holdfast.spark_app.runtime import session
 
         reader = session.fix(self.play.spark.newSession()).read.format("statestore")
         found = reader.options(**options).load(str(self.play.folder / "checkpoint")).collect()

@@ -19,7 +19,7 @@ from signal import SIGKILL, SIGTERM
 import psutil
 import pyspark
 
-from deploy.local.java import spark_environment
+from holdfast.deploy.local.java import spark_environment
 from tests.support.processes import matching
 from tests.support.waiting import eventually
 

@@ -11,11 +11,11 @@ import httpx
 import psycopg
 from psycopg.rows import dict_row
 
-from dispatcher.api.serving import server
-from dispatcher.api.settings import ApiSettings
-from dispatcher.operators.common.session import operator_connection
-from dispatcher.operators.tokens.store import Tokens
-from sink.contract.states import AccessRole
+from holdfast.dispatcher.api.serving import server
+from holdfast.dispatcher.api.settings import ApiSettings
+from holdfast.dispatcher.operators.common.session import operator_connection
+from holdfast.dispatcher.operators.tokens.store import Tokens
+from holdfast.sink.contract.states import AccessRole
 from tests.support.waiting import eventually
 
 V1 = "/api/v1"

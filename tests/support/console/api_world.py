@@ -10,10 +10,10 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from dispatcher.operators.replays.rules import ReplayFilter
-from dispatcher.operators.replays.store import Replays
-from sink import BatchInput, ReplayDiverged
-from sink.contract.key import Key
+from holdfast.dispatcher.operators.replays.rules import ReplayFilter
+from holdfast.dispatcher.operators.replays.store import Replays
+from holdfast.sink import BatchInput, ReplayDiverged
+from holdfast.sink.contract.key import Key
 from tests.support.console.admin_api import Api, serving
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain

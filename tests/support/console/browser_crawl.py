@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urljoin, urlsplit
 
 from fastapi.routing import APIRoute
 
-from dispatcher.api.console import routes
+from holdfast.dispatcher.api.console import routes
 from tests.support.console.browser import HEIGHT, NARROW, WIDTH, Window
 
 INSPECT = Path(__file__).with_name("browser_inspect.js").read_text()

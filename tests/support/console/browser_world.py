@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from psycopg.types.json import Jsonb
 
-from dispatcher.operators.common.session import acting_as
-from dispatcher.operators.endpoints.store import Endpoints
-from dispatcher.operators.replays.rules import ReplayFilter
-from dispatcher.operators.replays.store import Replays
-from sink import BatchInput, ReplayDiverged
-from sink.contract.key import Key
+from holdfast.dispatcher.operators.common.session import acting_as
+from holdfast.dispatcher.operators.endpoints.store import Endpoints
+from holdfast.dispatcher.operators.replays.rules import ReplayFilter
+from holdfast.dispatcher.operators.replays.store import Replays
+from holdfast.sink import BatchInput, ReplayDiverged
+from holdfast.sink.contract.key import Key
 from tests.support.console import api_world
 from tests.support.console.admin_api import Api, serving
 from tests.support.console.browser import aside

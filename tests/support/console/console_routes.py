@@ -5,8 +5,8 @@ from uuid import UUID
 
 from fastapi.routing import APIRoute
 
-from dispatcher.api.console import routes
-from dispatcher.api.console.frame import login
+from holdfast.dispatcher.api.console import routes
+from holdfast.dispatcher.api.console.frame import login
 from tests.support.console.api_world import key_text
 
 NAMES = {

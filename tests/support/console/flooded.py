@@ -11,11 +11,11 @@ from typing import get_args
 
 import psutil
 
-from dispatcher.outbound.request import Request
-from dispatcher.outbound.target import Target
-from dispatcher.outbound.transport.engines import EngineName, open_transport
-from dispatcher.outbound.transport.transport import Progress
-from dispatcher.shared.outcome import RESPONSE_BYTES_READ_MAX, Answer, Response
+from holdfast.dispatcher.outbound.request import Request
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.outbound.transport.engines import EngineName, open_transport
+from holdfast.dispatcher.outbound.transport.transport import Progress
+from holdfast.dispatcher.shared.outcome import RESPONSE_BYTES_READ_MAX, Answer, Response
 from tests.support.dispatch.sender import body
 
 REQUESTS = 200

@@ -87,7 +87,7 @@ def main() -> None:
             case _:
                 sys.exit(f"unknown bend {option}")
     sys.argv[1:] = rest
-    from dispatcher.cli.main import main as command
+    from holdfast.dispatcher.cli.main import main as command
 
     command()
 

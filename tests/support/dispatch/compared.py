@@ -14,9 +14,9 @@ import psycopg
 import pyarrow as pa
 from psycopg.conninfo import conninfo_to_dict
 
-from sink import OutboxSink
-from sink.contract.key import Key
-from sink.foreach_batch import Identity
+from holdfast.sink import OutboxSink
+from holdfast.sink.contract.key import Key
+from holdfast.sink.foreach_batch import Identity
 from tests.support.dispatch.dispatching import add_endpoint, drain
 from tests.support.dispatch.entries import BLOCK, NOON
 from tests.support.dispatch.payouts import payouts

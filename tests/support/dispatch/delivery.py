@@ -6,9 +6,9 @@ from uuid import UUID
 
 import psycopg
 
-from dispatcher.delivery.rules.lifecycle import state_of
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.shared.states import LaneState
+from holdfast.dispatcher.delivery.rules.lifecycle import state_of
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.shared.states import LaneState
 
 LANES = """
     SELECT s.name, l.delivered_sequence, l.last_sequence, l.attempt, l.token, l.due_at

@@ -13,13 +13,13 @@ from typing import Any
 
 import psycopg
 
-from dispatcher.delivery.repeat_check import RepeatChecker
-from dispatcher.delivery.service import Dispatcher, Report
-from dispatcher.delivery.settings import Settings
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.outbound.reference_rule import rule_of
-from dispatcher.outbound.transport.engines import EngineName, open_transport
-from sink.contract.failpoints import ENVIRONMENT
+from holdfast.dispatcher.delivery.repeat_check import RepeatChecker
+from holdfast.dispatcher.delivery.service import Dispatcher, Report
+from holdfast.dispatcher.delivery.settings import Settings
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.outbound.reference_rule import rule_of
+from holdfast.dispatcher.outbound.transport.engines import EngineName, open_transport
+from holdfast.sink.contract.failpoints import ENVIRONMENT
 from tests.support.dispatch.sender import secret_text
 from tests.support.waiting import eventually
 
@@ -136,7 +136,7 @@ def dispatching(
     engine: EngineName | None = None,
     failpoints: str = "",
     environment: Mapping[str, str] | None = None,
-    launcher: Sequence[str] = ("dispatcher.cli.main",),
+    launcher: Sequence[str] = ("holdfast.dispatcher.cli.main",),
 ) -> Iterator[Process]:
     """Run `holdfast dispatch OPTIONS` until the block ends; then it is gone, whatever happened.
 

@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from dispatcher.receiver import Delivery, Inbox, Receipt, SqlAlchemyInbox
+from holdfast.receiver import Delivery, Inbox, Receipt, SqlAlchemyInbox
 
 Act = Callable[[Receipt], None]
 Driver = Callable[[str, Delivery, Act, str], Receipt]

@@ -12,8 +12,8 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import namedtuple_row
 
-from dispatcher.delivery.rules.lifecycle import state_of
-from dispatcher.shared.states import LaneState
+from holdfast.dispatcher.delivery.rules.lifecycle import state_of
+from holdfast.dispatcher.shared.states import LaneState
 from tests.support.dispatch.webhooks import Seen
 
 ENTRIES = """

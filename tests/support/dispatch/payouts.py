@@ -15,8 +15,8 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from sink.contract.failpoints import ENVIRONMENT
-from sink.contract.wire import INQUIRY_PATH
+from holdfast.sink.contract.failpoints import ENVIRONMENT
+from holdfast.sink.contract.wire import INQUIRY_PATH
 from tests.support.dispatch.sender import KEY_BYTES, Sent, secret_text, sign
 
 READY = "payouts service ready on "
@@ -78,7 +78,7 @@ def payouts(dsn: str, *options: str, failpoints: str = "") -> Iterator[Payouts]:
     """Run `holdfast payouts serve` on a free port until the block ends."""
     command = ["payouts", "serve", "--port", "0", "--secret-ref", "env:TEST_SECRET", *options]
     process = subprocess.Popen(
-        [sys.executable, "-m", "dispatcher.cli.main", *command],
+        [sys.executable, "-m", "holdfast.dispatcher.cli.main", *command],
         env=os.environ
         | {"PAYOUTS_DSN": dsn, "TEST_SECRET": secret_text(), ENVIRONMENT: failpoints},
         stdout=subprocess.PIPE,

@@ -2,7 +2,7 @@
 
 import psycopg
 
-from migrations.prune import Day, Outcome, prune
+from holdfast.migrations.prune import Day, Outcome, prune
 
 
 def pruned_days(dsn: str, *, older_than: int = 90, dry_run: bool = False) -> list[Day]:

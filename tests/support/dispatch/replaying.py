@@ -3,8 +3,8 @@
 from typing import Any
 from uuid import UUID
 
-from dispatcher.operators.replays.rules import ReplayFilter, ReplayScope
-from dispatcher.operators.replays.store import Replays
+from holdfast.dispatcher.operators.replays.rules import ReplayFilter, ReplayScope
+from holdfast.dispatcher.operators.replays.store import Replays
 
 ALL = ReplayFilter(endpoint="payouts")
 DEAD = ReplayFilter(endpoint="payouts", states=(ReplayScope.DEAD,))

@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 
-from dispatcher.outbound.transport.engines import EngineName
+from holdfast.dispatcher.outbound.transport.engines import EngineName
 from tests.support.dispatch.delivery import expire_leases, make_due
 from tests.support.dispatch.dispatching import Process, add_endpoint, dispatching, drain
 from tests.support.dispatch.invariants import check
@@ -56,7 +56,7 @@ class Scene:
         dsn: str | None = None,
         engine: EngineName | None = None,
         failpoints: str = "",
-        launcher: Sequence[str] = ("dispatcher.cli.main",),
+        launcher: Sequence[str] = ("holdfast.dispatcher.cli.main",),
     ) -> AbstractContextManager[Process]:
         """Run `holdfast dispatch OPTIONS`, by default a drain with short leases."""
         return dispatching(

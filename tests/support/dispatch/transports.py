@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 import pytest
 import uvloop
 
-from dispatcher.outbound.request import Request
-from dispatcher.outbound.target import Target
-from dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
-from dispatcher.outbound.transport.guard import Resolve
-from dispatcher.outbound.transport.httpx_engine import HttpxTransport
-from dispatcher.outbound.transport.names import system_addresses
-from dispatcher.outbound.transport.transport import Progress, Transport
-from dispatcher.shared.outcome import Answer
+from holdfast.dispatcher.outbound.request import Request
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
+from holdfast.dispatcher.outbound.transport.guard import Resolve
+from holdfast.dispatcher.outbound.transport.httpx_engine import HttpxTransport
+from holdfast.dispatcher.outbound.transport.names import system_addresses
+from holdfast.dispatcher.outbound.transport.transport import Progress, Transport
+from holdfast.dispatcher.shared.outcome import Answer
 from tests.support.dispatch.sender import body
 
 Found = TypeVar("Found")

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from deploy.local.postgres import EmbeddedPostgres
+from holdfast.deploy.local.postgres import EmbeddedPostgres
 from tests.support.golden.folders import pack
 from tests.support.golden.rows import dump
 from tests.support.golden.version import FILES, FIRST, FIRST_FILES, THEN, Version

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from deploy.local.postgres import EmbeddedPostgres
+from holdfast.deploy.local.postgres import EmbeddedPostgres
 from tests.support.golden.folders import pack, unpack
 from tests.support.golden.rows import dump
 from tests.support.golden.version import FIRST, FIRST_FILES, Version

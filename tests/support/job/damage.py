@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from sink.contract.exits import ExitCode
-from spark_app.checkpoint_manager.folder import Folder
-from spark_app.checkpoint_manager.kept import Kept
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.spark_app.checkpoint_manager.folder import Folder
+from holdfast.spark_app.checkpoint_manager.kept import Kept
 
 
 def flip(file: Path) -> None:

@@ -5,10 +5,10 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
-from sink.rows.batch import BatchInput, prepare
-from sink.transaction.driver_path import InDriver
-from sink.transaction.ledger import Written
-from sink.transaction.writer import Writer
+from holdfast.sink.rows.batch import BatchInput, prepare
+from holdfast.sink.transaction.driver_path import InDriver
+from holdfast.sink.transaction.ledger import Written
+from holdfast.sink.transaction.writer import Writer
 from tests.support.dispatch.entries import BLOCK, decision, table
 
 

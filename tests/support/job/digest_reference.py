@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sink.rows.digest import kind
+from holdfast.sink.rows.digest import kind
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

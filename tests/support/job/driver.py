@@ -6,11 +6,11 @@ from uuid import UUID, uuid4
 
 import pyarrow as pa
 
-from sink import OutboxSink, Replayed, Written
-from sink.foreach_batch import Identity
-from sink.transaction.database import Timeouts
-from sink.transaction.staging.stage import Stage
-from sink.transaction.staging.task import Summary, stage_rows
+from holdfast.sink import OutboxSink, Replayed, Written
+from holdfast.sink.foreach_batch import Identity
+from holdfast.sink.transaction.database import Timeouts
+from holdfast.sink.transaction.staging.stage import Stage
+from holdfast.sink.transaction.staging.task import Summary, stage_rows
 from tests.support.dispatch.entries import table
 
 PATIENT = Timeouts(

@@ -6,11 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.schema import ROWS, STATE_ABSORBED
-from spark_app.exposure.settings import Settings
-from spark_app.exposure.state import GroupState
-from spark_app.exposure.step import StepOutput, next_timer_us, step
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.schema import ROWS, STATE_ABSORBED
+from holdfast.spark_app.exposure.settings import Settings
+from holdfast.spark_app.exposure.state import GroupState
+from holdfast.spark_app.exposure.step import StepOutput, next_timer_us, step
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY = datetime(2026, 11, 2, tzinfo=UTC)

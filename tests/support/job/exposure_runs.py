@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from deploy.local.demo.reference import BatchResult, Event
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.schema import ROWS
-from spark_app.exposure.settings import Settings
-from spark_app.exposure.state import GroupState
-from spark_app.exposure.step import StepOutput, step
+from holdfast.deploy.local.demo.reference import BatchResult, Event
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.schema import ROWS
+from holdfast.spark_app.exposure.settings import Settings
+from holdfast.spark_app.exposure.state import GroupState
+from holdfast.spark_app.exposure.step import StepOutput, step
 
 MINUTE = 60_000_000
 WINDOW = 15 * MINUTE

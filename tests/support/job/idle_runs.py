@@ -1,7 +1,7 @@
 """Random runs of a job with an idle clock: events that arrive in bursts, and long silences.
 
 A run plays Spark and the driver: a trigger in each interval, the real `IdleClock` between them, and
-the watermark of Spark. What a tick adds to it is what `spark_app.input.ticks` says in SQL.
+the watermark of Spark. What a tick adds to it is what `holdfast.spark_app.input.ticks` says in SQL.
 """
 
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, cast
 
 from hypothesis import strategies as st
 
-from deploy.local.demo.reference import Event
-from spark_app.exposure.settings import Settings
-from spark_app.lifecycle.idle_clock import IdleClock
+from holdfast.deploy.local.demo.reference import Event
+from holdfast.spark_app.exposure.settings import Settings
+from holdfast.spark_app.lifecycle.idle_clock import IdleClock
 from tests.support.job.exposure_runs import MINUTE, START, WINDOW, Batch, events
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from deploy.local.java import spark_environment
+from holdfast.deploy.local.java import spark_environment
 from tests.support.job.job_process import HOLDFAST, SECONDS, command
 from tests.support.waiting import eventually
 

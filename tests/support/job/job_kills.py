@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import psycopg
 
-from sink.contract.failpoints import ENVIRONMENT
+from holdfast.sink.contract.failpoints import ENVIRONMENT
 from tests.support.job.job_family import Family, family, in_the_step, kill_if
 from tests.support.job.job_process import SECONDS
 from tests.support.waiting import eventually

@@ -5,8 +5,8 @@ from typing import Any
 
 import psycopg
 
-from deploy.local.demo.reference import BatchResult
-from sink.contract.canonical import rfc3339_from_micros
+from holdfast.deploy.local.demo.reference import BatchResult
+from holdfast.sink.contract.canonical import rfc3339_from_micros
 from tests.support.job.jobs import micros
 from tests.support.job.outbox import contents
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import psycopg
 
-from deploy.local.java import spark_environment
+from holdfast.deploy.local.java import spark_environment
 from tests.support.job.jobs import POLICY
 from tests.support.waiting import eventually
 
@@ -81,7 +81,7 @@ def command(folder: Path, *options: str, root: str | None = None) -> list[str]:
 QUICK = ("--key-groups", "4", "--trigger-interval", "100ms")
 """Options of a job that takes a few lines at a time."""
 
-HOLDFAST = (sys.executable, "-m", "dispatcher.cli.main", "job")
+HOLDFAST = (sys.executable, "-m", "holdfast.dispatcher.cli.main", "job")
 
 
 @contextmanager

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from deploy.local.demo.reference import BatchResult, Event, Reference
-from sink.contract.canonical import rfc3339_from_micros
-from spark_app.exposure.settings import Settings
+from holdfast.deploy.local.demo.reference import BatchResult, Event, Reference
+from holdfast.sink.contract.canonical import rfc3339_from_micros
+from holdfast.spark_app.exposure.settings import Settings
 from tests.support.job.jobs import POLICY, at, event, micros, put
 
 MINUTE = 60_000_000

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from sink import OutboxSink, QuarantineLimit
-from sink.rows.batch import BatchInput
-from sink.rows.quarantine_limit import REFUSED_ROWS
-from spark_app.exposure.policy import Policy
-from spark_app.input.formats import Format
+from holdfast.sink import OutboxSink, QuarantineLimit
+from holdfast.sink.rows.batch import BatchInput
+from holdfast.sink.rows.quarantine_limit import REFUSED_ROWS
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.input.formats import Format
 from tests.support.job.driver import PATIENT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-    from spark_app.checkpoint.files import CheckpointFiles
-    from spark_app.operator.job import Job
-    from spark_app.savepoint.manifest import Manifest
+    from holdfast.spark_app.checkpoint.files import CheckpointFiles
+    from holdfast.spark_app.operator.job import Job
+    from holdfast.spark_app.savepoint.manifest import Manifest
 
 POLICY = """
 version = "2026-11-01"
@@ -112,7 +112,7 @@ class Play:
     refused_rows: int = REFUSED_ROWS
 
     def job(self, **changed: Any) -> "Job":
-        from spark_app.operator.job import Job
+        from holdfast.spark_app.operator.job import Job
 
         described = {
             "paths": (str(self.folder / "events"),),
@@ -128,7 +128,7 @@ class Play:
     def sink(
         self, job: "Job", select: Callable[[pa.Table], BatchInput] | None = None
     ) -> OutboxSink:
-        from spark_app.operator import companions, output
+        from holdfast.spark_app.operator import companions, output
 
         return OutboxSink(
             self.dsn,
@@ -143,14 +143,14 @@ class Play:
 
     def files(self, **changed: Any) -> "CheckpointFiles":
         """The files of the checkpoint, as a start has them that owns the stream."""
-        from spark_app.checkpoint.files import CheckpointFiles
+        from holdfast.spark_app.checkpoint.files import CheckpointFiles
 
         return CheckpointFiles(self.spark, self.job(**changed).checkpoint)
 
     def command(self, **changed: Any) -> None:
         """Run the job as the command does, without its restarts, in the session of the tests."""
-        from spark_app.lifecycle.attempt import Trigger, attempt
-        from spark_app.runtime import session
+        from holdfast.spark_app.lifecycle.attempt import Trigger, attempt
+        from holdfast.spark_app.runtime import session
 
         job = self.job(**changed)
         spark = session.fix(self.spark.newSession())
@@ -159,8 +159,8 @@ class Play:
 
     def save(self, checkpoint: str, to: str, batch: int | None = None) -> "Manifest":
         """Write a savepoint of a checkpoint."""
-        from spark_app.runtime import session
-        from spark_app.savepoint.command import write
+        from holdfast.spark_app.runtime import session
+        from holdfast.spark_app.savepoint.command import write
 
         spark = session.fix(self.spark.newSession())
         return write(spark, checkpoint, to, self.dsn, batch)
@@ -170,8 +170,8 @@ class Play:
         return patiently(lambda: self._query(**changed))
 
     def _query(self, **changed: Any) -> "list[StreamingQueryProgress]":
-        from spark_app.operator.job import start
-        from spark_app.runtime import session
+        from holdfast.spark_app.operator.job import start
+        from holdfast.spark_app.runtime import session
 
         job = self.job(**changed)
         sink = self.sink(job)

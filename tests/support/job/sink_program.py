@@ -13,8 +13,8 @@ from uuid import UUID
 import psycopg
 import pyarrow as pa
 
-from sink import BatchInput
-from sink.transaction.database import Timeouts
+from holdfast.sink import BatchInput
+from holdfast.sink.transaction.database import Timeouts
 from tests.support.dispatch.entries import REFUSED, alternating, decision
 from tests.support.job.driver import PATIENT, Driver
 

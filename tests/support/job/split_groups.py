@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from spark_app.exposure.state import GroupState
-from spark_app.operator.groups import key_group
+from holdfast.spark_app.exposure.state import GroupState
+from holdfast.spark_app.operator.groups import key_group
 
 
 def split(state: GroupState, numbers: Sequence[int]) -> dict[int, GroupState]:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import psycopg
 
-from sink import OutboxSink
+from holdfast.sink import OutboxSink
 from tests.support.dispatch.entries import SCHEMA
 from tests.support.job.driver import PATIENT, Driver
 from tests.support.job.outbox import contents

@@ -5,9 +5,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_app.exposure.state import GroupState
-from spark_app.operator import stored
-from spark_app.operator.stored import GroupValue, Segment, SegmentKey
+from holdfast.spark_app.exposure.state import GroupState
+from holdfast.spark_app.operator import stored
+from holdfast.spark_app.operator.stored import GroupValue, Segment, SegmentKey
 
 
 @dataclass

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sink.contract.exits import CommandError
+from holdfast.sink.contract.exits import CommandError
 
 if TYPE_CHECKING:
     from tests.support.kafka.server import KafkaServer
@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def staged_or_skip(kind: str) -> Path:
     """Return the folder of staged jars, `broker` or `connector`; skips the test without them."""
-    from deploy.local.kafka.jars import staged
+    from holdfast.deploy.local.kafka.jars import staged
 
     try:
         return staged(kind, JARS)
@@ -42,7 +42,7 @@ def kafka_connector() -> str:
 @pytest.fixture(scope="session")
 def _make_kafka(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], "KafkaServer"]:
     jars = staged_or_skip("broker")
-    from deploy.local.kafka.broker import Broker
+    from holdfast.deploy.local.kafka.broker import Broker
     from tests.support.kafka.server import KafkaServer
 
     return lambda: KafkaServer(Broker(tmp_path_factory.mktemp("kafka"), jars))

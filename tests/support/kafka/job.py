@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from deploy.local.java import spark_environment
+from holdfast.deploy.local.java import spark_environment
 from tests.support.job.job_process import HOLDFAST, QUICK, SECONDS, JobProcess, running
 from tests.support.job.jobs import POLICY
 from tests.support.kafka.fixtures import JARS

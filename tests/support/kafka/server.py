@@ -8,9 +8,9 @@ from functools import cached_property
 from confluent_kafka import Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from deploy.local.kafka import topics
-from deploy.local.kafka.broker import Broker, client_settings
-from deploy.local.kafka.topics import SECONDS
+from holdfast.deploy.local.kafka import topics
+from holdfast.deploy.local.kafka.broker import Broker, client_settings
+from holdfast.deploy.local.kafka.topics import SECONDS
 
 
 @dataclass

@@ -18,7 +18,7 @@ from zlib import crc32
 import httpx
 import psycopg
 
-from sink.contract.exits import ExitCode
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.console.admin_api import Api, serving
 from tests.support.dispatch.dispatching import Process, dispatching

@@ -13,9 +13,9 @@ from threading import Event
 
 import pytest
 
-from deploy.grafana.catalogue import DASHBOARDS
-from deploy.grafana.prometheus import drawn
-from deploy.local.postgres import EmbeddedPostgres
+from holdfast.deploy.grafana.catalogue import DASHBOARDS
+from holdfast.deploy.grafana.prometheus import drawn
+from holdfast.deploy.local.postgres import EmbeddedPostgres
 from tests.support.dispatch.dispatching import SECRET
 from tests.support.dispatch.sender import secret_text
 from tests.support.job.jobs import event

@@ -6,8 +6,8 @@ import binascii
 import json
 from datetime import UTC, datetime, timedelta
 
-from dispatcher.receiver import Answer, Delivery, Receipt, Secret, verify
-from sink.contract.wire import WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP, ReceiptOutcome
+from holdfast.receiver import Answer, Delivery, Receipt, Secret, verify
+from holdfast.sink.contract.wire import WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP, ReceiptOutcome
 from tests.support.receivers.sound import Known, Pairs, SoundReceiver
 
 COMMIT_SECONDS = 2.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from dispatcher.receiver import (
+from holdfast.receiver import (
     Answer,
     Delivery,
     Problem,
@@ -20,8 +20,8 @@ from dispatcher.receiver import (
     answer,
     verify,
 )
-from sink.contract.envelope import BODY_BYTES_MAX
-from sink.contract.wire import KEY_WINDOW, KEY_WINDOW_FOREVER, ReceiptOutcome
+from holdfast.sink.contract.envelope import BODY_BYTES_MAX
+from holdfast.sink.contract.wire import KEY_WINDOW, KEY_WINDOW_FOREVER, ReceiptOutcome
 
 Pairs = list[tuple[bytes, bytes]]
 

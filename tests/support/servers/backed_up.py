@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import psycopg
 
-from deploy.local.account import Account, account_for
-from deploy.local.process import keep
+from holdfast.deploy.local.account import Account, account_for
+from holdfast.deploy.local.process import keep
 from tests.support.servers.embedded import processes_on
 from tests.support.servers.killable_server import Server
 from tests.support.waiting import eventually

@@ -94,7 +94,7 @@ def _drop_in_any_company(server_dsn: str, name: str) -> None:
 
 
 def _migrate(server_dsn: str, name: str) -> None:
-    from migrations.upgrade import upgrade
+    from holdfast.migrations.upgrade import upgrade
 
     create(server_dsn, name)
     with psycopg.connect(server_dsn, autocommit=True) as server:

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import psycopg
 
-from deploy.local import binaries
-from deploy.local.postgres import EmbeddedPostgres
+from holdfast.deploy.local import binaries
+from holdfast.deploy.local.postgres import EmbeddedPostgres
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - private folders are made inside
 """A file system in memory, on Linux. Servers keep their durability settings there: what a killed

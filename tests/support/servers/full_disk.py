@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psycopg
 
-from deploy.local.postgres import EmbeddedPostgres
+from holdfast.deploy.local.postgres import EmbeddedPostgres
 from tests.support.servers.embedded import processes_on
 from tests.support.servers.killable_server import Server
 from tests.support.waiting import eventually

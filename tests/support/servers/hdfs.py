@@ -21,7 +21,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from deploy.local.java import find_java
+from holdfast.deploy.local.java import find_java
 from tests.support.waiting import eventually
 
 JAR = Path(".holdfast/hdfs/hadoop-client-minicluster-3.5.0.jar")

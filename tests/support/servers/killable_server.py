@@ -7,10 +7,10 @@ from signal import SIGINT
 import psutil
 import psycopg
 
-from deploy.local.account import account_for
-from deploy.local.postgres import EmbeddedPostgres
-from deploy.local.process import keep, remove_stale_lock_file
-from migrations.upgrade import upgrade
+from holdfast.deploy.local.account import account_for
+from holdfast.deploy.local.postgres import EmbeddedPostgres
+from holdfast.deploy.local.process import keep, remove_stale_lock_file
+from holdfast.migrations.upgrade import upgrade
 from tests.support.servers.embedded import processes_on
 from tests.support.waiting import eventually
 

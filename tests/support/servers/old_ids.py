@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psycopg
 
-from deploy.local.account import Account, account_for
+from holdfast.deploy.local.account import Account, account_for
 from tests.support.servers.killable_server import Server
 
 _STOP_BEFORE_WRAP = 2**31 - 1 - 3_000_000

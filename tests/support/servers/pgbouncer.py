@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from deploy.local.account import account_for
+from holdfast.deploy.local.account import account_for
 from tests.support.waiting import eventually
 
 PORT = 6432

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,12 +17,15 @@ from zipfile import ZipFile
 
 import httpx
 
-from sink.contract.schema import SCHEMA_REVISION
+from holdfast.sink.contract.schema import SCHEMA_REVISION
 from tests.support.dispatch.dispatching import Process, dispatching
 from tests.support.upgrades.revisions import Pair, write_pair
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy", "tests")
+PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy")
+
+LINKS = ".holdfast/links"
+"""The folders of a build as the package `holdfast`."""
 
 SINK_LOAD = Path(__file__).with_name("sink_load.py")
 
@@ -56,14 +60,21 @@ class Build:
     name: str
     code: Path
 
+    @property
+    def command(self) -> str:
+        """The module of `holdfast`: before 0.3 the folders were packages at the top level."""
+        whole = (self.code / "setup.py").exists()
+        return "holdfast.dispatcher.cli.main" if whole else "dispatcher.cli.main"
+
     def environment(self, dsn: str) -> dict[str, str]:
         """What a process needs to run this code, and not the one of the folder it starts in."""
-        return {"HOLDFAST_DSN": dsn, "PYTHONPATH": str(self.code), "PYTHONSAFEPATH": "1"}
+        path = os.pathsep.join((str(self.code / LINKS), str(self.code)))
+        return {"HOLDFAST_DSN": dsn, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
 
     def run(self, dsn: str, *words: str) -> subprocess.CompletedProcess[str]:
         """Run `holdfast WORDS` to its end."""
         return subprocess.run(
-            [sys.executable, "-m", "dispatcher.cli.main", *words],
+            [sys.executable, "-m", self.command, *words],
             env={**os.environ, "COLUMNS": "200", **self.environment(dsn)},
             cwd=self.code,
             capture_output=True,
@@ -159,14 +170,15 @@ def sink(build: Build, dsn: str, state: Path, load: Load, folder: Path) -> Itera
 def dispatcher(build: Build, dsn: str, folder: Path) -> Iterator[Dispatcher]:
     """Run a dispatcher."""
     log = folder / f"dispatcher-{build.name}.log"
-    with dispatching(dsn, log, environment=build.environment(dsn)) as process:
+    given = build.environment(dsn)
+    with dispatching(dsn, log, environment=given, launcher=(build.command,)) as process:
         yield Dispatcher(process)
 
 
 @contextmanager
 def server(build: Build, dsn: str, token: str, folder: Path) -> Iterator[Server]:
     """Run an API server."""
-    command = [sys.executable, "-m", "dispatcher.cli.main", "api", "serve", "--port", "0"]
+    command = [sys.executable, "-m", build.command, "api", "serve", "--port", "0"]
     log = folder / f"api-{build.name}.log"
     with _started(build, dsn, command, log) as process, Server(process, token) as running:
         yield running
@@ -200,14 +212,29 @@ def build_of(commit: str, folder: Path) -> Build:
     if there.returncode:
         raise NotHere(f"this clone does not have {commit} (git fetch --unshallow --tags)")
     archive = subprocess.run(
-        [git, "archive", "--format=zip", commit, *PACKAGES],
+        [git, "archive", "--format=zip", commit, *PACKAGES, "tests", "pyproject.toml"],
         cwd=ROOT,
         capture_output=True,
         check=True,
     )
     with ZipFile(BytesIO(archive.stdout)) as packed:
         packed.extractall(folder)
+    _register(folder)
     return Build(folder.name, folder)
+
+
+def _register(folder: Path) -> None:
+    """Let a version find its own groups of commands, and not those that are installed."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    info = folder / f"holdfast-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Name: holdfast\nVersion: {project['version']}\n")
+    (info / "entry_points.txt").write_text(
+        "".join(
+            f"[{group}]\n" + "".join(f"{name} = {place}\n" for name, place in points.items())
+            for group, points in project["entry-points"].items()
+        )
+    )
 
 
 def this_build() -> Build:
@@ -217,10 +244,17 @@ def this_build() -> Build:
 
 def next_build(folder: Path) -> tuple[Build, Pair]:
     """Return a next release of this tree, which needs what its expand revision adds."""
-    for package in PACKAGES:
+    folder.mkdir()
+    shutil.copy(ROOT / "setup.py", folder)
+    for package in (*PACKAGES, "tests"):
         # With what Python has compiled, which it finds by the times of the sources.
         kept = shutil.ignore_patterns("golden")
         shutil.copytree(ROOT / package, folder / package, ignore=kept)
+    links = folder / LINKS / "holdfast"
+    links.mkdir(parents=True)
+    for package in PACKAGES:
+        (links / package).symlink_to(folder / package)
+    (links / "receiver").symlink_to(folder / "dispatcher" / "receiver")
     pair = write_pair(folder / "migrations" / "versions", SCHEMA_REVISION)
     schema = folder / "sink" / "contract" / "schema.py"
     text, count = re.subn(

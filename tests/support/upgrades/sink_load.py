@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -17,25 +18,33 @@ from uuid import NAMESPACE_OID, uuid4, uuid5
 
 import pyarrow as pa
 
-import sink
-from sink.rows.batch import BatchInput, prepare
-from sink.transaction.driver_path import InDriver
-from sink.transaction.writer import Writer
 from tests.support.dispatch.entries import NOON
 from tests.support.dispatch.sender import hold
+
+CODE = [Path(folder) for folder in os.environ["PYTHONPATH"].split(os.pathsep)]
+
+# Before 0.3 the folders were packages at the top level.
+SINK = "holdfast.sink" if any((each / "setup.py").exists() for each in CODE) else "sink"
+
+sink = import_module(SINK)
+rows = import_module(f"{SINK}.rows.batch")
+InDriver = import_module(f"{SINK}.transaction.driver_path").InDriver
+Writer = import_module(f"{SINK}.transaction.writer").Writer
 
 
 def main(stream: str, state: Path, subjects: int, pause_seconds: float) -> None:
     """Write until SIGTERM arrives."""
-    assert Path(sink.__file__).is_relative_to(os.environ["PYTHONPATH"])
+    assert any(Path(str(sink.__file__)).is_relative_to(folder) for folder in CODE)
     stopped = Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     writer = Writer(os.environ["HOLDFAST_DSN"], stream)
     writer.begin_run(uuid5(NAMESPACE_OID, stream), uuid4())
     batch = int(state.read_text()) if state.exists() else 0
     while not stopped.wait(pause_seconds):
-        rows = [_decision(f"m_{stream}_{number}", batch) for number in range(subjects)]
-        writer.write(batch, InDriver(prepare(BatchInput(pa.Table.from_pylist(rows)))))
+        table = pa.Table.from_pylist(
+            [_decision(f"m_{stream}_{number}", batch) for number in range(subjects)]
+        )
+        writer.write(batch, InDriver(rows.prepare(rows.BatchInput(table))))
         batch += 1
         draft = state.with_suffix(".draft")
         draft.write_text(str(batch))

@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-from sink.contract.exits import ExitCode
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.dispatch.dispatching import SECRET
 from tests.support.dispatch.payouts import Payouts
 from tests.support.upgrades import builds

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from deploy.local.postgres import EmbeddedPostgres
+from holdfast.deploy.local.postgres import EmbeddedPostgres
 from tests.support.dispatch.dispatching import SECRET
 from tests.support.dispatch.payouts import empty_database, payouts
 from tests.support.dispatch.sender import secret_text

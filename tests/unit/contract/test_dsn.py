@@ -2,7 +2,7 @@
 
 import pytest
 
-from sink.contract.dsn import redact
+from holdfast.sink.contract.dsn import redact
 
 
 @pytest.mark.parametrize(

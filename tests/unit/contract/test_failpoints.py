@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sink.contract import failpoints
-from sink.contract.failpoints import FailpointHit, failpoint
+from holdfast.sink.contract import failpoints
+from holdfast.sink.contract.failpoints import FailpointHit, failpoint
 from tests.support.pages import ROOT
 
 PACKAGES = ("sink", "dispatcher", "spark_app", "deploy", "migrations")

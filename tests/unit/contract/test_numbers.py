@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 import typer
 
-from dispatcher.api.requests import Limit
-from dispatcher.cli.endpoints.settings import _schedule, _seconds
-from dispatcher.cli.main import command
-from dispatcher.cli.workbench.options import seconds_of
-from sink.contract.exits import CommandError
-from sink.contract.numbers import _form, milliseconds, whole_number
-from sink.contract.retention import whole_days
-from spark_app.command.values import mebibytes
+from holdfast.dispatcher.api.requests import Limit
+from holdfast.dispatcher.cli.endpoints.settings import _schedule, _seconds
+from holdfast.dispatcher.cli.main import command
+from holdfast.dispatcher.cli.workbench.options import seconds_of
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.numbers import _form, milliseconds, whole_number
+from holdfast.sink.contract.retention import whole_days
+from holdfast.spark_app.command.values import mebibytes
 
 MISTYPED = ("1_0", "+5", "\u0661\u0660", "\uff15", "1\u00b2", "0x1", "1e3", "", "5\n", "nan")
 

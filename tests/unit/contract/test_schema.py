@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sink.contract.schema import CODE, Code, misfit
+from holdfast.sink.contract.schema import CODE, Code, misfit
 
 REVISIONS = st.integers(0, 9999).map("{:04}".format)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sink.contract.source_offsets import (
+from holdfast.sink.contract.source_offsets import (
     FIRST_READ,
     NEW_PARTITION,
     OFFSET_MAX,

@@ -7,7 +7,7 @@ from threading import Thread
 
 import pytest
 
-from sink.contract.standard_error import StandardError
+from holdfast.sink.contract.standard_error import StandardError
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ import sys
 import pytest
 from opentelemetry import trace
 
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.trace_export import exported_spans
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.trace_export import exported_spans
 from tests.support.dispatch.tracing import tracing
 
 LOADED = """
 import sys
-from sink.contract.trace_export import exported_spans
+from holdfast.sink.contract.trace_export import exported_spans
 with exported_spans("test"):
     print([name for name in sys.modules if name.startswith("opentelemetry")])
 """

@@ -8,16 +8,16 @@ import pyarrow as pa
 import pytest
 from pydantic import TypeAdapter
 
-from dispatcher.api.routes.endpoints import Types
-from dispatcher.operators.endpoints.rules import CHECKS
-from dispatcher.operators.subjects.rules import By, state_after
-from dispatcher.receiver import Secret, VerificationError
-from dispatcher.receiver.message.body import parse_body
-from dispatcher.workbench.conform.plan import plan_of
-from dispatcher.workbench.listen.sample import compose
-from sink.contract.exits import CommandError
-from sink.rows.entry import Refused, entry_of
-from sink.rows.read_rows import read_rows
+from holdfast.dispatcher.api.routes.endpoints import Types
+from holdfast.dispatcher.operators.endpoints.rules import CHECKS
+from holdfast.dispatcher.operators.subjects.rules import By, state_after
+from holdfast.dispatcher.workbench.conform.plan import plan_of
+from holdfast.dispatcher.workbench.listen.sample import compose
+from holdfast.receiver import Secret, VerificationError
+from holdfast.receiver.message.body import parse_body
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.rows.entry import Refused, entry_of
+from holdfast.sink.rows.read_rows import read_rows
 
 AT = datetime(2026, 11, 2, 12, 15, tzinfo=UTC)
 TYPES = {

@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from deploy.images.health import fault
+from holdfast.deploy.images.health import fault
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def _answering(status: int, body: bytes) -> Iterator[str]:
 
 
 def _asked(url: str) -> subprocess.CompletedProcess[str]:
-    command = (sys.executable, "-m", "deploy.images.health", url)
+    command = (sys.executable, "-m", "holdfast.deploy.images.health", url)
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 

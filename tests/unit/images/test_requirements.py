@@ -40,6 +40,6 @@ def test_builder_sees_the_packages_alone() -> None:
     lines = (DOCKERFILE.parents[2] / ".dockerignore").read_text().splitlines()
     assert lines[1] == "*"
     assert {line[1:] for line in lines if line.startswith("!")} == {
-        *("LICENSE", "README.md", "pyproject.toml", "requirements"),
+        *("LICENSE", "README.md", "pyproject.toml", "requirements", "setup.py"),
         *("deploy", "dispatcher", "migrations", "sink", "spark_app"),
     }

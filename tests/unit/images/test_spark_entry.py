@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from deploy.images.spark import BACKEND, command
+from holdfast.deploy.images.spark import BACKEND, command
 
 EXECUTOR = {
     "JAVA_HOME": "/opt/java/home",
@@ -54,7 +54,7 @@ def test_configuration_of_spark_comes_before_its_jars() -> None:
 def test_missing_variable_is_named(missing: str) -> None:
     variables = {name: value for name, value in EXECUTOR.items() if name != missing}
     done = subprocess.run(
-        (sys.executable, "-m", "deploy.images.spark", "executor"),
+        (sys.executable, "-m", "holdfast.deploy.images.spark", "executor"),
         env={"PATH": os.environ["PATH"]} | variables,
         capture_output=True,
         text=True,

@@ -1,7 +1,7 @@
 """The audit must see what it is there to see: each test plants one fault."""
 
-from deploy.local.demo.audit import Action, Verdict, audit, expected
-from deploy.local.demo.reference import Decision
+from holdfast.deploy.local.demo.audit import Action, Verdict, audit, expected
+from holdfast.deploy.local.demo.reference import Decision
 
 QUARTER_US = 15 * 60 * 1_000_000
 NOON_US = 1_762_171_200_000_000

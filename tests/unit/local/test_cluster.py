@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import binaries, cluster, process, sockets
-from deploy.local.account import Account, account_for
-from deploy.local.postgres import EmbeddedPostgres
-from sink.contract.exits import CommandError
+from holdfast.deploy.local import binaries, cluster, process, sockets
+from holdfast.deploy.local.account import Account, account_for
+from holdfast.deploy.local.postgres import EmbeddedPostgres
+from holdfast.sink.contract.exits import CommandError
 
 MYSELF = Account(os.geteuid(), os.getegid(), switch=False)
 

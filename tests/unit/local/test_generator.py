@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.demo import files, generator, story
-from deploy.local.demo.recompute import Recomputed, recompute
+from holdfast.deploy.local.demo import files, generator, story
+from holdfast.deploy.local.demo.recompute import Recomputed, recompute
 
 SEED = 482
 EVENTS = 6000

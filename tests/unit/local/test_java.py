@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import java
-from deploy.local.java_wrapper import MODULE, without_vector_module
-from sink.contract.exits import CommandError
+from holdfast.deploy.local import java
+from holdfast.deploy.local.java_wrapper import MODULE, without_vector_module
+from holdfast.sink.contract.exits import CommandError
 
 
 def program(path: Path, script: str) -> Path:

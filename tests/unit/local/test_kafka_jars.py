@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.kafka import jars
-from sink.contract.exits import CommandError
+from holdfast.deploy.local.kafka import jars
+from holdfast.sink.contract.exits import CommandError
 
 
 @pytest.mark.parametrize("kind", jars.KINDS)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.kafka import cli, topics
-from sink.contract.exits import CommandError
+from holdfast.deploy.local.kafka import cli, topics
+from holdfast.sink.contract.exits import CommandError
 
 
 def test_line_ends_with_a_line_feed_alone(tmp_path: Path) -> None:

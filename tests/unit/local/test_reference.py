@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.demo.reference import BatchResult, Event, Reference
+from holdfast.deploy.local.demo.reference import BatchResult, Event, Reference
 
 POLICY = """
 version = "2025-11-01"

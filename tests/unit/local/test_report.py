@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from deploy.local.demo.report import Report, verdict
-from deploy.local.demo.words import money
+from holdfast.deploy.local.demo.report import Report, verdict
+from holdfast.deploy.local.demo.words import money
 
 KEPT = Report(
     events=30_000,

@@ -12,9 +12,9 @@ from threading import enumerate as enumerate_
 import httpx
 import pytest
 
-from deploy.local.stack.input import chosen
-from deploy.local.stack.pages import _alert, serving
-from deploy.local.stack.settings import Input
+from holdfast.deploy.local.stack.input import chosen
+from holdfast.deploy.local.stack.pages import _alert, serving
+from holdfast.deploy.local.stack.settings import Input
 from tests.support.runbook_world import free_port
 from tests.support.waiting import eventually
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.demo import topic_batches
-from sink.contract.exits import CommandError
+from holdfast.deploy.local.demo import topic_batches
+from holdfast.sink.contract.exits import CommandError
 
 
 def _checkpoint(folder: Path, ends: Sequence[dict[str, int]], *, recorded: int) -> Path:

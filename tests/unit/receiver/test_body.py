@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.receiver import Reason, VerificationError
-from dispatcher.receiver.message.body import parse_body
-from sink.contract.canonical import NotCanonical
-from sink.contract.envelope import Envelope
-from sink.contract.key import Key
+from holdfast.receiver import Reason, VerificationError
+from holdfast.receiver.message.body import parse_body
+from holdfast.sink.contract.canonical import NotCanonical
+from holdfast.sink.contract.envelope import Envelope
+from holdfast.sink.contract.key import Key
 from tests.support.dispatch.sender import body, hold
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dispatcher.receiver import Receipt
-from dispatcher.receiver.claim.claiming import result_of
-from sink.contract.wire import ReceiptOutcome
+from holdfast.receiver import Receipt
+from holdfast.receiver.claim.claiming import result_of
+from holdfast.sink.contract.wire import ReceiptOutcome
 
 
 def kept(result: Any) -> str:

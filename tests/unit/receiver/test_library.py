@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
-from dispatcher.receiver import Secret, verify_signature
+from holdfast.receiver import Secret, verify_signature
 
 
 @given(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dispatcher.receiver import BadData, Delivery, Secret, VerifyDeliveries, delivery_of, inquiry_of
-from dispatcher.receiver.middleware import Message, Receive, Scope, Send
+from holdfast.receiver import BadData, Delivery, Secret, VerifyDeliveries, delivery_of, inquiry_of
+from holdfast.receiver.middleware import Message, Receive, Scope, Send
 from tests.support.dispatch.payouts import inquiry_headers
 from tests.support.dispatch.sender import KEY_BYTES, Sent, body, key_of
 

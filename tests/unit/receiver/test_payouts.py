@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from deploy.payouts.cli import printable
-from deploy.payouts.order import Action, HoldOrder
-from deploy.payouts.pages import render
-from dispatcher.receiver import Refused
-from dispatcher.receiver.message.body import parse_body
-from sink.contract.money import money
+from holdfast.deploy.payouts.cli import printable
+from holdfast.deploy.payouts.order import Action, HoldOrder
+from holdfast.deploy.payouts.pages import render
+from holdfast.receiver import Refused
+from holdfast.receiver.message.body import parse_body
+from holdfast.sink.contract.money import money
 from tests.support.dispatch.sender import body, hold
 
 COUNTS = dict.fromkeys(

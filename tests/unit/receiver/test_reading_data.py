@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.receiver import BadData, Body, Refused
+from holdfast.receiver import BadData, Body, Refused
 
 BODY = Body(
     "payout_hold.block",

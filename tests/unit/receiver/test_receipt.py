@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dispatcher.receiver import Receipt, Secret, answer, receipt_is_genuine
-from sink.contract.wire import ReceiptOutcome
+from holdfast.receiver import Receipt, Secret, answer, receipt_is_genuine
+from holdfast.sink.contract.wire import ReceiptOutcome
 from tests.support.dispatch.sender import KEY_BYTES, OTHER_KEY_BYTES, key_of, receipt
 
 SECRET = Secret(KEY_BYTES)

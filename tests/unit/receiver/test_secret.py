@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.receiver import Secret, SecretError
+from holdfast.receiver import Secret, SecretError
 from tests.support.dispatch.sender import KEY_BYTES, secret_text
 
 

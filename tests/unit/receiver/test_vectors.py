@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.receiver import (
+from holdfast.receiver import (
     Inquiry,
     Reason,
     Secret,
@@ -20,9 +20,9 @@ from dispatcher.receiver import (
     verify,
     verify_inquiry,
 )
-from dispatcher.receiver.message.window import KEY_WINDOW_DEFAULT
-from sink.contract.envelope import BODY_BYTES_MAX
-from sink.contract.wire import INQUIRY_PATH, KEY_WINDOW, SIGNATURES_MAX, ReceiptOutcome
+from holdfast.receiver.message.window import KEY_WINDOW_DEFAULT
+from holdfast.sink.contract.envelope import BODY_BYTES_MAX
+from holdfast.sink.contract.wire import INQUIRY_PATH, KEY_WINDOW, SIGNATURES_MAX, ReceiptOutcome
 
 FOLDER = Path(__file__).parents[3] / "dispatcher" / "receiver"
 VECTORS = json.loads((FOLDER / "vectors.json").read_text(encoding="utf-8"))

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from dispatcher.receiver import Delivery, Reason, Secret, VerificationError, verify
-from dispatcher.receiver.message.verify import verify_signature
+from holdfast.receiver import Delivery, Reason, Secret, VerificationError, verify
+from holdfast.receiver.message.verify import verify_signature
 from tests.support.dispatch.sender import KEY_BYTES, OTHER_KEY_BYTES, body, headers, key_of, sign
 
 NOW = 1_793_620_000

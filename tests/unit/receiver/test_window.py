@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from dispatcher.receiver import KEY_WINDOW_DEFAULT, Inbox, Receipt, Secret, answer
-from dispatcher.receiver.message.window import key_window_text, prune_parameters
-from sink.contract.wire import KEY_WINDOW, ReceiptOutcome
+from holdfast.receiver import KEY_WINDOW_DEFAULT, Inbox, Receipt, Secret, answer
+from holdfast.receiver.message.window import key_window_text, prune_parameters
+from holdfast.sink.contract.wire import KEY_WINDOW, ReceiptOutcome
 from tests.support.dispatch.sender import KEY_BYTES, key_of
 
 RETRIES_MAX = timedelta(days=30)

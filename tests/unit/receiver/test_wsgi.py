@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dispatcher.receiver import Delivery, Receipt, Secret
-from dispatcher.receiver.wsgi import DeliveriesApp
-from sink.contract.wire import ReceiptOutcome
+from holdfast.receiver import Delivery, Receipt, Secret
+from holdfast.receiver.wsgi import DeliveriesApp
+from holdfast.sink.contract.wire import ReceiptOutcome
 from tests.support.dispatch.sender import KEY_BYTES, Sent, headers
 
 LIMIT = 256 * 1024

@@ -1,9 +1,9 @@
-"""`python -m deploy.release`."""
+"""`python -m holdfast.deploy.release`."""
 
 from pathlib import Path
 
-from deploy.release.__main__ import main
-from sink.contract.exits import ExitCode
+from holdfast.deploy.release.__main__ import main
+from holdfast.sink.contract.exits import ExitCode
 
 
 def test_check_leaves_a_folder_alone_that_is_no_release(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.release import licences
-from deploy.release.requirements import FOLDER, pins
+from holdfast.deploy.release import licences
+from holdfast.deploy.release.requirements import FOLDER, pins
 
 HERE = Path(sysconfig.get_paths()["purelib"])
 

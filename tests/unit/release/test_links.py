@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.release import links
+from holdfast.deploy.release import links
 
 PAGE = '<p id="top"><a href="{}">there</a></p>'
 

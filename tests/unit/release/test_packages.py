@@ -1,6 +1,6 @@
 """Wheel and sdist of a small project: what differs between builds, or from the commit, is named.
 
-Real: git and hatchling.
+Real: git and setuptools.
 """
 
 import subprocess
@@ -8,32 +8,40 @@ from pathlib import Path
 
 import pytest
 
-from deploy.release import packages
-from deploy.release.__main__ import main
-from sink.contract.exits import ExitCode
+from holdfast.deploy.release import packages
+from holdfast.deploy.release.__main__ import main
+from holdfast.sink.contract.exits import ExitCode
 
 PROJECT = """\
 [build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
 [project]
 name = "small"
 version = "1"
-[tool.hatch.build.targets.wheel]
-packages = ["sink"]
+[tool.setuptools]
+include-package-data = false
+packages = ["holdfast.sink"]
+package-dir = {"holdfast.sink" = "sink", "holdfast.tests" = "tests"}
+package-data = {"*" = ["*.sql", "*.txt"]}
 """
 
-HOOK = """\
+SETUP = """\
 import time
 from pathlib import Path
-from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from setuptools import setup
 
-class Hook(BuildHookInterface):
-    def initialize(self, version, build_data):
-        (Path(self.root) / "sink" / "made.txt").write_text(str(time.time_ns()))
+Path("sink", "made.txt").write_text(str(time.time_ns()))
+setup()
 """
 
-FILES = {"pyproject.toml": PROJECT, "sink/rows.sql": "SELECT 1;", "tests/test_rows.py": ""}
+FILES = {
+    "MANIFEST.in": "graft sink\ngraft tests\ninclude MANIFEST.in",
+    "pyproject.toml": PROJECT,
+    "sink/__init__.py": "",
+    "sink/rows.sql": "SELECT 1;",
+    "tests/__init__.py": "",
+}
 
 
 def _project(root: Path, **more: str) -> Path:
@@ -65,17 +73,16 @@ def test_packages_of_a_commit_are_whole_and_of_it_alone(tmp_path: Path) -> None:
 
 
 def test_wheel_without_a_statement_and_with_tests_is_named(tmp_path: Path) -> None:
-    wrong = PROJECT.replace('["sink"]', '["sink", "tests"]\nexclude = ["*.sql"]')
-    root = _project(tmp_path / "small", **{"sink__a.py": "", "pyproject.toml": wrong})
+    wrong = PROJECT.replace('["holdfast.sink"]', '["holdfast.sink", "holdfast.tests"]')
+    root = _project(tmp_path / "small", **{"pyproject.toml": wrong.replace("*.sql", "*.md")})
     assert list(packages.faults(*_built(root, tmp_path / "work"), root)) == [
-        "wheel: sink/rows.sql is missing",
-        "wheel: tests/test_rows.py is too much",
+        "wheel: holdfast/sink/rows.sql is missing",
+        "wheel: holdfast/tests/__init__.py is too much",
     ]
 
 
 def test_build_that_depends_on_its_time_is_refused(tmp_path: Path) -> None:
-    hook = f"{PROJECT}[tool.hatch.build.hooks.custom]\npath = 'hook.py'\n"
-    root = _project(tmp_path / "small", **{"hook.py": HOOK, "pyproject.toml": hook})
+    root = _project(tmp_path / "small", **{"setup.py": SETUP})
     with pytest.raises(packages.PackageError, match="its bytes differ"):
         _built(root, tmp_path / "work")
 

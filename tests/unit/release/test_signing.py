@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.release import signing
-from deploy.release.__main__ import main
-from deploy.release.steps import rehearse
-from sink.contract.exits import ExitCode
+from holdfast.deploy.release import signing
+from holdfast.deploy.release.__main__ import main
+from holdfast.deploy.release.steps import rehearse
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.pages import blocks_of
 
 PAGE = "docs/deploying/releases.md"
@@ -53,7 +53,7 @@ def _verify(folder: Path) -> int:
     """What the page's second block says of the folder."""
     script = blocks_of(PAGE, "sh")[1].replace("dist/release", str(folder))
     words = shlex.split(script.replace("$ALLOWED", str(folder.parent / "allowed_signers")))
-    assert words[:3] == ["python", "-m", "deploy.release"]
+    assert words[:3] == ["python", "-m", "holdfast.deploy.release"]
     return main(words[3:])
 
 

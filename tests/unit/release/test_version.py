@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.release import version
-from deploy.release.version import PLACES, ROOT, Place
+from holdfast.deploy.release import version
+from holdfast.deploy.release.version import PLACES, ROOT, Place
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from deploy.release import vulnerabilities
+from holdfast.deploy.release import vulnerabilities
 
 PINS = {("planted", "1.5"), ("other", "2.0")}
 

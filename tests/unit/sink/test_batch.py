@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sink.contract.key import Key
-from sink.errors import BatchTooLarge, SchemaMismatch
-from sink.rows import batch as batch_module
-from sink.rows.batch import BatchInput, PreparedBatch, prepare
+from holdfast.sink.contract.key import Key
+from holdfast.sink.errors import BatchTooLarge, SchemaMismatch
+from holdfast.sink.rows import batch as batch_module
+from holdfast.sink.rows.batch import BatchInput, PreparedBatch, prepare
 from tests.support.dispatch.entries import BLOCK, NOON, REFUSED, RELEASE, SCHEMA, decision, table
 from tests.support.job.bad_rows import BAD_ROWS
 

@@ -8,9 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from dispatcher.cli.streams import query_id_in
-from sink import OutboxSink
-from sink.contract.checkpoint import FILE_SYSTEMS, Safety, file_system, local_folder
+from holdfast.dispatcher.cli.streams import query_id_in
+from holdfast.sink import OutboxSink
+from holdfast.sink.contract.checkpoint import FILE_SYSTEMS, Safety, file_system, local_folder
 
 DSN = "postgresql://app@db/holdfast"
 ROOT = Path(__file__).parents[3]

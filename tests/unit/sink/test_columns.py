@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from sink.errors import SchemaMismatch
-from sink.rows.batch import BatchInput, prepare
+from holdfast.sink.errors import SchemaMismatch
+from holdfast.sink.rows.batch import BatchInput, prepare
 from tests.support.dispatch.entries import SCHEMA, decision, table
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sink.errors import SchemaMismatch
-from sink.rows.digest import combined, digest
+from holdfast.sink.errors import SchemaMismatch
+from holdfast.sink.rows.digest import combined, digest
 from tests.support.job.digest_reference import reference_digest
 
 SCHEMA = pa.schema(

@@ -4,12 +4,12 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sink.contract.canonical import canonical_json
-from sink.contract.envelope import Envelope
-from sink.contract.key import Key
-from sink.rows.batch import BatchInput, prepare
-from sink.rows.hashes import contents, hashes
-from sink.rows.prepared import ARRIVED
+from holdfast.sink.contract.canonical import canonical_json
+from holdfast.sink.contract.envelope import Envelope
+from holdfast.sink.contract.key import Key
+from holdfast.sink.rows.batch import BatchInput, prepare
+from holdfast.sink.rows.hashes import contents, hashes
+from holdfast.sink.rows.prepared import ARRIVED
 from tests.support.dispatch.entries import alternating, decision, table
 
 _texts = st.text(alphabet='a"\\\u00e9\U0001f600', max_size=3)

@@ -6,8 +6,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from sink.contract.source_offsets import readable_offsets, without_files
-from sink.errors import (
+from holdfast.sink.contract.source_offsets import readable_offsets, without_files
+from holdfast.sink.errors import (
     CheckpointBehind,
     CheckpointUnreadable,
     LedgerBehind,
@@ -16,7 +16,7 @@ from sink.errors import (
     Transient,
     UnadoptedCheckpoint,
 )
-from sink.transaction.lineage import (
+from holdfast.sink.transaction.lineage import (
     Checkpoint,
     compare,
     local_files,

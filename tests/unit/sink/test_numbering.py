@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sink.rows.numbering import SUBJECTS, number
+from holdfast.sink.rows.numbering import SUBJECTS, number
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
 ARRIVED = pa.schema(

@@ -7,8 +7,8 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from sink import BatchInput, OutboxSink
-from sink.foreach_batch import STAGED_BYTES, UNKNOWN_BYTES, Identity, PathChoice
+from holdfast.sink import BatchInput, OutboxSink
+from holdfast.sink.foreach_batch import STAGED_BYTES, UNKNOWN_BYTES, Identity, PathChoice
 from tests.support.dispatch.entries import decision, table
 
 DSN = "postgresql://app:s3cret@db/holdfast"

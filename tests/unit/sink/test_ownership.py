@@ -2,8 +2,8 @@ from uuid import uuid4
 
 import pytest
 
-from sink.errors import Fenced
-from sink.transaction.ownership import Ownership
+from holdfast.sink.errors import Fenced
+from holdfast.sink.transaction.ownership import Ownership
 
 
 def test_run_that_took_the_stream_without_an_answer_is_own() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sink.errors import TooManyRefused
-from sink.rows.quarantine_limit import QuarantineLimit
+from holdfast.sink.errors import TooManyRefused
+from holdfast.sink.rows.quarantine_limit import QuarantineLimit
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sink.rows import read_rows as module
-from sink.rows.columns import check_entries
-from sink.rows.read_rows import Rows, read_rows, read_singly
+from holdfast.sink.rows import read_rows as module
+from holdfast.sink.rows.columns import check_entries
+from holdfast.sink.rows.read_rows import Rows, read_rows, read_singly
 
 _INNER = pa.struct({"n": pa.int64(), "\u00e9": pa.string(), "\U0001f600": pa.bool_()})
 SCHEMA = pa.schema(

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from sink.requeue import _prepared, stream_of
-from sink.rows.row_text import Unfit
+from holdfast.sink.requeue import _prepared, stream_of
+from holdfast.sink.rows.row_text import Unfit
 from tests.support.dispatch.entries import BLOCK
 
 GOOD: dict[str, Any] = {

@@ -3,8 +3,8 @@
 import psycopg
 import pytest
 
-from sink.errors import NotPrimary, SchemaMismatch
-from sink.transaction.retry import is_transient, until_done
+from holdfast.sink.errors import NotPrimary, SchemaMismatch
+from holdfast.sink.transaction.retry import is_transient, until_done
 
 _BY_SQLSTATE = psycopg.errors.lookup
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import psycopg
 import pytest
 
-from sink.transaction.database import SECONDS_MAX, Timeouts, _milliseconds, cut_after
+from holdfast.sink.transaction.database import SECONDS_MAX, Timeouts, _milliseconds, cut_after
 
 NAMES = [name for name in Timeouts.__slots__ if name != "connect_seconds"]
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sink.contract.canonical import NotCanonical, rfc3339_from_micros
-from sink.rows.json_columns import times_of
-from sink.rows.postgres_text import array_literal, csv
+from holdfast.sink.contract.canonical import NotCanonical, rfc3339_from_micros
+from holdfast.sink.rows.json_columns import times_of
+from holdfast.sink.rows.postgres_text import array_literal, csv
 
 FIRST, LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
 """Microseconds of the first and the last moment that have a year of four digits."""

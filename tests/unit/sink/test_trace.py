@@ -11,10 +11,10 @@ import pytest
 from opentelemetry import trace as api
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
-from sink import trace
-from sink.errors import SinkUnavailable
-from sink.trace import batch_span
-from sink.transaction.ledger import Counts, Replayed, Written
+from holdfast.sink import trace
+from holdfast.sink.errors import SinkUnavailable
+from holdfast.sink.trace import batch_span
+from holdfast.sink.transaction.ledger import Counts, Replayed, Written
 from tests.support.dispatch.tracing import header, tracing
 
 QUERY = UUID("0189cafe-0000-7000-8000-000000000001")
@@ -25,7 +25,7 @@ OUTCOME = ("payouts", 7, 1, datetime(2026, 11, 2, 12, tzinfo=UTC), COUNTS)
 SET_UP_LATER = """
 import sys
 from uuid import UUID
-from sink.trace import batch_span
+from holdfast.sink.trace import batch_span
 assert not any(name.startswith("opentelemetry") for name in sys.modules)
 with batch_span("payouts", UUID(int=1), 0) as span:
     assert span.traceparent is None
@@ -128,7 +128,7 @@ def test_code_of_the_database_is_kept_where_the_sink_translated_its_error() -> N
     with tracing() as spans, pytest.raises(SinkUnavailable):
         fail()
     attributes = spans.one.attributes or {}
-    assert attributes["error.type"] == "sink.errors.SinkUnavailable"
+    assert attributes["error.type"] == "holdfast.sink.errors.SinkUnavailable"
     assert attributes["db.response.status_code"] == "53100"
     assert "hunter2" not in spans.one.to_json()
 

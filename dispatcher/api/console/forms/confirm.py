@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, TypeVar
 from fastapi import Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.forms.fields import given
-from dispatcher.api.console.frame.pages import page
-from dispatcher.api.requests import TEXT
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.numbers import is_whole
-from sink.contract.states import AccessRole
+from holdfast.dispatcher.api.console.forms.fields import given
+from holdfast.dispatcher.api.console.frame.pages import page
+from holdfast.dispatcher.api.requests import TEXT
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.numbers import is_whole
+from holdfast.sink.contract.states import AccessRole
 
 if TYPE_CHECKING:
-    from dispatcher.api.console.frame.guard import Login, Posted
+    from holdfast.dispatcher.api.console.frame.guard import Login, Posted
 
 REASON_CHARACTERS_MAX = 2000
 PRINTS = re.compile(TEXT)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from dispatcher.api.requests import NAME_CHARACTERS_MAX
-from dispatcher.operators.common.times import When, exact, when
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.numbers import is_whole
+from holdfast.dispatcher.api.requests import NAME_CHARACTERS_MAX
+from holdfast.dispatcher.operators.common.times import When, exact, when
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.numbers import is_whole
 
 
 class Field(NamedTuple):

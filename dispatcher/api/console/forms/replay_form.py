@@ -5,17 +5,17 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from dispatcher.api.console.forms.fields import exact_time, given, whole
-from dispatcher.operators.replays.rules import (
+from holdfast.dispatcher.api.console.forms.fields import exact_time, given, whole
+from holdfast.dispatcher.operators.replays.rules import (
     ReplayFilter,
     ReplayFilterError,
     ReplayScope,
     few_keys_of,
 )
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 if TYPE_CHECKING:
-    from dispatcher.api.console.frame.guard import Posted
+    from holdfast.dispatcher.api.console.frame.guard import Posted
 
 RATE_MAX = 1_000_000
 """Entries per second, as in the command."""

@@ -11,11 +11,11 @@ from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
-from dispatcher.api.console.frame.guard import Login, LoginNeededError, person
-from dispatcher.api.console.frame.pages import page
-from dispatcher.api.problems import MEDIA_TYPE, OURS
-from dispatcher.shared.errors import StoreUnavailableError
-from sink.contract.exits import CommandError
+from holdfast.dispatcher.api.console.frame.guard import Login, LoginNeededError, person
+from holdfast.dispatcher.api.console.frame.pages import page
+from holdfast.dispatcher.api.problems import MEDIA_TYPE, OURS
+from holdfast.dispatcher.shared.errors import StoreUnavailableError
+from holdfast.sink.contract.exits import CommandError
 
 OTHERS = ("/api/", "/openapi.json", "/healthz", "/metrics")
 """Paths of programs, which get problems as JSON."""
@@ -33,7 +33,7 @@ Handler = Callable[[Request, Any], Any]
 def install(app: FastAPI) -> None:
     """Render the problems of `app` as pages for browsers."""
     for error, handler in list(app.exception_handlers.items()):
-        if isinstance(error, type) and handler.__module__ == "dispatcher.api.problems":
+        if isinstance(error, type) and handler.__module__ == "holdfast.dispatcher.api.problems":
             app.add_exception_handler(error, _drawn(handler))
 
 

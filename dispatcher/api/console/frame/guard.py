@@ -19,10 +19,10 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 from starlette.datastructures import ImmutableMultiDict
 from starlette.exceptions import HTTPException
 
-from dispatcher.api.access import Session, holder_of
-from dispatcher.api.settings import ApiSettings
-from dispatcher.operators.tokens.store import LOGIN_HOURS, LOGIN_PREFIX
-from sink.contract.states import AccessRole
+from holdfast.dispatcher.api.access import Session, holder_of
+from holdfast.dispatcher.api.settings import ApiSettings
+from holdfast.dispatcher.operators.tokens.store import LOGIN_HOURS, LOGIN_PREFIX
+from holdfast.sink.contract.states import AccessRole
 
 CSRF_FIELD = "csrf"
 CSRF_HEADER = "X-CSRF-Token"

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
-from dispatcher.api.access import Session, holder_of
-from dispatcher.api.console.frame.guard import (
+from holdfast.dispatcher.api.access import Session, holder_of
+from holdfast.dispatcher.api.console.frame.guard import (
     Acting,
     Form,
     Login,
@@ -17,9 +17,9 @@ from dispatcher.api.console.frame.guard import (
     same_origin,
     set_login,
 )
-from dispatcher.api.console.frame.pages import page
-from dispatcher.operators.tokens.store import TOKEN_PREFIX, Holder, Tokens
-from sink.contract.states import AccessRole
+from holdfast.dispatcher.api.console.frame.pages import page
+from holdfast.dispatcher.operators.tokens.store import TOKEN_PREFIX, Holder, Tokens
+from holdfast.sink.contract.states import AccessRole
 
 router = APIRouter(include_in_schema=False)
 

@@ -11,10 +11,10 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.status import HTTP_303_SEE_OTHER
 
-from dispatcher.api.console.frame.templating import environment
+from holdfast.dispatcher.api.console.frame.templating import environment
 
 if TYPE_CHECKING:
-    from dispatcher.api.console.frame.guard import Login
+    from holdfast.dispatcher.api.console.frame.guard import Login
 
 FLASH = "holdfast_flash"
 FLASH_SECONDS = 60

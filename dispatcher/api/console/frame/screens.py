@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastapi import Request
 
-from dispatcher.api import bodies
-from dispatcher.api.console.frame.templating import link
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import AccessRole
+from holdfast.dispatcher.api import bodies
+from holdfast.dispatcher.api.console.frame.templating import link
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import AccessRole
 
 if TYPE_CHECKING:
-    from dispatcher.api.console.frame.guard import Login
+    from holdfast.dispatcher.api.console.frame.guard import Login
 
 ROWS = 50
 

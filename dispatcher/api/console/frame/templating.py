@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
-from dispatcher.api.console.rendering import filters
+from holdfast.dispatcher.api.console.rendering import filters
 
 HERE = Path(__file__).parents[1]
 STATIC = HERE / "static"

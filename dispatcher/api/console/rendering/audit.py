@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dispatcher.api.console.frame.templating import link
-from dispatcher.outbound.operator_headers import LITERALS
+from holdfast.dispatcher.api.console.frame.templating import link
+from holdfast.dispatcher.outbound.operator_headers import LITERALS
 
 LEFT_OUT = "..."
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from math import ceil, floor, log10
 from typing import NamedTuple
 
-from dispatcher.api.console.rendering.filters import counted, lasting, number
+from holdfast.dispatcher.api.console.rendering.filters import counted, lasting, number
 
 WIDTH = 460
 HEIGHT = 150

@@ -6,11 +6,11 @@ The signature and the values of configured headers are redacted.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dispatcher.outbound.operator_headers import joined
-from dispatcher.outbound.request import Composer, Headers
-from sink.contract.shell import shell_word
-from sink.contract.states import EnvelopeStyle
-from sink.contract.wire import WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP
+from holdfast.dispatcher.outbound.operator_headers import joined
+from holdfast.dispatcher.outbound.request import Composer, Headers
+from holdfast.sink.contract.shell import shell_word
+from holdfast.sink.contract.states import EnvelopeStyle
+from holdfast.sink.contract.wire import WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP
 
 LEFT_OUT = "REDACTED"
 """In place of a signature or a token, so that a receiver refuses the request as it stands."""

@@ -4,7 +4,7 @@ from collections import Counter
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
-from dispatcher.api.console.rendering.filters import pretty
+from holdfast.dispatcher.api.console.rendering.filters import pretty
 
 WORK_MAX = 4_000_000
 """Limit for pairs of equal lines times the number of lines, about a tenth of a second. Beyond it,

@@ -7,8 +7,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from dispatcher.operators.common.text import span
-from sink.contract.canonical import rfc3339
+from holdfast.dispatcher.operators.common.text import span
+from holdfast.sink.contract.canonical import rfc3339
 
 NOTHING = "\N{EN DASH}"
 KEPT = frozenset("\n\t\N{NO-BREAK SPACE}")

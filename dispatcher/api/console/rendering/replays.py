@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from dispatcher.api.console.rendering.filters import clock
-from dispatcher.operators.common.person import lacks_approval
-from dispatcher.operators.replays.rules import MEANS
-from dispatcher.operators.replays.views import ENDED, plan_warnings
-from sink.contract.states import ReplayKind, ReplayState, ReplayVerb
+from holdfast.dispatcher.api.console.rendering.filters import clock
+from holdfast.dispatcher.operators.common.person import lacks_approval
+from holdfast.dispatcher.operators.replays.rules import MEANS
+from holdfast.dispatcher.operators.replays.views import ENDED, plan_warnings
+from holdfast.sink.contract.states import ReplayKind, ReplayState, ReplayVerb
 
 Row = Mapping[str, Any]
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from dispatcher.api.console.rendering.filters import counted, words
-from dispatcher.operators.common.text import between
-from sink.contract.money import money
+from holdfast.dispatcher.api.console.rendering.filters import counted, words
+from holdfast.dispatcher.operators.common.text import between
+from holdfast.sink.contract.money import money
 
 Row = dict[str, Any]
 

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from dispatcher.api.console.routes import (
+from holdfast.dispatcher.api.console.routes import (
     audit,
     batches,
     database,

@@ -3,14 +3,21 @@
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.forms.fields import SINCE_HINT, UNTIL_HINT, Field, given, when_of, whole
-from dispatcher.api.console.frame.guard import Person
-from dispatcher.api.console.frame.pages import page
-from dispatcher.api.console.frame.screens import ROWS
-from dispatcher.api.console.frame.templating import link
-from dispatcher.api.console.rendering.audit import detail_text, page_of
-from dispatcher.api.requests import no_others
-from dispatcher.operators.audit.store import Audit, WantedActions
+from holdfast.dispatcher.api.console.forms.fields import (
+    SINCE_HINT,
+    UNTIL_HINT,
+    Field,
+    given,
+    when_of,
+    whole,
+)
+from holdfast.dispatcher.api.console.frame.guard import Person
+from holdfast.dispatcher.api.console.frame.pages import page
+from holdfast.dispatcher.api.console.frame.screens import ROWS
+from holdfast.dispatcher.api.console.frame.templating import link
+from holdfast.dispatcher.api.console.rendering.audit import detail_text, page_of
+from holdfast.dispatcher.api.requests import no_others
+from holdfast.dispatcher.operators.audit.store import Audit, WantedActions
 
 router = APIRouter(dependencies=[Depends(no_others)])
 

@@ -6,17 +6,17 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
-from dispatcher.api import bodies
-from dispatcher.api.console.forms.fields import given, whole
-from dispatcher.api.console.frame.guard import Login, Person
-from dispatcher.api.console.frame.pages import page
-from dispatcher.api.console.frame.screens import ROWS, acts, older_than, wants_bodies
-from dispatcher.api.console.frame.templating import link
-from dispatcher.api.console.rendering.diff import line_diff
-from dispatcher.api.requests import DIGITS, no_others
-from dispatcher.operators.streams.store import Streams
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.source_offsets import range_lines
+from holdfast.dispatcher.api import bodies
+from holdfast.dispatcher.api.console.forms.fields import given, whole
+from holdfast.dispatcher.api.console.frame.guard import Login, Person
+from holdfast.dispatcher.api.console.frame.pages import page
+from holdfast.dispatcher.api.console.frame.screens import ROWS, acts, older_than, wants_bodies
+from holdfast.dispatcher.api.console.frame.templating import link
+from holdfast.dispatcher.api.console.rendering.diff import line_diff
+from holdfast.dispatcher.api.requests import DIGITS, no_others
+from holdfast.dispatcher.operators.streams.store import Streams
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.source_offsets import range_lines
 
 router = APIRouter(dependencies=[Depends(no_others)])
 

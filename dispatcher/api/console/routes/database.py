@@ -3,11 +3,11 @@
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.frame.guard import Person
-from dispatcher.api.console.frame.pages import page
-from dispatcher.api.console.frame.screens import acts
-from dispatcher.api.requests import no_others
-from dispatcher.operators.database.store import Database
+from holdfast.dispatcher.api.console.frame.guard import Person
+from holdfast.dispatcher.api.console.frame.pages import page
+from holdfast.dispatcher.api.console.frame.screens import acts
+from holdfast.dispatcher.api.requests import no_others
+from holdfast.dispatcher.operators.database.store import Database
 
 router = APIRouter(dependencies=[Depends(no_others)])
 

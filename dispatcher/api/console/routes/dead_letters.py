@@ -6,8 +6,8 @@ from uuid import UUID, uuid4
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 
-from dispatcher.api import bodies
-from dispatcher.api.console.forms.confirm import (
+from holdfast.dispatcher.api import bodies
+from holdfast.dispatcher.api.console.forms.confirm import (
     Question,
     ask,
     numbers_of,
@@ -15,11 +15,11 @@ from dispatcher.api.console.forms.confirm import (
     reason_of,
     values,
 )
-from dispatcher.api.console.forms.fields import Field, given, whole
-from dispatcher.api.console.forms.replay_form import id_of, rate_of
-from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
-from dispatcher.api.console.frame.pages import page, redirect
-from dispatcher.api.console.frame.screens import (
+from holdfast.dispatcher.api.console.forms.fields import Field, given, whole
+from holdfast.dispatcher.api.console.forms.replay_form import id_of, rate_of
+from holdfast.dispatcher.api.console.frame.guard import Acting, Form, Login, Person
+from holdfast.dispatcher.api.console.frame.pages import page, redirect
+from holdfast.dispatcher.api.console.frame.screens import (
     ROWS,
     acts,
     older_than,
@@ -28,16 +28,16 @@ from dispatcher.api.console.frame.screens import (
     wants_bodies,
     which_of,
 )
-from dispatcher.api.console.frame.templating import link
-from dispatcher.api.requests import DIGITS, no_others
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.dead_letters.rules import what_helps, what_it_holds
-from dispatcher.operators.dead_letters.store import DeadLetters, Filter
-from dispatcher.operators.replays.actions import planned
-from dispatcher.operators.replays.rules import ReplayFilter, ReplayScope, few_keys_of
-from dispatcher.operators.replays.store import Replays
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import AccessRole, DeadReason
+from holdfast.dispatcher.api.console.frame.templating import link
+from holdfast.dispatcher.api.requests import DIGITS, no_others
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.dead_letters.rules import what_helps, what_it_holds
+from holdfast.dispatcher.operators.dead_letters.store import DeadLetters, Filter
+from holdfast.dispatcher.operators.replays.actions import planned
+from holdfast.dispatcher.operators.replays.rules import ReplayFilter, ReplayScope, few_keys_of
+from holdfast.dispatcher.operators.replays.store import Replays
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import AccessRole, DeadReason
 
 router = APIRouter()
 strict = [Depends(no_others)]

@@ -3,10 +3,10 @@
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.frame.guard import Person
-from dispatcher.api.console.frame.pages import page
-from dispatcher.api.requests import no_others
-from dispatcher.operators.dispatchers.store import Dispatchers
+from holdfast.dispatcher.api.console.frame.guard import Person
+from holdfast.dispatcher.api.console.frame.pages import page
+from holdfast.dispatcher.api.requests import no_others
+from holdfast.dispatcher.operators.dispatchers.store import Dispatchers
 
 router = APIRouter(dependencies=[Depends(no_others)])
 

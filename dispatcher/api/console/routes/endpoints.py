@@ -5,16 +5,16 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.forms.confirm import Question, ask, reason_of
-from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
-from dispatcher.api.console.frame.pages import page, redirect
-from dispatcher.api.console.frame.screens import acts
-from dispatcher.api.console.rendering.filters import counted
-from dispatcher.api.requests import no_others
-from dispatcher.operators.endpoints.store import Endpoints
-from dispatcher.operators.overview.store import Overview
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import AccessRole, EndpointState
+from holdfast.dispatcher.api.console.forms.confirm import Question, ask, reason_of
+from holdfast.dispatcher.api.console.frame.guard import Acting, Form, Login, Person
+from holdfast.dispatcher.api.console.frame.pages import page, redirect
+from holdfast.dispatcher.api.console.frame.screens import acts
+from holdfast.dispatcher.api.console.rendering.filters import counted
+from holdfast.dispatcher.api.requests import no_others
+from holdfast.dispatcher.operators.endpoints.store import Endpoints
+from holdfast.dispatcher.operators.overview.store import Overview
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import AccessRole, EndpointState
 
 router = APIRouter(dependencies=[Depends(no_others)])
 

@@ -7,23 +7,30 @@ from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from dispatcher.api import bodies
-from dispatcher.api.console.forms.fields import SINCE_HINT, UNTIL_HINT, Field, given, when_of, whole
-from dispatcher.api.console.frame.guard import Login, Person
-from dispatcher.api.console.frame.pages import page
-from dispatcher.api.console.frame.screens import SHOWN, wants_bodies
-from dispatcher.api.console.frame.templating import link
-from dispatcher.api.console.rendering.curl import copy_of
-from dispatcher.api.console.rendering.timeline import decided, timelines
-from dispatcher.api.requests import no_others
-from dispatcher.api.routes.why import CachedTrace, explaining
-from dispatcher.operators.endpoints.store import Endpoints
-from dispatcher.operators.entries.store import SCAN_MAX, Entries, Place, Wanted
-from dispatcher.operators.why.rules import Verdict
-from sink.contract.canonical import NotCanonical
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
-from sink.contract.states import AccessRole
+from holdfast.dispatcher.api import bodies
+from holdfast.dispatcher.api.console.forms.fields import (
+    SINCE_HINT,
+    UNTIL_HINT,
+    Field,
+    given,
+    when_of,
+    whole,
+)
+from holdfast.dispatcher.api.console.frame.guard import Login, Person
+from holdfast.dispatcher.api.console.frame.pages import page
+from holdfast.dispatcher.api.console.frame.screens import SHOWN, wants_bodies
+from holdfast.dispatcher.api.console.frame.templating import link
+from holdfast.dispatcher.api.console.rendering.curl import copy_of
+from holdfast.dispatcher.api.console.rendering.timeline import decided, timelines
+from holdfast.dispatcher.api.requests import no_others
+from holdfast.dispatcher.api.routes.why import CachedTrace, explaining
+from holdfast.dispatcher.operators.endpoints.store import Endpoints
+from holdfast.dispatcher.operators.entries.store import SCAN_MAX, Entries, Place, Wanted
+from holdfast.dispatcher.operators.why.rules import Verdict
+from holdfast.sink.contract.canonical import NotCanonical
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.states import AccessRole
 
 router = APIRouter(dependencies=[Depends(no_others)])
 

@@ -14,14 +14,14 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.frame.guard import LoginNeededError, person
-from dispatcher.operators.common.pool import OperatorPool
-from dispatcher.operators.overview.store import Overview
-from dispatcher.operators.replays.store import Replays
-from dispatcher.shared.clock import seconds
-from dispatcher.shared.errors import StoreUnavailableError
-from sink.contract.exits import CommandError
-from sink.contract.states import ReplayState
+from holdfast.dispatcher.api.console.frame.guard import LoginNeededError, person
+from holdfast.dispatcher.operators.common.pool import OperatorPool
+from holdfast.dispatcher.operators.overview.store import Overview
+from holdfast.dispatcher.operators.replays.store import Replays
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.errors import StoreUnavailableError
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.states import ReplayState
 
 TICK_SECONDS = 2.0
 

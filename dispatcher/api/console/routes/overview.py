@@ -6,13 +6,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.frame.guard import Person
-from dispatcher.api.console.frame.pages import page
-from dispatcher.api.console.rendering.charts import Chart, Series, per_minute, percentiles
-from dispatcher.api.requests import DIGITS, no_others
-from dispatcher.operators.dispatchers.store import Dispatchers
-from dispatcher.operators.overview.store import MINUTES_MAX, Overview
-from sink.contract.states import Outcome
+from holdfast.dispatcher.api.console.frame.guard import Person
+from holdfast.dispatcher.api.console.frame.pages import page
+from holdfast.dispatcher.api.console.rendering.charts import Chart, Series, per_minute, percentiles
+from holdfast.dispatcher.api.requests import DIGITS, no_others
+from holdfast.dispatcher.operators.dispatchers.store import Dispatchers
+from holdfast.dispatcher.operators.overview.store import MINUTES_MAX, Overview
+from holdfast.sink.contract.states import Outcome
 
 router = APIRouter(dependencies=[Depends(no_others)])
 

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 
-from dispatcher.api import bodies
-from dispatcher.api.console.forms.confirm import (
+from holdfast.dispatcher.api import bodies
+from holdfast.dispatcher.api.console.forms.confirm import (
     Question,
     ask,
     numbers_of,
@@ -14,10 +14,10 @@ from dispatcher.api.console.forms.confirm import (
     reason_of,
     values,
 )
-from dispatcher.api.console.forms.fields import Field, given, whole
-from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
-from dispatcher.api.console.frame.pages import page, redirect
-from dispatcher.api.console.frame.screens import (
+from holdfast.dispatcher.api.console.forms.fields import Field, given, whole
+from holdfast.dispatcher.api.console.frame.guard import Acting, Form, Login, Person
+from holdfast.dispatcher.api.console.frame.pages import page, redirect
+from holdfast.dispatcher.api.console.frame.screens import (
     ROWS,
     acts,
     older_than,
@@ -26,10 +26,10 @@ from dispatcher.api.console.frame.screens import (
     wants_bodies,
     which_of,
 )
-from dispatcher.api.console.frame.templating import link
-from dispatcher.api.requests import DIGITS, no_others
-from dispatcher.operators.common.overtaking import overtaken_text
-from dispatcher.operators.quarantine.actions import (
+from holdfast.dispatcher.api.console.frame.templating import link
+from holdfast.dispatcher.api.requests import DIGITS, no_others
+from holdfast.dispatcher.operators.common.overtaking import overtaken_text
+from holdfast.dispatcher.operators.quarantine.actions import (
     Way,
     can_go_back,
     only_entries,
@@ -37,10 +37,10 @@ from dispatcher.operators.quarantine.actions import (
     put_back,
     target,
 )
-from dispatcher.operators.quarantine.rules import is_entry, why_not_as_kept
-from dispatcher.operators.quarantine.store import Filter, Quarantine
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import AccessRole, QuarantineReason, QuarantineResolution
+from holdfast.dispatcher.operators.quarantine.rules import is_entry, why_not_as_kept
+from holdfast.dispatcher.operators.quarantine.store import Filter, Quarantine
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import AccessRole, QuarantineReason, QuarantineResolution
 
 router = APIRouter()
 strict = [Depends(no_others)]

@@ -6,21 +6,26 @@ from uuid import UUID, uuid4
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.forms.confirm import Question, ask, reason_of
-from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
-from dispatcher.api.console.frame.pages import redirect
-from dispatcher.api.console.rendering.filters import clock, counted, words
-from dispatcher.api.console.routes.entries import KeyText, key_of
-from dispatcher.api.requests import no_others
-from dispatcher.operators.common.person import lacks_approval
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.entries.store import Entries
-from dispatcher.operators.replays.actions import NOTHING_TO_DO, applied, plan_of_keys, standing_of
-from dispatcher.operators.replays.rules import MEANS
-from dispatcher.operators.replays.store import Replays
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
-from sink.contract.states import AccessRole, ReplayKind, ReplayState
+from holdfast.dispatcher.api.console.forms.confirm import Question, ask, reason_of
+from holdfast.dispatcher.api.console.frame.guard import Acting, Form, Login, Person
+from holdfast.dispatcher.api.console.frame.pages import redirect
+from holdfast.dispatcher.api.console.rendering.filters import clock, counted, words
+from holdfast.dispatcher.api.console.routes.entries import KeyText, key_of
+from holdfast.dispatcher.api.requests import no_others
+from holdfast.dispatcher.operators.common.person import lacks_approval
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.entries.store import Entries
+from holdfast.dispatcher.operators.replays.actions import (
+    NOTHING_TO_DO,
+    applied,
+    plan_of_keys,
+    standing_of,
+)
+from holdfast.dispatcher.operators.replays.rules import MEANS
+from holdfast.dispatcher.operators.replays.store import Replays
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.states import AccessRole, ReplayKind, ReplayState
 
 router = APIRouter(dependencies=[Depends(no_others)])
 

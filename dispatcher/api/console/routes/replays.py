@@ -9,29 +9,35 @@ from uuid import uuid4
 from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import Response
 
-from dispatcher.api import bodies
-from dispatcher.api.console.forms.confirm import Question, ask, reason_of, typed, values
-from dispatcher.api.console.forms.fields import exact_time, whole
-from dispatcher.api.console.forms.replay_form import Given, filter_of, id_of, limit_of, rate_of
-from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
-from dispatcher.api.console.frame.pages import page, redirect
-from dispatcher.api.console.frame.screens import ROWS, acts, older_than
-from dispatcher.api.console.frame.templating import link
-from dispatcher.api.console.rendering import replays as plans
-from dispatcher.api.console.rendering.filters import clock
-from dispatcher.api.problems import STATUS
-from dispatcher.api.requests import no_others
-from dispatcher.api.routes.replays import check_size
-from dispatcher.operators.common.person import lacks_approval
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.endpoints.store import Endpoints
-from dispatcher.operators.replays.actions import applied, planned
-from dispatcher.operators.replays.rules import ReplayScope
-from dispatcher.operators.replays.store import Replays
-from dispatcher.operators.replays.views import drain_text, hold_reason, item_row
-from dispatcher.operators.streams.store import Streams
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import AccessRole, ReplayState, ReplayVerb
+from holdfast.dispatcher.api import bodies
+from holdfast.dispatcher.api.console.forms.confirm import Question, ask, reason_of, typed, values
+from holdfast.dispatcher.api.console.forms.fields import exact_time, whole
+from holdfast.dispatcher.api.console.forms.replay_form import (
+    Given,
+    filter_of,
+    id_of,
+    limit_of,
+    rate_of,
+)
+from holdfast.dispatcher.api.console.frame.guard import Acting, Form, Login, Person
+from holdfast.dispatcher.api.console.frame.pages import page, redirect
+from holdfast.dispatcher.api.console.frame.screens import ROWS, acts, older_than
+from holdfast.dispatcher.api.console.frame.templating import link
+from holdfast.dispatcher.api.console.rendering import replays as plans
+from holdfast.dispatcher.api.console.rendering.filters import clock
+from holdfast.dispatcher.api.problems import STATUS
+from holdfast.dispatcher.api.requests import no_others
+from holdfast.dispatcher.api.routes.replays import check_size
+from holdfast.dispatcher.operators.common.person import lacks_approval
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.endpoints.store import Endpoints
+from holdfast.dispatcher.operators.replays.actions import applied, planned
+from holdfast.dispatcher.operators.replays.rules import ReplayScope
+from holdfast.dispatcher.operators.replays.store import Replays
+from holdfast.dispatcher.operators.replays.views import drain_text, hold_reason, item_row
+from holdfast.dispatcher.operators.streams.store import Streams
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import AccessRole, ReplayState, ReplayVerb
 
 OVERLAPS_AMONG_MAX = 20_000
 """For a larger plan, overlaps are those at the time when it was made."""

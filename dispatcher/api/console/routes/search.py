@@ -6,13 +6,13 @@ from http import HTTPStatus
 from fastapi import APIRouter, Depends
 from fastapi.responses import RedirectResponse, Response
 
-from dispatcher.api.console.forms.fields import given
-from dispatcher.api.console.frame.guard import Person
-from dispatcher.api.console.frame.templating import link
-from dispatcher.api.requests import no_others
-from dispatcher.api.routes.why import CachedTrace, explaining
-from dispatcher.operators.subjects.store import Subjects, WantedSubjects
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.api.console.forms.fields import given
+from holdfast.dispatcher.api.console.frame.guard import Person
+from holdfast.dispatcher.api.console.frame.templating import link
+from holdfast.dispatcher.api.requests import no_others
+from holdfast.dispatcher.api.routes.why import CachedTrace, explaining
+from holdfast.dispatcher.operators.subjects.store import Subjects, WantedSubjects
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 router = APIRouter(dependencies=[Depends(no_others)])
 

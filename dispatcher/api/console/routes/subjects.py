@@ -5,21 +5,21 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
-from dispatcher.api.console.forms.confirm import Question, ask, reason_of
-from dispatcher.api.console.forms.fields import Field, given
-from dispatcher.api.console.frame.guard import Acting, Form, Login, Person
-from dispatcher.api.console.frame.pages import page, redirect
-from dispatcher.api.console.frame.screens import acts
-from dispatcher.api.console.frame.templating import link
-from dispatcher.api.requests import no_others
-from dispatcher.api.routes.why import CachedTrace, explaining
-from dispatcher.operators.subjects.rules import repair_commands
-from dispatcher.operators.subjects.skip_gap import GapSkipper
-from dispatcher.operators.subjects.store import WAITING_MAX, Held, Subjects, WantedSubjects
-from dispatcher.operators.why.rules import Verdict
-from dispatcher.shared.text import one_line
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import AccessRole
+from holdfast.dispatcher.api.console.forms.confirm import Question, ask, reason_of
+from holdfast.dispatcher.api.console.forms.fields import Field, given
+from holdfast.dispatcher.api.console.frame.guard import Acting, Form, Login, Person
+from holdfast.dispatcher.api.console.frame.pages import page, redirect
+from holdfast.dispatcher.api.console.frame.screens import acts
+from holdfast.dispatcher.api.console.frame.templating import link
+from holdfast.dispatcher.api.requests import no_others
+from holdfast.dispatcher.api.routes.why import CachedTrace, explaining
+from holdfast.dispatcher.operators.subjects.rules import repair_commands
+from holdfast.dispatcher.operators.subjects.skip_gap import GapSkipper
+from holdfast.dispatcher.operators.subjects.store import WAITING_MAX, Held, Subjects, WantedSubjects
+from holdfast.dispatcher.operators.why.rules import Verdict
+from holdfast.dispatcher.shared.text import one_line
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import AccessRole
 
 router = APIRouter(dependencies=[Depends(no_others)])
 

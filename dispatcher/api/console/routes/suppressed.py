@@ -3,19 +3,25 @@
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from dispatcher.api import bodies
-from dispatcher.api.console.forms.confirm import one_of, values
-from dispatcher.api.console.forms.fields import SINCE_HINT, UNTIL_HINT, Field, given, when_of
-from dispatcher.api.console.frame.guard import Person
-from dispatcher.api.console.frame.pages import page
-from dispatcher.api.console.frame.screens import ROWS, acts, wants_bodies
-from dispatcher.api.console.frame.templating import link
-from dispatcher.api.console.routes.entries import KeyText, key_of
-from dispatcher.api.requests import no_others
-from dispatcher.operators.suppressed.rules import write_command
-from dispatcher.operators.suppressed.store import Place, SuppressedDecisions, Wanted
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import SuppressedCause
+from holdfast.dispatcher.api import bodies
+from holdfast.dispatcher.api.console.forms.confirm import one_of, values
+from holdfast.dispatcher.api.console.forms.fields import (
+    SINCE_HINT,
+    UNTIL_HINT,
+    Field,
+    given,
+    when_of,
+)
+from holdfast.dispatcher.api.console.frame.guard import Person
+from holdfast.dispatcher.api.console.frame.pages import page
+from holdfast.dispatcher.api.console.frame.screens import ROWS, acts, wants_bodies
+from holdfast.dispatcher.api.console.frame.templating import link
+from holdfast.dispatcher.api.console.routes.entries import KeyText, key_of
+from holdfast.dispatcher.api.requests import no_others
+from holdfast.dispatcher.operators.suppressed.rules import write_command
+from holdfast.dispatcher.operators.suppressed.store import Place, SuppressedDecisions, Wanted
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import SuppressedCause
 
 router = APIRouter(dependencies=[Depends(no_others)])
 

@@ -1,4 +1,4 @@
--- The rows that have an entry in the outbox already, with its stream, named by the rule of sink.requeue.stream_of.
+-- The rows that have an entry in the outbox already, with its stream, named by the rule of holdfast.sink.requeue.stream_of.
 -- A job's own stream with such a name is excluded: its `acts_for` is null.
 -- Uses pk_quarantine, uq_batch_batch_no, pk_stream, pk_batch.
 SELECT q.id, w.stream

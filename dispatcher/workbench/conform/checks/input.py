@@ -3,15 +3,15 @@
 import base64
 import time
 
-from dispatcher.workbench.conform import judge, rules
-from dispatcher.workbench.conform.aim import UNKNOWN_SECRET
-from dispatcher.workbench.conform.bad_input import BAD_INPUT
-from dispatcher.workbench.conform.kit import Kit
-from dispatcher.workbench.conform.reply import Reply
-from dispatcher.workbench.conform.rules import Grade, Verdict
-from dispatcher.workbench.conform.shot import shot
-from sink.contract.envelope import BODY_BYTES_MAX
-from sink.contract.wire import (
+from holdfast.dispatcher.workbench.conform import judge, rules
+from holdfast.dispatcher.workbench.conform.aim import UNKNOWN_SECRET
+from holdfast.dispatcher.workbench.conform.bad_input import BAD_INPUT
+from holdfast.dispatcher.workbench.conform.kit import Kit
+from holdfast.dispatcher.workbench.conform.reply import Reply
+from holdfast.dispatcher.workbench.conform.rules import Grade, Verdict
+from holdfast.dispatcher.workbench.conform.shot import shot
+from holdfast.sink.contract.envelope import BODY_BYTES_MAX
+from holdfast.sink.contract.wire import (
     IDEMPOTENCY_KEY,
     TOLERANCE_SECONDS,
     ReceiptOutcome,

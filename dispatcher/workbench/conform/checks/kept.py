@@ -8,14 +8,14 @@ import hashlib
 import time
 from typing import Any
 
-from dispatcher.receiver.message.receipt import receipt_is_genuine
-from dispatcher.workbench.conform import judge, rules
-from dispatcher.workbench.conform.kit import Kit
-from dispatcher.workbench.conform.reply import Reply
-from dispatcher.workbench.conform.rules import Grade, Verdict
-from dispatcher.workbench.conform.sample import Delivery, unknown_key
-from dispatcher.workbench.conform.shot import Shot, signature
-from sink.contract.wire import (
+from holdfast.dispatcher.workbench.conform import judge, rules
+from holdfast.dispatcher.workbench.conform.kit import Kit
+from holdfast.dispatcher.workbench.conform.reply import Reply
+from holdfast.dispatcher.workbench.conform.rules import Grade, Verdict
+from holdfast.dispatcher.workbench.conform.sample import Delivery, unknown_key
+from holdfast.dispatcher.workbench.conform.shot import Shot, signature
+from holdfast.receiver.message.receipt import receipt_is_genuine
+from holdfast.sink.contract.wire import (
     KEY_WINDOW,
     TOLERANCE_SECONDS,
     WEBHOOK_ID,

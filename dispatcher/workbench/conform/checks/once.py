@@ -2,11 +2,11 @@
 
 import time
 
-from dispatcher.workbench.conform import judge, rules
-from dispatcher.workbench.conform.kit import Kit
-from dispatcher.workbench.conform.reply import Reply
-from dispatcher.workbench.conform.rules import Verdict
-from sink.contract.wire import ReceiptOutcome
+from holdfast.dispatcher.workbench.conform import judge, rules
+from holdfast.dispatcher.workbench.conform.kit import Kit
+from holdfast.dispatcher.workbench.conform.reply import Reply
+from holdfast.dispatcher.workbench.conform.rules import Verdict
+from holdfast.sink.contract.wire import ReceiptOutcome
 
 CONCURRENT = 50
 ROUNDS = 6

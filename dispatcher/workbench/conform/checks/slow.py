@@ -10,10 +10,10 @@ import time
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from dispatcher.workbench.conform import judge, rules
-from dispatcher.workbench.conform.kit import Kit
-from dispatcher.workbench.conform.rules import Verdict
-from dispatcher.workbench.conform.shot import Shot
+from holdfast.dispatcher.workbench.conform import judge, rules
+from holdfast.dispatcher.workbench.conform.kit import Kit
+from holdfast.dispatcher.workbench.conform.rules import Verdict
+from holdfast.dispatcher.workbench.conform.shot import Shot
 
 _HEAD_START_SECONDS = 0.3
 

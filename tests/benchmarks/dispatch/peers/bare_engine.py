@@ -5,11 +5,11 @@ from ipaddress import ip_network
 
 import wire
 
-from dispatcher.outbound.request import Request
-from dispatcher.outbound.target import Target
-from dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
-from dispatcher.outbound.transport.transport import Progress
-from dispatcher.shared.outcome import Response
+from holdfast.dispatcher.outbound.request import Request
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
+from holdfast.dispatcher.outbound.transport.transport import Progress
+from holdfast.dispatcher.shared.outcome import Response
 
 
 async def work() -> None:

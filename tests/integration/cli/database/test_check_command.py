@@ -7,9 +7,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.operators.check import actions as checking
-from dispatcher.operators.check.rules import INVARIANT, Rule
-from sink.contract.exits import ExitCode
+from holdfast.dispatcher.operators.check import actions as checking
+from holdfast.dispatcher.operators.check.rules import INVARIANT, Rule
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import SECRET, drain

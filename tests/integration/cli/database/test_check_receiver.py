@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sink.contract.exits import ExitCode
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.compared import DELIVERED, Sides, copies, deliver_all
 from tests.support.dispatch.dispatching import SECRET

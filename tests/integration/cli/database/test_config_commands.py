@@ -11,8 +11,8 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from sink.contract.exits import ExitCode
-from sink.contract.schema import SCHEMA_REVISION
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.schema import SCHEMA_REVISION
 from tests.support.command import holdfast
 from tests.support.dispatch.dispatching import SECRET, add_endpoint
 from tests.support.dispatch.sender import secret_text

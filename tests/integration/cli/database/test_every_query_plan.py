@@ -11,11 +11,11 @@ import psycopg
 import pytest
 from psycopg import ClientCursor
 
-from dispatcher.operators.check.rules import Checked
-from dispatcher.operators.check.store import Checks
-from dispatcher.operators.common.statements import statement
-from dispatcher.operators.common.times import When
-from sink.contract.exits import CommandError
+from holdfast.dispatcher.operators.check.rules import Checked
+from holdfast.dispatcher.operators.check.store import Checks
+from holdfast.dispatcher.operators.common.statements import statement
+from holdfast.dispatcher.operators.common.times import When
+from holdfast.sink.contract.exits import CommandError
 from tests.benchmarks.common.filled import Filled, fill
 from tests.benchmarks.common.troubled import trouble
 from tests.benchmarks.queries.covered import missed

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from sink.contract.exits import ExitCode
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 
 ADD = ("--url", "https://payouts.example/", "--secret-ref", "env:S")

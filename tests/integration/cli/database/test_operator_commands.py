@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from sink.contract.exits import ExitCode
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.delivery import live_dispatcher
 from tests.support.dispatch.dispatching import drain
@@ -383,7 +383,16 @@ def _listed(
     dsn: str, stdout: IO[str], unbuffered: str, *options: str
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "dispatcher.cli.main", "config", "show", "--dsn", dsn, *options],
+        [
+            sys.executable,
+            "-m",
+            "holdfast.dispatcher.cli.main",
+            "config",
+            "show",
+            "--dsn",
+            dsn,
+            *options,
+        ],
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from dispatcher.operators.common.session import operator_connection
-from migrations.upgrade import upgrade
-from sink.contract.exits import CommandError
+from holdfast.dispatcher.operators.common.session import operator_connection
+from holdfast.migrations.upgrade import upgrade
+from holdfast.sink.contract.exits import CommandError
 from tests.support.servers.postgres_proxy import Fault, PostgresProxy
 
 

@@ -1,6 +1,6 @@
 """A connection that lives long plans each statement for the filters that it is asked with."""
 
-from dispatcher.operators.attempts.store import Attempts, Wanted
+from holdfast.dispatcher.operators.attempts.store import Attempts, Wanted
 
 
 def test_plan_for_one_filter_is_not_kept_for_another(dsn: str) -> None:

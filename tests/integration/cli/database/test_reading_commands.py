@@ -7,13 +7,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.operators.attempts import store as attempts_store
-from dispatcher.operators.attempts.store import Attempts, NewestPlace, Wanted
-from dispatcher.operators.overview import rules as needs
-from dispatcher.operators.overview import store as overview_store
-from dispatcher.operators.subjects import store as subjects_store
-from dispatcher.operators.subjects.store import Held, Subjects, WantedSubjects
-from sink.contract.exits import ExitCode
+from holdfast.dispatcher.operators.attempts import store as attempts_store
+from holdfast.dispatcher.operators.attempts.store import Attempts, NewestPlace, Wanted
+from holdfast.dispatcher.operators.overview import rules as needs
+from holdfast.dispatcher.operators.overview import store as overview_store
+from holdfast.dispatcher.operators.subjects import store as subjects_store
+from holdfast.dispatcher.operators.subjects.store import Held, Subjects, WantedSubjects
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import ClientCursor
 
-from dispatcher.operators.common.statements import statement
+from holdfast.dispatcher.operators.common.statements import statement
 from tests.benchmarks.common.filled import Filled, fill
 from tests.support.servers.databases import copy_of
 

@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.operators.receipts import key_inquiry
-from sink.contract.exits import ExitCode
+from holdfast.dispatcher.operators.receipts import key_inquiry
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.compared import (
     DELIVERED,

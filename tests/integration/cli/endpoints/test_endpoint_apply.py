@@ -7,9 +7,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.operators.endpoints.file import parse, plan
-from dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.operators.endpoints.file import parse, plan
+from holdfast.dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
+from holdfast.sink.contract.exits import CommandError, ExitCode
 from tests.support.command import holdfast
 
 FILE = """

@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from sink.contract.exits import ExitCode
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 
 REF = "env:HOLDFAST_SECRET_S"

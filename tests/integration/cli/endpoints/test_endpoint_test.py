@@ -11,9 +11,9 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from deploy.payouts.order import HoldOrder
-from dispatcher.receiver import Delivery, Problem, Refused, Secret, VerificationError, verify
-from sink.contract.exits import ExitCode
+from holdfast.deploy.payouts.order import HoldOrder
+from holdfast.receiver import Delivery, Problem, Refused, Secret, VerificationError, verify
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.dispatching import SECRET, add_endpoint
 from tests.support.dispatch.listening import listening

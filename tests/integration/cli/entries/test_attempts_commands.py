@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from sink.contract.exits import ExitCode
-from sink.contract.key import Key
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch.entries import BLOCK, RELEASE, alternating, decision
 from tests.support.job.decisions import Decisions
@@ -137,7 +137,15 @@ def test_tail_follows_batches_as_they_commit_also_out_of_order(
 ) -> None:
     with Decisions(dsn) as first, Decisions(dsn, stream="other") as second:
         first.write("m_0")
-        command = [sys.executable, "-m", "dispatcher.cli.main", "entries", "tail", "-f", "--json"]
+        command = [
+            sys.executable,
+            "-m",
+            "holdfast.dispatcher.cli.main",
+            "entries",
+            "tail",
+            "-f",
+            "--json",
+        ]
         following = subprocess.Popen(
             command, env={**os.environ, "HOLDFAST_DSN": dsn}, stdout=subprocess.PIPE, text=True
         )

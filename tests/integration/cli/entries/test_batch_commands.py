@@ -9,9 +9,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from sink import ReplayDiverged
-from sink.contract.exits import ExitCode
-from sink.contract.key import Key
+from holdfast.sink import ReplayDiverged
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch.entries import BLOCK, RELEASE, decision
 from tests.support.job.driver import Driver

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from sink.contract.exits import ExitCode
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.entries import BLOCK, decision
 from tests.support.job.driver import Driver

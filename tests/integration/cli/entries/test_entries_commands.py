@@ -9,10 +9,10 @@ import psycopg
 import pytest
 from psycopg import ClientCursor
 
-from dispatcher.operators.common.statements import statement
-from dispatcher.operators.entries.store import SCAN_FIRST
-from sink.contract.exits import ExitCode
-from sink.contract.key import Key
+from holdfast.dispatcher.operators.common.statements import statement
+from holdfast.dispatcher.operators.entries.store import SCAN_FIRST
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch.entries import BLOCK, NOON, RELEASE, alternating, decision
 from tests.support.job.driver import Driver

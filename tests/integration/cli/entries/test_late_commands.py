@@ -6,8 +6,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from sink.contract.exits import ExitCode
-from sink.contract.states import LateReason
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.states import LateReason
 from tests.support.command import holdfast
 
 

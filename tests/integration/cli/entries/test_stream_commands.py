@@ -7,9 +7,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from sink import ReplayDiverged
-from sink.contract.exits import ExitCode
-from sink.requeue import requeue
+from holdfast.sink import ReplayDiverged
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.requeue import requeue
 from tests.support.command import holdfast
 from tests.support.dispatch.entries import RELEASE, decision
 from tests.support.job.driver import Driver

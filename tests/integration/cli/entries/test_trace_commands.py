@@ -7,8 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from sink.contract.exits import ExitCode
-from sink.contract.key import Key
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.delivery import make_due

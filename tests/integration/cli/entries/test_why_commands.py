@@ -7,10 +7,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.operators.why import lock_holders as holding
-from dispatcher.operators.why import store as why_store
-from sink.contract.exits import ExitCode
-from sink.contract.key import Key
+from holdfast.dispatcher.operators.why import lock_holders as holding
+from holdfast.dispatcher.operators.why import store as why_store
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain

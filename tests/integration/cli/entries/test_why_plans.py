@@ -7,7 +7,7 @@ from uuid import UUID
 import psycopg
 from psycopg import ClientCursor
 
-from dispatcher.operators.common.statements import statement
+from holdfast.dispatcher.operators.common.statements import statement
 
 SUBJECTS, BATCHES, EACH = 10_000, 3_000, 10
 

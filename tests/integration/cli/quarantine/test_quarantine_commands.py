@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from sink import BatchInput
-from sink.contract.exits import ExitCode
+from holdfast.sink import BatchInput
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.entries import REFUSED, decision
 from tests.support.job.driver import Driver
@@ -91,7 +91,15 @@ def test_export_writes_every_row_once_and_replaces_the_file_as_a_whole(
 
 def test_export_into_a_pipe_that_is_closed_ends_quietly(dsn: str) -> None:
     _set_aside(dsn, *["malformed"] * 900)
-    command = [sys.executable, "-m", "dispatcher.cli.main", "quarantine", "export", "--dsn", dsn]
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast.dispatcher.cli.main",
+        "quarantine",
+        "export",
+        "--dsn",
+        dsn,
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None

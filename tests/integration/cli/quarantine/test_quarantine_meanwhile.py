@@ -13,14 +13,14 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from dispatcher.cli.quarantine.commands import put_lines
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.quarantine.actions import open_among, put_entries
-from dispatcher.operators.quarantine.store import Quarantine
-from sink import BatchInput
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import QuarantineResolution
-from sink.requeue import requeue
+from holdfast.dispatcher.cli.quarantine.commands import put_lines
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.quarantine.actions import open_among, put_entries
+from holdfast.dispatcher.operators.quarantine.store import Quarantine
+from holdfast.sink import BatchInput
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import QuarantineResolution
+from holdfast.sink.requeue import requeue
 from tests.support.command import holdfast
 from tests.support.dispatch.entries import BLOCK, REFUSED, decision
 from tests.support.job.driver import Driver

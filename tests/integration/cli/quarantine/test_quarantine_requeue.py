@@ -7,10 +7,10 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from dispatcher.operators.common.session import acting_as
-from sink import BatchInput
-from sink.contract.exits import ExitCode
-from sink.contract.key import Key
+from holdfast.dispatcher.operators.common.session import acting_as
+from holdfast.sink import BatchInput
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch.entries import BLOCK, REFUSED, RELEASE, decision
 from tests.support.job.driver import Driver

@@ -10,11 +10,11 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from dispatcher.operators.common.session import acting_as
-from dispatcher.operators.quarantine.store import Quarantine
-from sink import BatchInput
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
+from holdfast.dispatcher.operators.common.session import acting_as
+from holdfast.dispatcher.operators.quarantine.store import Quarantine
+from holdfast.sink import BatchInput
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch.entries import BLOCK, REFUSED, RELEASE, decision
 from tests.support.job.driver import Driver
@@ -390,7 +390,7 @@ def _decide(
 def test_store_writes_nothing_by_hand_without_a_proposal(
     dsn: str, db: psycopg.Connection, change: dict[str, Any]
 ) -> None:
-    from dispatcher.operators.quarantine.actions import open_among, put_entries
+    from holdfast.dispatcher.operators.quarantine.actions import open_among, put_entries
 
     [number] = _set_aside(dsn, ("bad_data", json.dumps(GOOD)))
     text = json.dumps(GOOD | change)

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from sink.contract.exits import ExitCode
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.delivery import lanes

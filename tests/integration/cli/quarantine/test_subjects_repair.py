@@ -10,10 +10,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.operators.common.session import acting_as
-from dispatcher.operators.subjects.store import Repairs
-from sink.contract.canonical import rfc3339
-from sink.contract.exits import ExitCode
+from holdfast.dispatcher.operators.common.session import acting_as
+from holdfast.dispatcher.operators.subjects.store import Repairs
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.entries import BLOCK, RELEASE, decision
 from tests.support.job.driver import Driver

@@ -7,9 +7,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.operators.subjects.store import Repairs
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
+from holdfast.dispatcher.operators.subjects.store import Repairs
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch.aging import OLD, add_days, age
 from tests.support.dispatch.entries import BLOCK, RELEASE, decision

@@ -8,12 +8,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.operators.common.session import acting_as
-from dispatcher.operators.suppressed import actions as operation
-from dispatcher.operators.suppressed.rules import new_key_of
-from dispatcher.operators.suppressed.store import OvertakenDecisions
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
+from holdfast.dispatcher.operators.common.session import acting_as
+from holdfast.dispatcher.operators.suppressed import actions as operation
+from holdfast.dispatcher.operators.suppressed.rules import new_key_of
+from holdfast.dispatcher.operators.suppressed.store import OvertakenDecisions
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.aging import OLD, age

@@ -8,8 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.shared.states import LaneState
-from sink.contract.exits import ExitCode
+from holdfast.dispatcher.shared.states import LaneState
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.delivery import lanes

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from sink.contract.exits import ExitCode
-from sink.contract.key import Key
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
@@ -132,7 +132,7 @@ def test_person_at_a_terminal_who_says_no_leaves_everything_as_it_was(
     try:
         os.write(ours, b"n\n")
         done = subprocess.run(
-            [sys.executable, "-m", "dispatcher.cli.main", *command],
+            [sys.executable, "-m", "holdfast.dispatcher.cli.main", *command],
             stdin=theirs,
             capture_output=True,
             text=True,

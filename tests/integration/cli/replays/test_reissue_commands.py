@@ -9,12 +9,12 @@ from threading import Barrier
 import psycopg
 import pytest
 
-from dispatcher.operators.common.session import acting_as
-from dispatcher.operators.reissue.actions import write_all
-from dispatcher.operators.reissue.rules import parts_of
-from dispatcher.operators.reissue.store import Reissues
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.key import Key
+from holdfast.dispatcher.operators.common.session import acting_as
+from holdfast.dispatcher.operators.reissue.actions import write_all
+from holdfast.dispatcher.operators.reissue.rules import parts_of
+from holdfast.dispatcher.operators.reissue.store import Reissues
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain

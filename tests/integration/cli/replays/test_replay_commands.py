@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from sink.contract.exits import ExitCode
-from sink.contract.key import Key
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
@@ -174,7 +174,15 @@ def test_waiting_is_ended_by_a_signal_and_the_replay_goes_on(
     sent: str, receiver: WebhookReceiver
 ) -> None:
     short = _plan(sent, "--subject", "m_1")["id"][:8]
-    command = [sys.executable, "-m", "dispatcher.cli.main", "replay", "apply", short, "--wait"]
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast.dispatcher.cli.main",
+        "replay",
+        "apply",
+        short,
+        "--wait",
+    ]
     with subprocess.Popen([*command, "--dsn", sent], stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None

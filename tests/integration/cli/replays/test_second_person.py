@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from dispatcher.operators.common.session import acting_as
-from dispatcher.operators.reissue.store import Reissues
-from sink.contract.exits import ExitCode
-from sink.contract.key import Key
+from holdfast.dispatcher.operators.common.session import acting_as
+from holdfast.dispatcher.operators.reissue.store import Reissues
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain

@@ -18,13 +18,13 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from dispatcher.cli.main import application
-from dispatcher.receiver import Secret, receipt_is_genuine
-from dispatcher.workbench.listen.misbehaviour import Cut, Misbehaviour
-from dispatcher.workbench.listen.server import Server
-from sink.contract.envelope import BODY_BYTES_MAX
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.wire import ReceiptOutcome
+from holdfast.dispatcher.cli.main import application
+from holdfast.dispatcher.workbench.listen.misbehaviour import Cut, Misbehaviour
+from holdfast.dispatcher.workbench.listen.server import Server
+from holdfast.receiver import Secret, receipt_is_genuine
+from holdfast.sink.contract.envelope import BODY_BYTES_MAX
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.wire import ReceiptOutcome
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
 from tests.support.dispatch.listening import listening
 from tests.support.dispatch.sender import (
@@ -57,7 +57,15 @@ def invoke(*arguments: str) -> Result:
 @contextmanager
 def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     """The command in a process of its own, with its ready line."""
-    command = [sys.executable, "-m", "dispatcher.cli.main", "listen", "--port", "0", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast.dispatcher.cli.main",
+        "listen",
+        "--port",
+        "0",
+        "--json",
+    ]
     with subprocess.Popen(
         [*command, *REFERENCE, *arguments],
         env=os.environ | {"TEST_SECRET": secret_text()},

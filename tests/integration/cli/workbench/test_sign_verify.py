@@ -7,8 +7,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from dispatcher.cli.main import application
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.cli.main import application
+from holdfast.sink.contract.exits import CommandError, ExitCode
 from tests.support.dispatch.sender import OTHER_KEY_BYTES, body, headers, key_of, secret_text, sign
 
 NOW = 1_793_620_000

@@ -8,9 +8,9 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from dispatcher.cli.main import application
-from dispatcher.workbench.listen.misbehaviour import Cut, Misbehaviour
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.cli.main import application
+from holdfast.dispatcher.workbench.listen.misbehaviour import Cut, Misbehaviour
+from holdfast.sink.contract.exits import CommandError, ExitCode
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.dispatch.listening import Listening, listening

@@ -7,12 +7,12 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from dispatcher.delivery.rules.decide import release, settle
-from dispatcher.delivery.rules.values import Attempt, Lane, Settled, Settlement, Wanted
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.operators.overview.store import Overview
-from dispatcher.outbound.endpoint import Endpoint
-from sink.contract.states import BreakerState, OrderPolicy, Outcome
+from holdfast.dispatcher.delivery.rules.decide import release, settle
+from holdfast.dispatcher.delivery.rules.values import Attempt, Lane, Settled, Settlement, Wanted
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.operators.overview.store import Overview
+from holdfast.dispatcher.outbound.endpoint import Endpoint
+from holdfast.sink.contract.states import BreakerState, OrderPolicy, Outcome
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.delivery import attempts, expire_leases, lanes, make_due, stored
 from tests.support.dispatch.dispatching import add_endpoint, dispatching, drain

@@ -6,12 +6,12 @@ from uuid import uuid4
 
 import psycopg
 
-from dispatcher.delivery.rules.decide import release, settle
-from dispatcher.delivery.rules.lifecycle import Move
-from dispatcher.delivery.rules.values import Attempt, Lane, Settlement, Wanted
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.outbound.endpoint import Endpoint
-from sink.contract.states import DeadReason, OrderPolicy, Outcome
+from holdfast.dispatcher.delivery.rules.decide import release, settle
+from holdfast.dispatcher.delivery.rules.lifecycle import Move
+from holdfast.dispatcher.delivery.rules.values import Attempt, Lane, Settlement, Wanted
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.outbound.endpoint import Endpoint
+from holdfast.sink.contract.states import DeadReason, OrderPolicy, Outcome
 from tests.support.dispatch.delivery import expire_leases, make_due, stored
 from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.job.decisions import Decisions

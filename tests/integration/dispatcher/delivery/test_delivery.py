@@ -12,10 +12,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.operators.endpoints.store import Endpoints
-from dispatcher.operators.overview.store import Overview
-from dispatcher.shared.states import LaneState
-from sink.contract.canonical import rfc3339
+from holdfast.dispatcher.operators.endpoints.store import Endpoints
+from holdfast.dispatcher.operators.overview.store import Overview
+from holdfast.dispatcher.shared.states import LaneState
+from holdfast.sink.contract.canonical import rfc3339
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.delivery import AttemptRow, attempts, lanes, make_due
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain

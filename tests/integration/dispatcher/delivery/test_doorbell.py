@@ -10,18 +10,18 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dispatcher.delivery import service
-from dispatcher.delivery.doorbell import Doorbell
-from dispatcher.delivery.service import Dispatcher
-from dispatcher.delivery.settings import Settings
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.delivery.store.watch import Watch
-from dispatcher.delivery.supervisor import Pulse
-from dispatcher.delivery.telemetry.log import Line, Telemetry
-from dispatcher.outbound.transport.engines import open_transport
-from sink.rows.batch import BatchInput, prepare
-from sink.transaction.driver_path import InDriver
-from sink.transaction.writer import Writer
+from holdfast.dispatcher.delivery import service
+from holdfast.dispatcher.delivery.doorbell import Doorbell
+from holdfast.dispatcher.delivery.service import Dispatcher
+from holdfast.dispatcher.delivery.settings import Settings
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.delivery.store.watch import Watch
+from holdfast.dispatcher.delivery.supervisor import Pulse
+from holdfast.dispatcher.delivery.telemetry.log import Line, Telemetry
+from holdfast.dispatcher.outbound.transport.engines import open_transport
+from holdfast.sink.rows.batch import BatchInput, prepare
+from holdfast.sink.transaction.driver_path import InDriver
+from holdfast.sink.transaction.writer import Writer
 from tests.support.dispatch.dispatching import add_endpoint, dispatching
 from tests.support.dispatch.entries import decision, table
 from tests.support.dispatch.webhooks import WebhookReceiver
@@ -227,9 +227,9 @@ def test_doorbell_that_cannot_be_rung_is_a_warning_and_the_batch_is_written(
 ) -> None:
     from uuid import uuid4
 
-    import sink.transaction.writer
+    import holdfast.sink.transaction.writer
 
-    real = sink.transaction.writer.execute
+    real = holdfast.sink.transaction.writer.execute
 
     def cut(connection: psycopg.Connection, name: str, **values: object) -> object:
         if name == "batch/doorbell":
@@ -237,7 +237,7 @@ def test_doorbell_that_cannot_be_rung_is_a_warning_and_the_batch_is_written(
             db.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
         return real(connection, name, **values)
 
-    monkeypatch.setattr(sink.transaction.writer, "execute", cut)
+    monkeypatch.setattr(holdfast.sink.transaction.writer, "execute", cut)
     writer = Writer(dsn, "test", suppress_repeats=False, doorbell=True, first_batch=1)
     writer.begin_run(uuid4(), uuid4())
     with caplog.at_level(logging.WARNING):

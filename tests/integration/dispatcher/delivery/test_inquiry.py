@@ -9,12 +9,12 @@ from ipaddress import ip_network
 
 import pytest
 
-from dispatcher.operators.receipts.key_inquiry import QUESTIONS_AT_ONCE, Inquirer
-from dispatcher.outbound.endpoint import Endpoint, EndpointRow
-from dispatcher.outbound.inquiry_answer import InquiryError
-from dispatcher.outbound.secrets import Material
-from dispatcher.receiver.message.secret import Secret
-from sink.contract.states import OrderPolicy
+from holdfast.dispatcher.operators.receipts.key_inquiry import QUESTIONS_AT_ONCE, Inquirer
+from holdfast.dispatcher.outbound.endpoint import Endpoint, EndpointRow
+from holdfast.dispatcher.outbound.inquiry_answer import InquiryError
+from holdfast.dispatcher.outbound.secrets import Material
+from holdfast.receiver.message.secret import Secret
+from holdfast.sink.contract.states import OrderPolicy
 from tests.support.dispatch.sender import key_of, receipt, secret_text, sign
 
 KEYS = [key_of("m_482", n) for n in range(40)]

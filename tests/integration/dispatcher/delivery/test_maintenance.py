@@ -11,10 +11,10 @@ import psycopg
 import pytest
 import structlog
 
-from dispatcher.delivery.maintenance import Maintenance
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.delivery.telemetry.log import Telemetry
-from sink.contract.exits import ExitCode
+from holdfast.dispatcher.delivery.maintenance import Maintenance
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.delivery.telemetry.log import Telemetry
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.aging import OLD, age, partition_days
 from tests.support.dispatch.delivery import lanes, stored

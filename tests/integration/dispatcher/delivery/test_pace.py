@@ -7,13 +7,13 @@ from uuid import uuid4
 
 import psycopg
 
-from dispatcher.delivery.rules.decide import release, settle
-from dispatcher.delivery.rules.values import Attempt, Lane, Wanted
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.outbound.endpoint import Endpoint
-from dispatcher.shared.clock import seconds
-from dispatcher.shared.rate import BEGIN_SECONDS, sustained
-from sink.contract.states import OrderPolicy, Outcome
+from holdfast.dispatcher.delivery.rules.decide import release, settle
+from holdfast.dispatcher.delivery.rules.values import Attempt, Lane, Wanted
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.outbound.endpoint import Endpoint
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.rate import BEGIN_SECONDS, sustained
+from holdfast.sink.contract.states import OrderPolicy, Outcome
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.delivery import lanes, stored
 from tests.support.dispatch.dispatching import add_endpoint, dispatching

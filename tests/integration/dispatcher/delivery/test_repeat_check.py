@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import psycopg
 import pytest
 
-from sink.contract.wire import INQUIRY_PATH, KEY_WINDOW
+from holdfast.sink.contract.wire import INQUIRY_PATH, KEY_WINDOW
 from tests.support.dispatch.delivery import attempts, lanes, make_due
 from tests.support.dispatch.dispatching import add_endpoint, drain
 from tests.support.dispatch.sender import receipt

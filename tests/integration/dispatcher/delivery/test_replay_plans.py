@@ -7,10 +7,10 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from dispatcher.operators.replays.rules import ReplayFilter
-from dispatcher.operators.replays.store import Replays
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import ReplayKind
+from holdfast.dispatcher.operators.replays.rules import ReplayFilter
+from holdfast.dispatcher.operators.replays.store import Replays
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import ReplayKind
 from tests.support.dispatch.dispatching import add_endpoint, drain
 from tests.support.dispatch.replaying import ALL, DELIVERED
 from tests.support.dispatch.webhooks import WebhookReceiver, answer

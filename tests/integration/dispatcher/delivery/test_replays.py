@@ -6,9 +6,9 @@ from pathlib import Path
 
 import psycopg
 
-from dispatcher.delivery.store.replaying import REPLAYS
-from dispatcher.operators.replays.rules import ReplayFilter
-from dispatcher.operators.replays.store import Replays
+from holdfast.dispatcher.delivery.store.replaying import REPLAYS
+from holdfast.dispatcher.operators.replays.rules import ReplayFilter
+from holdfast.dispatcher.operators.replays.store import Replays
 from tests.support.dispatch.delivery import AttemptRow, attempts, lanes
 from tests.support.dispatch.dispatching import add_endpoint, dispatching, drain
 from tests.support.dispatch.replaying import ALL, DEAD, DELIVERED, WAITING, applied, progress

@@ -6,10 +6,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dispatcher.receiver.errors import VerificationError
-from dispatcher.receiver.message.secret import Secret
-from dispatcher.receiver.message.verify import verify
-from sink.contract.exits import ExitCode
+from holdfast.receiver.errors import VerificationError
+from holdfast.receiver.message.secret import Secret
+from holdfast.receiver.message.verify import verify
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.dispatching import add_endpoint, dispatching
 from tests.support.dispatch.sender import KEY_BYTES, OTHER_KEY_BYTES, secret_text

@@ -10,7 +10,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from sink.contract.exits import ExitCode
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.delivery import attempts, lanes
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, dispatching

@@ -4,10 +4,10 @@ from uuid import uuid4
 
 import psycopg
 
-from sink.rows.batch import BatchInput, prepare
-from sink.trace import batch_span
-from sink.transaction.driver_path import InDriver
-from sink.transaction.writer import Writer
+from holdfast.sink.rows.batch import BatchInput, prepare
+from holdfast.sink.trace import batch_span
+from holdfast.sink.transaction.driver_path import InDriver
+from holdfast.sink.transaction.writer import Writer
 from tests.support.dispatch.dispatching import add_endpoint, drain
 from tests.support.dispatch.entries import decision, table
 from tests.support.dispatch.tracing import header, tracing

@@ -8,8 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.operators.overview.store import Overview
-from sink.contract.exits import ExitCode
+from holdfast.dispatcher.operators.overview.store import Overview
+from holdfast.sink.contract.exits import ExitCode
 from tests.integration.dispatcher.delivery.test_web import free_port, scraped, value
 from tests.support.command import holdfast
 from tests.support.dispatch.delivery import lanes

@@ -14,12 +14,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from dispatcher.delivery import web
-from dispatcher.delivery.health import Health
-from dispatcher.delivery.store.session import Pools
-from dispatcher.delivery.telemetry.metrics import DispatcherCollector, Measures
-from dispatcher.delivery.web import served
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.delivery import web
+from holdfast.dispatcher.delivery.health import Health
+from holdfast.dispatcher.delivery.store.session import Pools
+from holdfast.dispatcher.delivery.telemetry.metrics import DispatcherCollector, Measures
+from holdfast.dispatcher.delivery.web import served
+from holdfast.sink.contract.exits import CommandError, ExitCode
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.delivery import expire_leases
 from tests.support.dispatch.dispatching import Process, add_endpoint, dispatching
@@ -127,7 +127,7 @@ def test_database_that_is_away_makes_it_unready_and_not_dead(
     port, name = free_port(), str(conninfo_to_dict(dsn)["dbname"])
     allow = sql.SQL("ALTER DATABASE {} WITH ALLOW_CONNECTIONS {}")
     cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
-    launcher = (*BENT, "--set", "dispatcher.delivery.health.ANSWER_SECONDS=3")
+    launcher = (*BENT, "--set", "holdfast.dispatcher.delivery.health.ANSWER_SECONDS=3")
     with (
         dispatching(
             dsn, tmp_path / "log", "--listen", f"127.0.0.1:{port}", launcher=launcher
@@ -174,7 +174,7 @@ def test_event_loop_that_hangs_is_told_by_a_thread_that_does_not(
         "--listen",
         f"127.0.0.1:{port}",
         failpoints=f"D10=pause:{reached}",
-        launcher=(*BENT, "--set", "dispatcher.delivery.service.TICK_STEP_SECONDS=2"),
+        launcher=(*BENT, "--set", "holdfast.dispatcher.delivery.service.TICK_STEP_SECONDS=2"),
     ):
         eventually(lambda: health(port) == (200, []))
         decisions.write("m_1")

@@ -8,11 +8,11 @@ import psycopg
 import pytest
 from psycopg import ClientCursor
 
-from dispatcher.operators.common.statements import statement
-from dispatcher.operators.common.times import When
-from dispatcher.operators.receipts import store as receipts
-from dispatcher.operators.receipts.rules import Here
-from dispatcher.operators.receipts.store import Sent
+from holdfast.dispatcher.operators.common.statements import statement
+from holdfast.dispatcher.operators.common.times import When
+from holdfast.dispatcher.operators.receipts import store as receipts
+from holdfast.dispatcher.operators.receipts.rules import Here
+from holdfast.dispatcher.operators.receipts.store import Sent
 from tests.support.dispatch.aging import _make
 from tests.support.dispatch.dispatching import add_endpoint
 

@@ -9,8 +9,8 @@ from signal import SIGKILL
 
 import pytest
 
-from dispatcher.outbound.target import Target
-from dispatcher.outbound.transport.certificates import authorities, extend
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.outbound.transport.certificates import authorities, extend
 from tests.support.dispatch.transports import LOOPBACK
 from tests.support.servers.certificates import Authority
 
@@ -19,8 +19,8 @@ TARGET = Target(1, "https://localhost/", LOOPBACK, 5, 5, None, CERTIFICATE, KEY)
 
 DIES_BEFORE_LOADING = """
 import json, os, signal, ssl, sys
-from dispatcher.outbound.target import Target
-from dispatcher.outbound.transport.certificates import extend
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.outbound.transport.certificates import extend
 
 class Dying(ssl.SSLContext):
     def load_cert_chain(self, certfile, *others, **named):

@@ -9,13 +9,13 @@ import httpx
 import pytest
 import uvloop
 
-from dispatcher.outbound.target import Target
-from dispatcher.outbound.transport import dialing, names
-from dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
-from dispatcher.outbound.transport.guard import AddressRefusedError, Guard, ResolveError
-from dispatcher.outbound.transport.names import system_addresses
-from dispatcher.outbound.transport.transport import Progress
-from dispatcher.shared.outcome import Response
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.outbound.transport import dialing, names
+from holdfast.dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
+from holdfast.dispatcher.outbound.transport.guard import AddressRefusedError, Guard, ResolveError
+from holdfast.dispatcher.outbound.transport.names import system_addresses
+from holdfast.dispatcher.outbound.transport.transport import Progress
+from holdfast.dispatcher.shared.outcome import Response
 from tests.support.dispatch.name_server import MANY, NameServer, name_server
 from tests.support.dispatch.transports import LOOPBACK, REQUEST
 from tests.support.dispatch.webhooks import WebhookReceiver

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from dispatcher.outbound.target import Target
-from dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
-from dispatcher.outbound.transport.engines import EngineName, open_transport
-from dispatcher.outbound.transport.httpx_engine import HttpxTransport
-from dispatcher.outbound.transport.transport import Progress
-from dispatcher.shared.outcome import Answer, NoAnswer, NotSent, Response
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
+from holdfast.dispatcher.outbound.transport.engines import EngineName, open_transport
+from holdfast.dispatcher.outbound.transport.httpx_engine import HttpxTransport
+from holdfast.dispatcher.outbound.transport.transport import Progress
+from holdfast.dispatcher.shared.outcome import Answer, NoAnswer, NotSent, Response
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.transports import CONTENT, LOOPBACK, REQUEST, Sending, each_engine
 from tests.support.dispatch.webhooks import WebhookReceiver, answer, raw, response

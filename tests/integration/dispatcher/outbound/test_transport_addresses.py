@@ -7,9 +7,9 @@ from ipaddress import ip_network
 
 import pytest
 
-from dispatcher.outbound.target import Target
-from dispatcher.outbound.transport.transport import Progress
-from dispatcher.shared.outcome import Answer, NotSent, Refused, Response
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.outbound.transport.transport import Progress
+from holdfast.dispatcher.shared.outcome import Answer, NotSent, Refused, Response
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.transports import LOOPBACK, REQUEST, Sending, answering, each_engine
 from tests.support.dispatch.webhooks import WebhookReceiver

@@ -10,11 +10,11 @@ from threading import Event
 import pytest
 import uvloop
 
-from dispatcher.outbound.target import Target
-from dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
-from dispatcher.outbound.transport.http_connection import Connection
-from dispatcher.outbound.transport.transport import Progress
-from dispatcher.shared.outcome import Answer, NoAnswer, NotSent, Response
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
+from holdfast.dispatcher.outbound.transport.http_connection import Connection
+from holdfast.dispatcher.outbound.transport.transport import Progress
+from holdfast.dispatcher.shared.outcome import Answer, NoAnswer, NotSent, Response
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.transports import LOOPBACK, REQUEST, Sending, each_engine
 from tests.support.dispatch.webhooks import Seen, WebhookReceiver, Wire, answer, raw, response

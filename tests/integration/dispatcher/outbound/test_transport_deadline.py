@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.outbound.target import Target
-from dispatcher.outbound.transport.guard import Resolve
-from dispatcher.outbound.transport.transport import Progress
-from dispatcher.shared import clock
-from dispatcher.shared.outcome import Answer, NotSent, Response
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.outbound.transport.guard import Resolve
+from holdfast.dispatcher.outbound.transport.transport import Progress
+from holdfast.dispatcher.shared import clock
+from holdfast.dispatcher.shared.outcome import Answer, NotSent, Response
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.transports import LOOPBACK, REQUEST, Sending, each_engine
 from tests.support.dispatch.webhooks import WebhookReceiver
@@ -105,7 +105,7 @@ def test_request_behind_one_that_was_not_sent_in_time_is_sent(
     send: Sending, receiver: WebhookReceiver, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the asyncio engine, which resolves anew here, the second one has an idle connection."""
-    monkeypatch.setattr("dispatcher.outbound.transport.dialing.RESOLVED_SECONDS", 0)
+    monkeypatch.setattr("holdfast.dispatcher.outbound.transport.dialing.RESOLVED_SECONDS", 0)
     url = receiver.url.replace(receiver.host, NAME)
     found = send.run(_send(send, url, None, _sleeping(machine, call=2), 3))
     written = [answer for answer, sent in found if sent]

@@ -8,8 +8,8 @@ import time
 import psutil
 import pytest
 
-from dispatcher.shared.outcome import Answer, NoAnswer, Response
-from dispatcher.shared.text import storable
+from holdfast.dispatcher.shared.outcome import Answer, NoAnswer, Response
+from holdfast.dispatcher.shared.text import storable
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.transports import Sending, each_engine
 from tests.support.dispatch.webhooks import (

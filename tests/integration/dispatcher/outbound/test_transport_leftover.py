@@ -9,12 +9,12 @@ from typing import cast
 import pytest
 import uvloop
 
-from dispatcher.outbound.request import Request
-from dispatcher.outbound.target import Target
-from dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
-from dispatcher.outbound.transport.getting import Getter
-from dispatcher.outbound.transport.transport import Progress
-from dispatcher.shared.outcome import Answer, Response
+from holdfast.dispatcher.outbound.request import Request
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
+from holdfast.dispatcher.outbound.transport.getting import Getter
+from holdfast.dispatcher.outbound.transport.transport import Progress
+from holdfast.dispatcher.shared.outcome import Answer, Response
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.hasty import HastyReceiver, hasty
 from tests.support.dispatch.transports import LOOPBACK, REQUEST, Sending, each_engine
@@ -104,7 +104,8 @@ def test_transport_below_tls_is_asked_what_it_holds(loop: Loop, tmp_path: Path) 
         hasty(response(200), AUTHORITY.server()) as receiver,
     ):
         patch.setattr(
-            "dispatcher.outbound.transport.http_connection.unacknowledged", lambda _socket: 0
+            "holdfast.dispatcher.outbound.transport.http_connection.unacknowledged",
+            lambda _socket: 0,
         )
         sending = Sending(AsyncioTransport, loop)
         found = _two(sending, receiver, HUGE, AUTHORITY.file(tmp_path))

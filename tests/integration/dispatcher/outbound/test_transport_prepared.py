@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 
-from dispatcher.outbound.target import Target
-from dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
-from dispatcher.outbound.transport.transport import Progress
-from dispatcher.shared.outcome import Answer, NotSent, Response
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
+from holdfast.dispatcher.outbound.transport.transport import Progress
+from holdfast.dispatcher.shared.outcome import Answer, NotSent, Response
 from tests.support.dispatch.transports import LOOPBACK, REQUEST
 from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.waiting import eventually

@@ -12,8 +12,8 @@ from threading import Thread
 
 import pytest
 
-from dispatcher.outbound.target import Target
-from dispatcher.shared.outcome import NoAnswer, NotSent, Refused, Response
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.shared.outcome import NoAnswer, NotSent, Refused, Response
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.transports import LOOPBACK, Sending, each_engine
 from tests.support.dispatch.webhooks import WebhookReceiver

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from dispatcher.cli.endpoints.settings import given, whole
-from dispatcher.operators.endpoints.store import DEFAULTS
-from sink.contract.exits import CommandError, ExitCode
+from holdfast.dispatcher.cli.endpoints.settings import given, whole
+from holdfast.dispatcher.operators.endpoints.store import DEFAULTS
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 REF = "env:HOLDFAST_SECRET_A"
 SOUND = {**DEFAULTS, "url": "https://payouts.example/"}

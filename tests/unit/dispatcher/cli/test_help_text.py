@@ -4,7 +4,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dispatcher.cli.main import _print_error, fill_help, help_of
+from holdfast.dispatcher.cli.main import _print_error, fill_help, help_of
 
 
 def test_paragraph_is_one_line_and_brackets_stay() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dispatcher.cli import subjects
-from dispatcher.cli.output import Page, print_page, print_rows
+from holdfast.dispatcher.cli import subjects
+from holdfast.dispatcher.cli.output import Page, print_page, print_rows
 
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
 FOUND: dict[str, Any] = {

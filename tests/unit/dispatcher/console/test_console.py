@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from jinja2 import UndefinedError
 
-from dispatcher.api.console.forms.fields import exact_time, when_of, whole
-from dispatcher.api.console.frame.templating import SCREENS, environment, link
-from dispatcher.api.console.rendering.charts import Series, per_minute, percentiles
-from dispatcher.api.console.rendering.curl import copy_of
-from dispatcher.api.console.rendering.filters import (
+from holdfast.dispatcher.api.console.forms.fields import exact_time, when_of, whole
+from holdfast.dispatcher.api.console.frame.templating import SCREENS, environment, link
+from holdfast.dispatcher.api.console.rendering.charts import Series, per_minute, percentiles
+from holdfast.dispatcher.api.console.rendering.curl import copy_of
+from holdfast.dispatcher.api.console.rendering.filters import (
     NOTHING,
     SHAPES,
     TONES,
@@ -20,8 +20,8 @@ from dispatcher.api.console.rendering.filters import (
     tone,
     visible,
 )
-from dispatcher.api.console.rendering.timeline import timelines
-from sink.contract.exits import CommandError
+from holdfast.dispatcher.api.console.rendering.timeline import timelines
+from holdfast.sink.contract.exits import CommandError
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
 MINUTES = [NOON + timedelta(minutes=each) for each in range(60)]

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from dispatcher.api.console.forms.confirm import CHOSEN_MAX, numbers_of
-from dispatcher.api.console.rendering import replays as plans
-from dispatcher.api.console.rendering.audit import detail_text, page_of
-from dispatcher.api.console.rendering.diff import line_diff
-from dispatcher.api.console.rendering.filters import clock
-from dispatcher.operators.replays.views import hold_reason
-from sink.contract.exits import CommandError
+from holdfast.dispatcher.api.console.forms.confirm import CHOSEN_MAX, numbers_of
+from holdfast.dispatcher.api.console.rendering import replays as plans
+from holdfast.dispatcher.api.console.rendering.audit import detail_text, page_of
+from holdfast.dispatcher.api.console.rendering.diff import line_diff
+from holdfast.dispatcher.api.console.rendering.filters import clock
+from holdfast.dispatcher.operators.replays.views import hold_reason
+from holdfast.sink.contract.exits import CommandError
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
 KEY = "hf_" + "0" * 32

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dispatcher.delivery import database_clock
-from dispatcher.delivery.database_clock import DatabaseClock
-from sink.contract.wire import TOLERANCE_SECONDS
+from holdfast.dispatcher.delivery import database_clock
+from holdfast.dispatcher.delivery.database_clock import DatabaseClock
+from holdfast.sink.contract.wire import TOLERANCE_SECONDS
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
 

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable
 from uuid import UUID
 
-from dispatcher.delivery.endpoints import Ready
-from dispatcher.delivery.flow import Flow
-from dispatcher.delivery.rules.values import Lane
-from dispatcher.outbound.endpoint import Endpoint
-from dispatcher.outbound.signing import Signer
-from dispatcher.outbound.target import Target
-from sink.contract.states import OrderPolicy
+from holdfast.dispatcher.delivery.endpoints import Ready
+from holdfast.dispatcher.delivery.flow import Flow
+from holdfast.dispatcher.delivery.rules.values import Lane
+from holdfast.dispatcher.outbound.endpoint import Endpoint
+from holdfast.dispatcher.outbound.signing import Signer
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.sink.contract.states import OrderPolicy
 
 
 def ready(endpoint_id: int, concurrency: int) -> Ready:

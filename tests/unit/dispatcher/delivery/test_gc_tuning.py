@@ -3,7 +3,7 @@
 import gc
 from contextlib import suppress
 
-from dispatcher.delivery.gc_tuning import YOUNG_MAX, tuned_for_deliveries
+from holdfast.dispatcher.delivery.gc_tuning import YOUNG_MAX, tuned_for_deliveries
 
 
 def test_interpreter_is_tuned_while_a_dispatcher_runs_and_as_before_afterwards() -> None:

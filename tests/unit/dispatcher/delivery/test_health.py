@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from dispatcher.delivery.health import ANSWER_SECONDS, Health
-from dispatcher.delivery.supervisor import Pulse, Supervisor
-from dispatcher.delivery.telemetry.log import Telemetry
+from holdfast.dispatcher.delivery.health import ANSWER_SECONDS, Health
+from holdfast.dispatcher.delivery.supervisor import Pulse, Supervisor
+from holdfast.dispatcher.delivery.telemetry.log import Telemetry
 
 
 class Clock:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.delivery.holds import Holds
-from dispatcher.delivery.rules.decide import settle
-from dispatcher.delivery.rules.values import Attempt, Entry, Lane, Settlement
-from dispatcher.outbound.endpoint import Endpoint
-from sink.contract.states import OrderPolicy, Outcome
+from holdfast.dispatcher.delivery.holds import Holds
+from holdfast.dispatcher.delivery.rules.decide import settle
+from holdfast.dispatcher.delivery.rules.values import Attempt, Entry, Lane, Settlement
+from holdfast.dispatcher.outbound.endpoint import Endpoint
+from holdfast.sink.contract.states import OrderPolicy, Outcome
 
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
 ENDPOINT = Endpoint(1, "e", "https://x/", (), 1, 2, 64, (5,), OrderPolicy.STOP, breaker_threshold=3)

@@ -6,15 +6,15 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from dispatcher.delivery.database_clock import DatabaseClock
-from dispatcher.delivery.flow import Flow
-from dispatcher.delivery.health import Health
-from dispatcher.delivery.holds import Holds
-from dispatcher.delivery.loops import Steps
-from dispatcher.delivery.rules.decide import settle
-from dispatcher.delivery.rules.values import Attempt, Claim, Entry, Lane, Routed
-from dispatcher.outbound.endpoint import Endpoint
-from sink.contract.states import OrderPolicy, Outcome
+from holdfast.dispatcher.delivery.database_clock import DatabaseClock
+from holdfast.dispatcher.delivery.flow import Flow
+from holdfast.dispatcher.delivery.health import Health
+from holdfast.dispatcher.delivery.holds import Holds
+from holdfast.dispatcher.delivery.loops import Steps
+from holdfast.dispatcher.delivery.rules.decide import settle
+from holdfast.dispatcher.delivery.rules.values import Attempt, Claim, Entry, Lane, Routed
+from holdfast.dispatcher.outbound.endpoint import Endpoint
+from holdfast.sink.contract.states import OrderPolicy, Outcome
 
 ENDPOINTS: Any = SimpleNamespace(
     ready={1: SimpleNamespace(endpoint=SimpleNamespace(concurrency=8))}, lease_seconds=30.0

@@ -10,23 +10,23 @@ from uuid import UUID
 
 import pytest
 
-from dispatcher.delivery.database_clock import DatabaseClock
-from dispatcher.delivery.endpoints import Endpoints, Ready
-from dispatcher.delivery.holds import Holds
-from dispatcher.delivery.rules.lease import SETTLE_SECONDS
-from dispatcher.delivery.rules.lifecycle import Move
-from dispatcher.delivery.rules.values import Entry, Lane, Settlement
-from dispatcher.delivery.sender import RepeatCheck, Sender
-from dispatcher.delivery.telemetry.log import Line
-from dispatcher.outbound.endpoint import Endpoint
-from dispatcher.outbound.key_window import KeyWindow
-from dispatcher.outbound.signing import Signer
-from dispatcher.outbound.target import Target
-from dispatcher.receiver.message.secret import Secret
-from dispatcher.shared.clock import seconds
-from dispatcher.shared.outcome import Answer, Response
-from dispatcher.shared.rate import BEGIN_SECONDS
-from sink.contract.states import OrderPolicy, Outcome
+from holdfast.dispatcher.delivery.database_clock import DatabaseClock
+from holdfast.dispatcher.delivery.endpoints import Endpoints, Ready
+from holdfast.dispatcher.delivery.holds import Holds
+from holdfast.dispatcher.delivery.rules.lease import SETTLE_SECONDS
+from holdfast.dispatcher.delivery.rules.lifecycle import Move
+from holdfast.dispatcher.delivery.rules.values import Entry, Lane, Settlement
+from holdfast.dispatcher.delivery.sender import RepeatCheck, Sender
+from holdfast.dispatcher.delivery.telemetry.log import Line
+from holdfast.dispatcher.outbound.endpoint import Endpoint
+from holdfast.dispatcher.outbound.key_window import KeyWindow
+from holdfast.dispatcher.outbound.signing import Signer
+from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.outcome import Answer, Response
+from holdfast.dispatcher.shared.rate import BEGIN_SECONDS
+from holdfast.receiver.message.secret import Secret
+from holdfast.sink.contract.states import OrderPolicy, Outcome
 
 URL = "https://payouts.example/"
 SECRETS = (Secret(bytes(32)),)

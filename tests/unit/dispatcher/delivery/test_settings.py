@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.delivery.settings import Settings
+from holdfast.dispatcher.delivery.settings import Settings
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from uuid import UUID
 
 import pytest
 
-from dispatcher.delivery.rules.decide import release
-from dispatcher.delivery.rules.values import Lane, Settled, Settlement
-from dispatcher.delivery.settler import GATHERS_MAX, STREAM, Settler
-from dispatcher.delivery.telemetry.log import Telemetry
+from holdfast.dispatcher.delivery.rules.decide import release
+from holdfast.dispatcher.delivery.rules.values import Lane, Settled, Settlement
+from holdfast.dispatcher.delivery.settler import GATHERS_MAX, STREAM, Settler
+from holdfast.dispatcher.delivery.telemetry.log import Telemetry
 
 
 class Bench:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from dispatcher.cli.main import application
+from holdfast.dispatcher.cli.main import application
 
 ROOT = Path(__file__).parents[4]
 QUICK = re.compile(r"`holdfast [^`{]*[{A-Z]|\"holdfast ")

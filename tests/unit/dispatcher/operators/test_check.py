@@ -4,8 +4,8 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from dispatcher.operators.check import actions as checking
-from dispatcher.operators.check.rules import (
+from holdfast.dispatcher.operators.check import actions as checking
+from holdfast.dispatcher.operators.check.rules import (
     INVARIANT,
     MEANING,
     OF_RECEIPTS,
@@ -15,9 +15,9 @@ from dispatcher.operators.check.rules import (
     next_width,
     unbroken_since,
 )
-from dispatcher.operators.check.store import Checks, Range, TooMuchAtOnceError
-from dispatcher.operators.receipts.rules import NEEDS_A_PERSON
-from sink.contract.exits import CommandError
+from holdfast.dispatcher.operators.check.store import Checks, Range, TooMuchAtOnceError
+from holdfast.dispatcher.operators.receipts.rules import NEEDS_A_PERSON
+from holdfast.sink.contract.exits import CommandError
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
 RANGE = Range(

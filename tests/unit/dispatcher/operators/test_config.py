@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.operators.config import settings as config
-from dispatcher.operators.config.rules import (
+from holdfast.dispatcher.operators.config import settings as config
+from holdfast.dispatcher.operators.config.rules import (
     Check,
     Database,
     Level,
@@ -14,9 +14,9 @@ from dispatcher.operators.config.rules import (
     exit_code,
     judge,
 )
-from sink.contract.exits import ExitCode
-from sink.contract.roles import ALL, JANITOR, OPERATOR
-from sink.contract.schema import SCHEMA_REVISION
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.roles import ALL, JANITOR, OPERATOR
+from holdfast.sink.contract.schema import SCHEMA_REVISION
 
 ROOT = Path(__file__).parents[4]
 PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy")

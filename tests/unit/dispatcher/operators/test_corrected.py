@@ -7,9 +7,9 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 
-from dispatcher.operators.common.person import needs_approval, person_of
-from dispatcher.operators.quarantine.rules import differences, identity
-from sink.contract.canonical import canonical_json
+from holdfast.dispatcher.operators.common.person import needs_approval, person_of
+from holdfast.dispatcher.operators.quarantine.rules import differences, identity
+from holdfast.sink.contract.canonical import canonical_json
 
 ENTRY: dict[str, Any] = {
     "subject": "m_1",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.operators.dead_letters.rules import WAITING_MAX, what_helps, what_it_holds
+from holdfast.dispatcher.operators.dead_letters.rules import WAITING_MAX, what_helps, what_it_holds
 
 ROW: dict[str, Any] = {
     "id": 7,

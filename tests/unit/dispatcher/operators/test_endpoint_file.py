@@ -4,10 +4,17 @@ from typing import Any
 
 import pytest
 
-from dispatcher.cli.endpoints.settings import ALL as OPTIONS
-from dispatcher.operators.endpoints.file import KEYS, Action, EndpointFileError, Step, parse, plan
-from dispatcher.operators.endpoints.rules import CHECKS
-from dispatcher.operators.endpoints.store import DEFAULTS
+from holdfast.dispatcher.cli.endpoints.settings import ALL as OPTIONS
+from holdfast.dispatcher.operators.endpoints.file import (
+    KEYS,
+    Action,
+    EndpointFileError,
+    Step,
+    parse,
+    plan,
+)
+from holdfast.dispatcher.operators.endpoints.rules import CHECKS
+from holdfast.dispatcher.operators.endpoints.store import DEFAULTS
 
 HEAD = '[endpoint.payouts]\nurl = "https://payouts.example/"\nsecret_refs = ["env:S"]\n'
 LEAST = {

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dispatcher.cli.output import counted
-from dispatcher.operators.entries.rules import Stage, Standing, standing
+from holdfast.dispatcher.cli.output import counted
+from holdfast.dispatcher.operators.entries.rules import Stage, Standing, standing
 
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
 DUE: dict[str, Any] = {

@@ -7,8 +7,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.api.console.routes.overview import PLACES
-from dispatcher.operators.overview.rules import (
+from holdfast.dispatcher.api.console.routes.overview import PLACES
+from holdfast.dispatcher.operators.overview.rules import (
     BREAKER_SECONDS,
     CLOCK_SECONDS,
     ROUTING_SECONDS,
@@ -18,8 +18,8 @@ from dispatcher.operators.overview.rules import (
     overview_needs,
     series,
 )
-from dispatcher.operators.subjects.rules import beyond
-from dispatcher.shared.states import BARRED, CREDENTIALS
+from holdfast.dispatcher.operators.subjects.rules import beyond
+from holdfast.dispatcher.shared.states import BARRED, CREDENTIALS
 
 
 def _endpoint(name: str, **facts: Any) -> dict[str, Any]:

@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 import typer
 
-from dispatcher.cli.output import open_output, shortened, visible, whole_file
-from dispatcher.cli.quarantine.commands import texts_of
-from dispatcher.cli.quarantine.row_files import write_lines
-from dispatcher.operators.quarantine.rules import ENTRY_REASONS, what_helps, why_not_as_kept
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import QuarantineReason
+from holdfast.dispatcher.cli.output import open_output, shortened, visible, whole_file
+from holdfast.dispatcher.cli.quarantine.commands import texts_of
+from holdfast.dispatcher.cli.quarantine.row_files import write_lines
+from holdfast.dispatcher.operators.quarantine.rules import (
+    ENTRY_REASONS,
+    what_helps,
+    why_not_as_kept,
+)
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import QuarantineReason
 
 CUT = json.dumps({"cut": True, "bytes": 70_000, "beginning": "{"})
 

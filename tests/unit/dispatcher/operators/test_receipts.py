@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.operators.receipts.rules import (
+from holdfast.dispatcher.operators.receipts.rules import (
     IN_FLIGHT,
     MEANING,
     NEEDS_A_PERSON,
@@ -16,10 +16,16 @@ from dispatcher.operators.receipts.rules import (
     Tally,
     compare,
 )
-from dispatcher.outbound.inquiry_answer import InquiryError, There, asked_seconds, judged, may_pass
-from dispatcher.receiver.message.secret import Secret
-from dispatcher.shared.outcome import NoAnswer, Refused, Response
-from sink.contract.wire import ReceiptOutcome
+from holdfast.dispatcher.outbound.inquiry_answer import (
+    InquiryError,
+    There,
+    asked_seconds,
+    judged,
+    may_pass,
+)
+from holdfast.dispatcher.shared.outcome import NoAnswer, Refused, Response
+from holdfast.receiver.message.secret import Secret
+from holdfast.sink.contract.wire import ReceiptOutcome
 from tests.support.dispatch.sender import OTHER_KEY_BYTES, key_of, receipt, secret_text
 
 KEY = key_of("m_482", 1)

@@ -5,9 +5,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dispatcher.operators.reissue.rules import batch_id_of, entry_text, parts_behind, parts_of
-from sink.contract.envelope import Envelope
-from sink.contract.key import Key
+from holdfast.dispatcher.operators.reissue.rules import (
+    batch_id_of,
+    entry_text,
+    parts_behind,
+    parts_of,
+)
+from holdfast.sink.contract.envelope import Envelope
+from holdfast.sink.contract.key import Key
 
 OLD = Key.of(["payout-hold/v1", "m_482"])
 

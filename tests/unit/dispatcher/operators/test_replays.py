@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from dispatcher.operators.replays.rules import (
+from holdfast.dispatcher.operators.replays.rules import (
     KEYS_MAX,
     ReplayFilter,
     ReplayFilterError,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.api import serving
+from holdfast.dispatcher.api import serving
 
 
 class Silent:

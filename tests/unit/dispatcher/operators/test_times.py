@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.operators.common.times import exact, when
+from holdfast.dispatcher.operators.common.times import exact, when
 
 NOW = datetime(2026, 11, 2, 12, 15, tzinfo=UTC)
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from dispatcher.operators.common.text import between
-from dispatcher.operators.entries.rules import PATIENCE_SECONDS, SKIPPED_MAX, BatchCursor
-from dispatcher.operators.why.lock_holders import row_holder, snapshot_holder
-from dispatcher.operators.why.rules import (
+from holdfast.dispatcher.operators.common.text import between
+from holdfast.dispatcher.operators.entries.rules import PATIENCE_SECONDS, SKIPPED_MAX, BatchCursor
+from holdfast.dispatcher.operators.why.lock_holders import row_holder, snapshot_holder
+from holdfast.dispatcher.operators.why.rules import (
     AT_REST,
     NEEDS_A_PERSON,
     Ahead,

@@ -5,7 +5,7 @@ from ipaddress import IPv4Address, ip_network
 
 import pytest
 
-from dispatcher.outbound.address import DENIED, is_allowed, refusal
+from holdfast.dispatcher.outbound.address import DENIED, is_allowed, refusal
 
 PUBLIC = (
     *("1.1.1.1", "8.8.8.8", "93.184.216.34", "172.15.255.255", "172.32.0.1", "100.63.255.255"),

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dispatcher.outbound.cloudevents import NotOurBodyError, attributes, encoded
-from sink.contract.envelope import Envelope
-from sink.contract.key import Key
+from holdfast.dispatcher.outbound.cloudevents import NotOurBodyError, attributes, encoded
+from holdfast.sink.contract.envelope import Envelope
+from holdfast.sink.contract.key import Key
 
 KEY = Key.of(["payout-hold/v1", "m_482"])
 NOON = datetime(2026, 11, 2, 12, 15, tzinfo=UTC)

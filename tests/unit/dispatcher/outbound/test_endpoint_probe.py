@@ -2,9 +2,16 @@
 
 import pytest
 
-from dispatcher.outbound.endpoint_probe import DONE, FAILED, Reached, judge, reason_of, unreached
-from dispatcher.shared.outcome import NoAnswer, NotSent, Refused, Response, classify
-from sink.contract.exits import ExitCode
+from holdfast.dispatcher.outbound.endpoint_probe import (
+    DONE,
+    FAILED,
+    Reached,
+    judge,
+    reason_of,
+    unreached,
+)
+from holdfast.dispatcher.shared.outcome import NoAnswer, NotSent, Refused, Response, classify
+from holdfast.sink.contract.exits import ExitCode
 
 
 @pytest.mark.parametrize(

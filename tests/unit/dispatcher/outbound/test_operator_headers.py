@@ -2,7 +2,7 @@
 
 import pytest
 
-from dispatcher.outbound.operator_headers import (
+from holdfast.dispatcher.outbound.operator_headers import (
     HEADERS_MAX,
     headers_fault,
     joined,
@@ -10,7 +10,7 @@ from dispatcher.outbound.operator_headers import (
     split,
     value_fault,
 )
-from dispatcher.outbound.request import Composer
+from holdfast.dispatcher.outbound.request import Composer
 
 CANARY = "whsec_canary"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dispatcher.shared.outcome import NoAnswer, NotSent, Refused, Response, classify
-from sink.contract.states import Outcome
+from holdfast.dispatcher.shared.outcome import NoAnswer, NotSent, Refused, Response, classify
+from holdfast.sink.contract.states import Outcome
 
 BY_STATUS = {
     Outcome.DELIVERED: (200, 201, 202, 204, 206, 299),

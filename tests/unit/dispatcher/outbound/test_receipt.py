@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.outbound.receipt import other_key, proven_receipt
-from dispatcher.receiver.message.secret import Secret
-from dispatcher.shared.outcome import RESPONSE_BYTES_READ_MAX
+from holdfast.dispatcher.outbound.receipt import other_key, proven_receipt
+from holdfast.dispatcher.shared.outcome import RESPONSE_BYTES_READ_MAX
+from holdfast.receiver.message.secret import Secret
 from tests.support.dispatch.sender import KEY_BYTES, OTHER_KEY_BYTES, receipt
 
 KEY = "hf_" + "0" * 32

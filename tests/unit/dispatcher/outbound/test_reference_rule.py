@@ -2,7 +2,12 @@
 
 import pytest
 
-from dispatcher.outbound.reference_rule import ALLOW_DIR, ALLOW_PREFIX, ReferenceRule, rule_of
+from holdfast.dispatcher.outbound.reference_rule import (
+    ALLOW_DIR,
+    ALLOW_PREFIX,
+    ReferenceRule,
+    rule_of,
+)
 
 OURS = ReferenceRule(("PAYOUTS_", "HOLDFAST_SECRET_"), ("/srv/secrets", "/run/secrets/holdfast"))
 

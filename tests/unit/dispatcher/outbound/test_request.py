@@ -2,9 +2,9 @@
 
 import pytest
 
-from dispatcher.outbound.request import Composer, key_text
-from dispatcher.outbound.target import url_fault
-from sink.contract.key import Key
+from holdfast.dispatcher.outbound.request import Composer, key_text
+from holdfast.dispatcher.outbound.target import url_fault
+from holdfast.sink.contract.key import Key
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 

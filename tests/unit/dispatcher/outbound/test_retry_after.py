@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dispatcher.outbound.retry_after import SECONDS_MAX, parse_retry_after
+from holdfast.dispatcher.outbound.retry_after import SECONDS_MAX, parse_retry_after
 
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from dispatcher.outbound.endpoint import Endpoint, EndpointRow
-from dispatcher.outbound.reference_rule import ReferenceRule
-from dispatcher.outbound.secrets import Material
-from dispatcher.outbound.secrets import read_material as read
-from sink.contract.states import OrderPolicy
+from holdfast.dispatcher.outbound.endpoint import Endpoint, EndpointRow
+from holdfast.dispatcher.outbound.reference_rule import ReferenceRule
+from holdfast.dispatcher.outbound.secrets import Material
+from holdfast.dispatcher.outbound.secrets import read_material as read
+from holdfast.sink.contract.states import OrderPolicy
 from tests.support.dispatch.sender import KEY_BYTES, OTHER_KEY_BYTES, secret_text
 
 ENDPOINT = Endpoint(1, "payouts", "https://x/", (), 1.0, 2.0, 8, (5,), OrderPolicy.STOP)

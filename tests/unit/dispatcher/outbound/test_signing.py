@@ -6,10 +6,10 @@ import hmac
 
 import http_sf
 
-from dispatcher.outbound.request import Composer
-from dispatcher.outbound.signing import Signer
-from dispatcher.receiver.message.secret import Secret
-from sink.contract.key import Key
+from holdfast.dispatcher.outbound.request import Composer
+from holdfast.dispatcher.outbound.signing import Signer
+from holdfast.receiver.message.secret import Secret
+from holdfast.sink.contract.key import Key
 
 
 def independent(key: bytes, id_: str, timestamp: int, body: bytes) -> str:

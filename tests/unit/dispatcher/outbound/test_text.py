@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.shared.text import (
+from holdfast.dispatcher.shared.text import (
     HIDDEN_CHARACTERS_MIN,
     hide,
     last_word,
@@ -18,7 +18,7 @@ from dispatcher.shared.text import (
     spellings,
     storable,
 )
-from sink.contract.shell import shell_word
+from holdfast.sink.contract.shell import shell_word
 
 
 @given(st.binary(max_size=6000))

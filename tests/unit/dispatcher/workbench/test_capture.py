@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dispatcher.receiver import Reason, Secret, VerificationError, verify
-from dispatcher.workbench.listen.capture import NotAHeaderError, field_of, read_capture
-from dispatcher.workbench.listen.explain import Explanation, explain
+from holdfast.dispatcher.workbench.listen.capture import NotAHeaderError, field_of, read_capture
+from holdfast.dispatcher.workbench.listen.explain import Explanation, explain
+from holdfast.receiver import Reason, Secret, VerificationError, verify
 from tests.support.dispatch.sender import KEY_BYTES, body, headers, key_of, secret_text, sign
 
 NOW = 1_793_620_000

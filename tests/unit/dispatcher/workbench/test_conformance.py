@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from deploy.payouts.order import HoldOrder
-from dispatcher.receiver import Refused, Secret, VerificationError, verify
-from dispatcher.workbench.conform import judge, rules
-from dispatcher.workbench.conform.aim import Aim
-from dispatcher.workbench.conform.bad_input import BAD_INPUT, BadInput
-from dispatcher.workbench.conform.plan import NoSuchRule, plan_of, probe_of
-from dispatcher.workbench.conform.probe import ProbeFailed, count_of
-from dispatcher.workbench.conform.reply import Reply
-from dispatcher.workbench.conform.rules import Grade, Severity
-from dispatcher.workbench.conform.run import RULES
-from dispatcher.workbench.conform.sample import Sample
-from sink.contract.wire import KEY_WINDOW
+from holdfast.deploy.payouts.order import HoldOrder
+from holdfast.dispatcher.workbench.conform import judge, rules
+from holdfast.dispatcher.workbench.conform.aim import Aim
+from holdfast.dispatcher.workbench.conform.bad_input import BAD_INPUT, BadInput
+from holdfast.dispatcher.workbench.conform.plan import NoSuchRule, plan_of, probe_of
+from holdfast.dispatcher.workbench.conform.probe import ProbeFailed, count_of
+from holdfast.dispatcher.workbench.conform.reply import Reply
+from holdfast.dispatcher.workbench.conform.rules import Grade, Severity
+from holdfast.dispatcher.workbench.conform.run import RULES
+from holdfast.dispatcher.workbench.conform.sample import Sample
+from holdfast.receiver import Refused, Secret, VerificationError, verify
+from holdfast.sink.contract.wire import KEY_WINDOW
 from tests.support.dispatch.sender import secret_text
 from tests.support.pages import ROOT
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dispatcher.workbench.listen.misbehaviour import Cut, Faults, Misbehaviour
+from holdfast.dispatcher.workbench.listen.misbehaviour import Cut, Faults, Misbehaviour
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.cli.workbench.listen_output import (
+from holdfast.dispatcher.cli.workbench.listen_output import (
     MEMBERS_MAX,
     add_command,
     arrival_json,
@@ -15,8 +15,8 @@ from dispatcher.cli.workbench.listen_output import (
     report_text,
     url_of,
 )
-from dispatcher.workbench.listen.arrival import REFUSED, Arrival
-from dispatcher.workbench.listen.record import Record
+from holdfast.dispatcher.workbench.listen.arrival import REFUSED, Arrival
+from holdfast.dispatcher.workbench.listen.record import Record
 
 NOW = datetime(2026, 11, 2, 12, 15, tzinfo=UTC)
 HOSTILE = "m\x1b[2J\u202e\r\nx"

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dispatcher.workbench.listen.arrival import FAILED, REFUSED, Arrival
-from dispatcher.workbench.listen.record import SHOWN_MAX, Record, Report
+from holdfast.dispatcher.workbench.listen.arrival import FAILED, REFUSED, Arrival
+from holdfast.dispatcher.workbench.listen.record import SHOWN_MAX, Record, Report
 from tests.support.dispatch.sender import key_of
 
 NOW = datetime(2026, 11, 2, 12, 15, tzinfo=UTC)

@@ -5,10 +5,15 @@ from typing import Any
 
 import pytest
 
-from deploy.payouts.order import Action, HoldOrder
-from dispatcher.receiver.message.body import parse_body
-from dispatcher.workbench.listen.sample import SampleDelivery, SampleError, compose, data_of
-from sink.contract.envelope import BODY_BYTES_MAX
+from holdfast.deploy.payouts.order import Action, HoldOrder
+from holdfast.dispatcher.workbench.listen.sample import (
+    SampleDelivery,
+    SampleError,
+    compose,
+    data_of,
+)
+from holdfast.receiver.message.body import parse_body
+from holdfast.sink.contract.envelope import BODY_BYTES_MAX
 
 
 def made(type_: str = "payout_hold.block", **changes: Any) -> SampleDelivery:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from sink.contract.exits import CommandError, ExitCode
-from spark_app.checkpoint import origin, shape
-from spark_app.checkpoint_manager.batch_input import lines, read_by
-from spark_app.checkpoint_manager.folder import Folder
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.spark_app.checkpoint import origin, shape
+from holdfast.spark_app.checkpoint_manager.batch_input import lines, read_by
+from holdfast.spark_app.checkpoint_manager.folder import Folder
 
 PLAN = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1793620800000}'
 SOURCES = [

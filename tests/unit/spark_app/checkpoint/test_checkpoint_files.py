@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.checkpoint.checksum_files import hadoop_file, mend, spark_file
-from spark_app.checkpoint.checksums import (
+from holdfast.spark_app.checkpoint.checksum_files import hadoop_file, mend, spark_file
+from holdfast.spark_app.checkpoint.checksums import (
     are_sums_damaged,
     crc32c,
     hadoop_problem,
@@ -19,10 +19,17 @@ from spark_app.checkpoint.checksums import (
     spark_problem,
     spark_sidecar,
 )
-from spark_app.checkpoint.retention import Retention
-from spark_app.checkpoint_manager import spark_files
-from spark_app.checkpoint_manager.source_entries import Entry, Log, Name, entries, read_for, rebuilt
-from spark_app.checkpoint_manager.spark_files import Changelog, Link
+from holdfast.spark_app.checkpoint.retention import Retention
+from holdfast.spark_app.checkpoint_manager import spark_files
+from holdfast.spark_app.checkpoint_manager.source_entries import (
+    Entry,
+    Log,
+    Name,
+    entries,
+    read_for,
+    rebuilt,
+)
+from holdfast.spark_app.checkpoint_manager.spark_files import Changelog, Link
 
 
 def _bit_by_bit(content: bytes) -> int:

@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.local.demo.reference import Event
-from spark_app.checkpoint.due_batch import due_plan
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.settings import Settings
-from spark_app.exposure.state import GroupState
+from holdfast.deploy.local.demo.reference import Event
+from holdfast.spark_app.checkpoint.due_batch import due_plan
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.settings import Settings
+from holdfast.spark_app.exposure.state import GroupState
 from tests.support.job.exposure_runs import DELAY, Batch, apply, events, moments, plain, policies
 
 PLAN = 'v1\n{"batchWatermarkMs":5000,"batchTimestampMs":7,"conf":{"a":"b"}}\n{"logOffset":3}\n-'

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from sink.contract.exits import CommandError
-from spark_app.checkpoint.files import parse
-from spark_app.checkpoint.policy_history import FILE, VERSION, PolicyHistory
-from spark_app.exposure.policy import Policy
+from holdfast.sink.contract.exits import CommandError
+from holdfast.spark_app.checkpoint.files import parse
+from holdfast.spark_app.checkpoint.policy_history import FILE, VERSION, PolicyHistory
+from holdfast.spark_app.exposure.policy import Policy
 from tests.support.job.exposure import at
 
 DEFAULT = "[[default]]\nlimit_minor = 100\nrelease_level_minor = 100\n"

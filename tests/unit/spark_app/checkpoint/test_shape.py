@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from sink.contract.exits import CommandError
-from spark_app.checkpoint.files import parse
-from spark_app.checkpoint.shape import FILE, PINNED, VERSION, Shape
-from spark_app.exposure.policy import Policy
-from spark_app.input.formats import Format
-from spark_app.operator.job import Job
-from spark_app.runtime.launch import FIXED
+from holdfast.sink.contract.exits import CommandError
+from holdfast.spark_app.checkpoint.files import parse
+from holdfast.spark_app.checkpoint.shape import FILE, PINNED, VERSION, Shape
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.input.formats import Format
+from holdfast.spark_app.operator.job import Job
+from holdfast.spark_app.runtime.launch import FIXED
 
 POLICY = Policy.parse('version = "v1"\n[[default]]\nlimit_minor = 100\nrelease_level_minor = 100\n')
 SHAPE = Shape.of(Job(("/events",), Format.JSON, "/checkpoint", "payouts", POLICY, key_groups=16))

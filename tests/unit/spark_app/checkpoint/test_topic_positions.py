@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sink.contract.exits import CommandError
-from spark_app.checkpoint.files import CheckpointFiles
-from spark_app.checkpoint.topic_positions import (
+from holdfast.sink.contract.exits import CommandError
+from holdfast.spark_app.checkpoint.files import CheckpointFiles
+from holdfast.spark_app.checkpoint.topic_positions import (
     gaps,
     passed,
     positions,
     require_records,
     to_line,
 )
-from spark_app.input.broker import Broker, Partition, Range
-from spark_app.input.sources import Kafka
+from holdfast.spark_app.input.broker import Broker, Partition, Range
+from holdfast.spark_app.input.sources import Kafka
 
 P0, P1 = Partition("pay", 0), Partition("pay", 1)
 SOURCE = Kafka("pay", cluster_id="c", topic_ids=(("pay", "one"),))
@@ -115,7 +115,7 @@ def _plan(at: dict[Partition, int]) -> str:
 
 
 def _require(files: _Files, broker: _Broker, newest: int, committed: int, accept: bool) -> Kafka:
-    from spark_app.checkpoint.files import Planned
+    from holdfast.spark_app.checkpoint.files import Planned
 
     planned = None if newest < 0 else Planned(newest, 0, ())
     [found] = require_records(

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sink.contract.exits import CommandError, ExitCode
-from spark_app.command.cli import app
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.spark_app.command.cli import app
 
 RUN = ("run", "--checkpoint", "/nowhere/ck", "--stream", "s", "--policy", "p.toml", "--dsn", "x=y")
 KAFKA = ("--bootstrap-servers", "127.0.0.1:1", "--topic", "pay")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_app.command.values import mebibytes, milliseconds
+from holdfast.spark_app.command.values import mebibytes, milliseconds
 
 
 @pytest.mark.parametrize(

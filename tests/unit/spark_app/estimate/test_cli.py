@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sink.contract.exits import ExitCode
-from spark_app.estimate.model import UNKNOWN, Load, estimate
-from spark_app.estimate.units import COMMAND
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.spark_app.estimate.model import UNKNOWN, Load, estimate
+from holdfast.spark_app.estimate.units import COMMAND
 from tests.support.command import holdfast
 
 LOAD = ("--events-per-second", "4000", "--merchants", "200000")
@@ -115,7 +115,15 @@ def test_nonsense_is_refused(words: tuple[str, str]) -> None:
 def test_nothing_of_spark_is_imported() -> None:
     done = subprocess.run(
         [
-            *(sys.executable, "-X", "importtime", "-m", "dispatcher.cli.main", "job", "estimate"),
+            *(
+                sys.executable,
+                "-X",
+                "importtime",
+                "-m",
+                "holdfast.dispatcher.cli.main",
+                "job",
+                "estimate",
+            ),
             *LOAD,
         ],
         capture_output=True,
@@ -123,5 +131,5 @@ def test_nothing_of_spark_is_imported() -> None:
         check=True,
     )
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "spark_app.estimate.model" in imported
+    assert "holdfast.spark_app.estimate.model" in imported
     assert imported.isdisjoint({"pyspark", "pyarrow", "numpy"})

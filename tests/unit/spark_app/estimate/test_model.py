@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.estimate.model import BUSY_MAX, Estimate, Load, estimate
-from spark_app.estimate.units import Units
+from holdfast.spark_app.estimate.model import BUSY_MAX, Estimate, Load, estimate
+from holdfast.spark_app.estimate.units import Units
 
 ROUND = Units(
     start_s=20,

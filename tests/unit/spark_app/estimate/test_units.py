@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark_app.estimate.units import COMMAND, DATE, MEASURED, RANGE
+from holdfast.spark_app.estimate.units import COMMAND, DATE, MEASURED, RANGE
 from tests.benchmarks.operator import recovery
 from tests.support.command import holdfast
 

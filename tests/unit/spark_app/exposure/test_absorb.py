@@ -2,11 +2,11 @@
 
 import pytest
 
-from spark_app.exposure.errors import ExposureOverflow, RowsError
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.settings import Settings
-from spark_app.exposure.state import GroupState
-from spark_app.exposure.step import step
+from holdfast.spark_app.exposure.errors import ExposureOverflow, RowsError
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.settings import Settings
+from holdfast.spark_app.exposure.state import GroupState
+from holdfast.spark_app.exposure.step import step
 from tests.support.job.exposure import FIFTY_THOUSAND, Group, at, row, table
 
 MOST = 10**15

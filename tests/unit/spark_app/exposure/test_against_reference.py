@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.local.demo.reference import Reference
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.state import GroupState
-from spark_app.exposure.step import StepOutput, next_timer_us, step
+from holdfast.deploy.local.demo.reference import Reference
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.state import GroupState
+from holdfast.spark_app.exposure.step import StepOutput, next_timer_us, step
 from tests.support.job.exposure_runs import Batch, Run, apply, arrow, plain, runs
 from tests.support.job.stored_state import content
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.exposure.book import by_owner
+from holdfast.spark_app.exposure.book import by_owner
 
 MOMENTS = st.one_of(st.integers(-20, 20), st.integers(-(2**63), 2**63 - 1))
 

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from spark_app.exposure import codec
-from spark_app.exposure.codec import PARTS, decode_part, encode_part
-from spark_app.exposure.errors import StateError, StateTooNew
+from holdfast.spark_app.exposure import codec
+from holdfast.spark_app.exposure.codec import PARTS, decode_part, encode_part
+from holdfast.spark_app.exposure.errors import StateError, StateTooNew
 from tests.support.job.exposure import Group, row
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from deploy.local.demo.reference import Reference
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.state import GroupState
+from holdfast.deploy.local.demo.reference import Reference
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.state import GroupState
 from tests.support.job.exposure_runs import apply, plain
 from tests.support.job.idle_runs import IdleRun, idle_runs, played
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.exposure.errors import PolicyError
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.policy_file import Limits
+from holdfast.spark_app.exposure.errors import PolicyError
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.policy_file import Limits
 from tests.support.job.exposure import at
 
 POLICY = """

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.local.demo.reference import BatchResult, Decision, Emission, Late, Reference
-from spark_app.exposure.errors import StateError
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.schema import STATE_MERCHANTS
-from spark_app.exposure.settings import Settings
-from spark_app.exposure.state import GroupState, resumed
+from holdfast.deploy.local.demo.reference import BatchResult, Decision, Emission, Late, Reference
+from holdfast.spark_app.exposure.errors import StateError
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.schema import STATE_MERCHANTS
+from holdfast.spark_app.exposure.settings import Settings
+from holdfast.spark_app.exposure.state import GroupState, resumed
 from tests.support.job.exposure import Group, at, row
 from tests.support.job.exposure_runs import (
     WINDOW,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_app.exposure.settings import Settings
+from holdfast.spark_app.exposure.settings import Settings
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from typing import Any
 
 from hypothesis import given, settings
 
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.settings import Settings
-from spark_app.exposure.state import GroupState
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.settings import Settings
+from holdfast.spark_app.exposure.state import GroupState
 from tests.support.job.exposure_runs import Batch, apply, plain, policies, splits
 
 

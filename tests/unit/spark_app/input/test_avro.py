@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 
-from sink.contract.states import QuarantineReason as Reason
-from spark_app.input.avro import FRAME, AvroParser, Schema, prepare
-from spark_app.input.avro_bytes import NESTING_MAX, SchemaUnusable
-from spark_app.input.events import EVENT, Fault, Parsed
-from spark_app.input.lines import parse_lines
+from holdfast.sink.contract.states import QuarantineReason as Reason
+from holdfast.spark_app.input.avro import FRAME, AvroParser, Schema, prepare
+from holdfast.spark_app.input.avro_bytes import NESTING_MAX, SchemaUnusable
+from holdfast.spark_app.input.events import EVENT, Fault, Parsed
+from holdfast.spark_app.input.lines import parse_lines
 
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 MICROS = {"type": "long", "logicalType": "timestamp-micros"}

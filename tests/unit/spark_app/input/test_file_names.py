@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_app.input.file_names import describe, describe_skipped, skipped, unreadable
-from spark_app.lifecycle.failure import one_line
+from holdfast.spark_app.input.file_names import describe, describe_skipped, skipped, unreadable
+from holdfast.spark_app.lifecycle.failure import one_line
 
 
 def _put(folder: Path, *names: bytes) -> bytes:

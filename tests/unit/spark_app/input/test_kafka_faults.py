@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from spark_app.input.kafka_faults import KafkaFault, Thrown, fault, require_server
-from spark_app.lifecycle.failure import Cause, diagnose
+from holdfast.spark_app.input.kafka_faults import KafkaFault, Thrown, fault, require_server
+from holdfast.spark_app.lifecycle.failure import Cause, diagnose
 
 WRAPPED = [Thrown("StreamingQueryException", "Query q [id = 1] terminated"), Thrown("E", "boom")]
 

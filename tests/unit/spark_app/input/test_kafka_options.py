@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from sink.contract.exits import CommandError, ExitCode
-from spark_app.input import connector
-from spark_app.input.kafka_options import (
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.spark_app.input import connector
+from holdfast.spark_app.input.kafka_options import (
     _REFUSED,
     DEFAULTS,
     FIXED,

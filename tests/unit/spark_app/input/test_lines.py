@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_app.input import lines as module
-from spark_app.input.lines import parse_lines, parse_time, parse_times
+from holdfast.spark_app.input import lines as module
+from holdfast.spark_app.input.lines import parse_lines, parse_time, parse_times
 
 GOOD = {
     "event_id": "e917",

@@ -1,5 +1,5 @@
-from spark_app.input.missing_files import FileGone, describe
-from spark_app.lifecycle.failure import Cause, diagnose
+from holdfast.spark_app.input.missing_files import FileGone, describe
+from holdfast.spark_app.lifecycle.failure import Cause, diagnose
 
 
 def test_the_files_that_are_gone_are_told_by_the_first_one_and_their_number() -> None:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.exposure.policy import Policy
-from spark_app.input.formats import KeyRule
-from spark_app.input.lines import parse_lines
-from spark_app.input.records import RecordParser
-from spark_app.input.validate import validate
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.input.formats import KeyRule
+from holdfast.spark_app.input.lines import parse_lines
+from holdfast.spark_app.input.records import RecordParser
+from holdfast.spark_app.input.validate import validate
 
 POLICY = Policy.parse('version = "v1"\n[[default]]\nlimit_minor = 100\nrelease_level_minor = 100\n')
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import trustme
 
-from sink.contract.states import QuarantineReason as Reason
-from spark_app.input import registry
-from spark_app.input.avro import SCHEMA_BYTES_MAX, Schema
-from spark_app.input.events import Fault
-from spark_app.input.registry import Registry, RegistryAway
+from holdfast.sink.contract.states import QuarantineReason as Reason
+from holdfast.spark_app.input import registry
+from holdfast.spark_app.input.avro import SCHEMA_BYTES_MAX, Schema
+from holdfast.spark_app.input.events import Fault
+from holdfast.spark_app.input.registry import Registry, RegistryAway
 from tests.support.kafka.registry import RegistryServer, registry_server
 
 USER = "reader:open sesame"

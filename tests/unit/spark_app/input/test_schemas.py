@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sink.contract.exits import CommandError, ExitCode
-from spark_app.input import schemas
-from spark_app.input.formats import ValueFormat
-from spark_app.input.sources import Kafka, SourcesDiffer, followed_by, from_json, to_json
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.spark_app.input import schemas
+from holdfast.spark_app.input.formats import ValueFormat
+from holdfast.spark_app.input.sources import Kafka, SourcesDiffer, followed_by, from_json, to_json
 from tests.support.kafka.registry import registry_server
 
 

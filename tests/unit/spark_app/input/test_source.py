@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from sink.contract.exits import CommandError
-from spark_app.input.source import absolute, require_directory
+from holdfast.sink.contract.exits import CommandError
+from holdfast.spark_app.input.source import absolute, require_directory
 
 CHECKPOINT = "/elsewhere/checkpoint"
 

@@ -9,13 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sink.contract.exits import CommandError
-from spark_app.checkpoint.shape import VERSION, Shape, grown, sources_of
-from spark_app.exposure.policy import Policy
-from spark_app.input.formats import Format, KeyRule
-from spark_app.input.source import require_apart
-from spark_app.input.sources import Files, Kafka, Source, Ticks, followed_by, from_json, to_json
-from spark_app.operator.job import Job
+from holdfast.sink.contract.exits import CommandError
+from holdfast.spark_app.checkpoint.shape import VERSION, Shape, grown, sources_of
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.input.formats import Format, KeyRule
+from holdfast.spark_app.input.source import require_apart
+from holdfast.spark_app.input.sources import (
+    Files,
+    Kafka,
+    Source,
+    Ticks,
+    followed_by,
+    from_json,
+    to_json,
+)
+from holdfast.spark_app.operator.job import Job
 
 POLICY = Policy.parse('version = "v1"\n[[default]]\nlimit_minor = 100\nrelease_level_minor = 100\n')
 JOB = Job(("/a", "/b"), Format.JSON, "/checkpoint", "payouts", POLICY)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_app.input.text_bytes import all_visible_ascii, crc32
+from holdfast.spark_app.input.text_bytes import all_visible_ascii, crc32
 
 TEXTS = st.lists(st.text(max_size=12), max_size=20)
 

@@ -4,12 +4,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sink.contract.states import QuarantineReason
-from spark_app.exposure.policy import Policy
-from spark_app.input.columns import parse_columns
-from spark_app.input.events import EVENT, Parsed
-from spark_app.input.lines import parse_lines
-from spark_app.input.validate import validate
+from holdfast.sink.contract.states import QuarantineReason
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.input.columns import parse_columns
+from holdfast.spark_app.input.events import EVENT, Parsed
+from holdfast.spark_app.input.lines import parse_lines
+from holdfast.spark_app.input.validate import validate
 
 POLICY = Policy.parse("""
 version = "v1"

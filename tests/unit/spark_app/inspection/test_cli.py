@@ -29,7 +29,7 @@ def test_a_mistake_is_one_line_and_a_usage_error(mistake: str, tmp_path: Path) -
 
 
 def test_the_command_is_known_without_spark_and_arrow() -> None:
-    loaded = "import sys, spark_app.inspection.cli; print('pyspark' in sys.modules)"
+    loaded = "import sys, holdfast.spark_app.inspection.cli; print('pyspark' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", loaded + "; print('pyarrow' in sys.modules)"],
         capture_output=True,

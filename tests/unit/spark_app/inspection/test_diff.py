@@ -1,7 +1,7 @@
 """What changed for a merchant between two batches."""
 
-from spark_app.inspection.diff import Change, Difference, difference
-from spark_app.inspection.view import Due, Snapshot, Timer, view
+from holdfast.spark_app.inspection.diff import Change, Difference, difference
+from holdfast.spark_app.inspection.view import Due, Snapshot, Timer, view
 from tests.support.job.exposure import Group, at, row
 
 

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from spark_app.inspection import document, render
-from spark_app.inspection.diff import difference
-from spark_app.inspection.document import StateLocation
-from spark_app.inspection.view import Snapshot, view
+from holdfast.spark_app.inspection import document, render
+from holdfast.spark_app.inspection.diff import difference
+from holdfast.spark_app.inspection.document import StateLocation
+from holdfast.spark_app.inspection.view import Snapshot, view
 from tests.support.job.exposure import FIFTY_THOUSAND, Group, at, row
 
 LOCATION = StateLocation("/ck", "m", "payouts", key_group=3, key_groups=32, batches=(0, 9))

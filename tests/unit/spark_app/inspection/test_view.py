@@ -1,8 +1,8 @@
 """What is shown of one merchant, from the state that the step itself left."""
 
-from spark_app.exposure.settings import Settings
-from spark_app.exposure.state import GroupState
-from spark_app.inspection.view import Due, Merchant, Timer, Window, view
+from holdfast.spark_app.exposure.settings import Settings
+from holdfast.spark_app.exposure.state import GroupState
+from holdfast.spark_app.inspection.view import Due, Merchant, Timer, Window, view
 from tests.support.job.exposure import Group, at, row
 
 SETTINGS = Settings()

@@ -5,11 +5,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from sink.errors import Fenced, SinkUnavailable, UnadoptedCheckpoint
-from sink.transaction.continuation import Repeated
-from spark_app.input.missing_files import FileGone
-from spark_app.lifecycle.batches import Batches, Stopped
-from spark_app.lifecycle.failure import explain
+from holdfast.sink.errors import Fenced, SinkUnavailable, UnadoptedCheckpoint
+from holdfast.sink.transaction.continuation import Repeated
+from holdfast.spark_app.input.missing_files import FileGone
+from holdfast.spark_app.lifecycle.batches import Batches, Stopped
+from holdfast.spark_app.lifecycle.failure import explain
 
 
 class _Sink:

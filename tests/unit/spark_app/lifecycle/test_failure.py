@@ -4,11 +4,11 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from sink import errors as sink_errors
-from spark_app.command.cli import run_job
-from spark_app.command.values import mebibytes
-from spark_app.exposure import errors as exposure_errors
-from spark_app.lifecycle.failure import (
+from holdfast.sink import errors as sink_errors
+from holdfast.spark_app.command.cli import run_job
+from holdfast.spark_app.command.values import mebibytes
+from holdfast.spark_app.exposure import errors as exposure_errors
+from holdfast.spark_app.lifecycle.failure import (
     _PERMANENT_NAMES,
     Cause,
     Failure,
@@ -16,8 +16,8 @@ from spark_app.lifecycle.failure import (
     diagnose,
     one_line,
 )
-from spark_app.lifecycle.supervisor import MAX_RESTARTS
-from spark_app.runtime import session
+from holdfast.spark_app.lifecycle.supervisor import MAX_RESTARTS
+from holdfast.spark_app.runtime import session
 
 PERMANENT = [
     *("ReplayDiverged", "Fenced", "UnadoptedCheckpoint"),

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from spark_app.command.values import timeout_milliseconds
-from spark_app.lifecycle.idle_clock import IdleClock
+from holdfast.spark_app.command.values import timeout_milliseconds
+from holdfast.spark_app.lifecycle.idle_clock import IdleClock
 
 WAITS = {"isDataAvailable": False, "message": "Waiting for next trigger"}
 

@@ -4,9 +4,9 @@ from threading import Event, Thread
 import pytest
 from tenacity import wait_fixed, wait_none
 
-from sink.contract.exits import CommandError
-from spark_app.lifecycle.failure import Cause, Failure, QueryFailed
-from spark_app.lifecycle.supervisor import FILE_RESTARTS, MAX_RESTARTS, supervise
+from holdfast.sink.contract.exits import CommandError
+from holdfast.spark_app.lifecycle.failure import Cause, Failure, QueryFailed
+from holdfast.spark_app.lifecycle.supervisor import FILE_RESTARTS, MAX_RESTARTS, supervise
 
 GONE = Failure(Cause.JAVA, "Java is gone")
 BROKEN = Failure(Cause.FILE, "a file is broken")

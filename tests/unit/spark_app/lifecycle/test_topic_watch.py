@@ -7,15 +7,15 @@ from typing import Any, cast
 
 import pytest
 
-from spark_app.checkpoint.files import Planned
-from spark_app.checkpoint.shape import Shape
-from spark_app.exposure.policy import Policy
-from spark_app.input.broker import Broker, Partition, Range
-from spark_app.input.formats import Format
-from spark_app.input.kafka_faults import KafkaFault
-from spark_app.input.sources import Kafka, Ticks
-from spark_app.lifecycle.topic_watch import TopicWatch
-from spark_app.operator.job import Job
+from holdfast.spark_app.checkpoint.files import Planned
+from holdfast.spark_app.checkpoint.shape import Shape
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.input.broker import Broker, Partition, Range
+from holdfast.spark_app.input.formats import Format
+from holdfast.spark_app.input.kafka_faults import KafkaFault
+from holdfast.spark_app.input.sources import Kafka, Ticks
+from holdfast.spark_app.lifecycle.topic_watch import TopicWatch
+from holdfast.spark_app.operator.job import Job
 
 POLICY = Policy.parse('version = "v1"\n[[default]]\nlimit_minor = 100\nrelease_level_minor = 100\n')
 PAY = Kafka("pay.*", is_pattern=True, cluster_id="c1", topic_ids=(("pay", "id1"),))

@@ -2,12 +2,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from sink.contract.canonical import INTEGER_MAX
-from sink.contract.key import Key
-from sink.rows.batch import prepare
-from spark_app.exposure.schema import DECISIONS
-from spark_app.operator.blobs import SCHEMAS, Kind, to_blob
-from spark_app.operator.output import entries, select, unpack
+from holdfast.sink.contract.canonical import INTEGER_MAX
+from holdfast.sink.contract.key import Key
+from holdfast.sink.rows.batch import prepare
+from holdfast.spark_app.exposure.schema import DECISIONS
+from holdfast.spark_app.operator.blobs import SCHEMAS, Kind, to_blob
+from holdfast.spark_app.operator.output import entries, select, unpack
 
 END = 1_793_621_700_000_000  # 2026-11-02T12:15:00Z
 DECISION = {

@@ -5,14 +5,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.schema import ROWS, TIMESTAMP
-from spark_app.input.events import REFUSED
-from spark_app.input.lines import parse_lines
-from spark_app.operator import pack as module
-from spark_app.operator.blobs import from_blob
-from spark_app.operator.groups import group_numbers, key_group, spark_hash
-from spark_app.operator.pack import PACKED, Packer
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.schema import ROWS, TIMESTAMP
+from holdfast.spark_app.input.events import REFUSED
+from holdfast.spark_app.input.lines import parse_lines
+from holdfast.spark_app.operator import pack as module
+from holdfast.spark_app.operator.blobs import from_blob
+from holdfast.spark_app.operator.groups import group_numbers, key_group, spark_hash
+from holdfast.spark_app.operator.pack import PACKED, Packer
 
 NOON = 1_793_620_800_000_000
 MINUTE = 60_000_000

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_app.exposure import codec
-from spark_app.exposure.errors import StateTooNew
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.schema import STATE_MERCHANTS
-from spark_app.exposure.settings import MINUTE_US, Settings
-from spark_app.exposure.state import GroupState, resumed
-from spark_app.exposure.step import next_timer_us
+from holdfast.spark_app.exposure import codec
+from holdfast.spark_app.exposure.errors import StateTooNew
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.schema import STATE_MERCHANTS
+from holdfast.spark_app.exposure.settings import MINUTE_US, Settings
+from holdfast.spark_app.exposure.state import GroupState, resumed
+from holdfast.spark_app.exposure.step import next_timer_us
 from tests.support.job.exposure import EPOCH, at, row, table
 from tests.support.job.exposure_runs import Run, apply, arrow, runs
 from tests.support.job.stored_state import content

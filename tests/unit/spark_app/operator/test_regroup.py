@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.local.demo.reference import BatchResult, Event, Reference
-from spark_app.exposure.codec import encode_part
-from spark_app.exposure.errors import StateError
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.schema import STATE_ABSORBED, STATE_MERCHANTS
-from spark_app.exposure.settings import MILLISECOND_US, Settings
-from spark_app.exposure.state import GroupState, resumed
-from spark_app.exposure.step import StepOutput, next_timer_us
-from spark_app.operator.groups import group_numbers, key_group
-from spark_app.operator.id_segments import BASE
-from spark_app.operator.regroup import own_names, whole
+from holdfast.deploy.local.demo.reference import BatchResult, Event, Reference
+from holdfast.spark_app.exposure.codec import encode_part
+from holdfast.spark_app.exposure.errors import StateError
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.schema import STATE_ABSORBED, STATE_MERCHANTS
+from holdfast.spark_app.exposure.settings import MILLISECOND_US, Settings
+from holdfast.spark_app.exposure.state import GroupState, resumed
+from holdfast.spark_app.exposure.step import StepOutput, next_timer_us
+from holdfast.spark_app.operator.groups import group_numbers, key_group
+from holdfast.spark_app.operator.id_segments import BASE
+from holdfast.spark_app.operator.regroup import own_names, whole
 from tests.support.job.exposure import Group, at, row
 from tests.support.job.exposure_runs import WINDOW, Batch, Run, apply, moments, plain, runs
 from tests.support.job.split_groups import split

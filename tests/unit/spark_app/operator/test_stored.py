@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_app.exposure.errors import StateError
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.schema import STATE_ABSORBED
-from spark_app.exposure.state import GroupState
-from spark_app.operator import stored
-from spark_app.operator.id_segments import BASE, plan_segment
-from spark_app.operator.stored import GroupValue, SegmentKey
+from holdfast.spark_app.exposure.errors import StateError
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.schema import STATE_ABSORBED
+from holdfast.spark_app.exposure.state import GroupState
+from holdfast.spark_app.operator import stored
+from holdfast.spark_app.operator.id_segments import BASE, plan_segment
+from holdfast.spark_app.operator.stored import GroupValue, SegmentKey
 from tests.support.job.exposure import Group, at, row
 from tests.support.job.exposure_runs import Run, apply, runs
 from tests.support.job.stored_state import Kept, content

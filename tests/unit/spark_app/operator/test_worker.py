@@ -5,10 +5,10 @@ import pytest
 
 PROGRAM = """
 import gc
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.settings import Settings
-from spark_app.operator.pack import Packer
-from spark_app.operator.processor import KeyGroupProcessor
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.settings import Settings
+from holdfast.spark_app.operator.pack import Packer
+from holdfast.spark_app.operator.processor import KeyGroupProcessor
 
 policy = Policy.parse('version = "1"\\n[[default]]\\nlimit_minor = 1\\nrelease_level_minor = 1\\n')
 {task}

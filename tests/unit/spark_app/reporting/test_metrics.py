@@ -11,11 +11,11 @@ import psutil
 import pytest
 from prometheus_client import CollectorRegistry, Metric
 
-from sink.contract.exits import CommandError, ExitCode
-from sink.transaction.ledger import Counts, Replayed, Written
-from spark_app.lifecycle.failure import Cause
-from spark_app.reporting.batch_counts import BatchCounts, FinishedBatch
-from spark_app.reporting.metrics import Metrics, State, served
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.transaction.ledger import Counts, Replayed, Written
+from holdfast.spark_app.lifecycle.failure import Cause
+from holdfast.spark_app.reporting.batch_counts import BatchCounts, FinishedBatch
+from holdfast.spark_app.reporting.metrics import Metrics, State, served
 from tests.support.pages import ROOT
 
 BEFORE_SINK = BatchCounts(

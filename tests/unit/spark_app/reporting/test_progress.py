@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
-from sink.transaction.ledger import Counts, Written
-from spark_app.reporting.batch_counts import BatchCounts, FinishedBatch
-from spark_app.reporting.metrics import Metrics
-from spark_app.reporting.progress import Progress, line
+from holdfast.sink.transaction.ledger import Counts, Written
+from holdfast.spark_app.reporting.batch_counts import BatchCounts, FinishedBatch
+from holdfast.spark_app.reporting.metrics import Metrics
+from holdfast.spark_app.reporting.progress import Progress, line
 from tests.support.pages import ROOT
 
 PAGE = ROOT / "docs/spark/exposure-job.md"

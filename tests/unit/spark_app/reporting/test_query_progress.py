@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from spark_app.reporting.query_progress import (
+from holdfast.spark_app.reporting.query_progress import (
     batches_after,
     checkpoint_phases,
     event_rows,

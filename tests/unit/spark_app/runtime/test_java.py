@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from sink.contract.exits import CommandError
-from spark_app.runtime.java import parse_version, require_java, suits
+from holdfast.sink.contract.exits import CommandError
+from holdfast.spark_app.runtime.java import parse_version, require_java, suits
 
 
 @pytest.mark.parametrize(

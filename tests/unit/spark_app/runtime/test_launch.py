@@ -9,8 +9,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from sink.contract.exits import CommandError, ExitCode
-from spark_app.runtime.launch import ELSEWHERE, FIXED, Launch, of_this_machine
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.spark_app.runtime.launch import ELSEWHERE, FIXED, Launch, of_this_machine
 from tests.support.pages import ROOT
 
 PAGES = (

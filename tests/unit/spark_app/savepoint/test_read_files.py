@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_app.savepoint.read_files import entries, log_entry, log_offset
+from holdfast.spark_app.savepoint.read_files import entries, log_entry, log_offset
 
 INTERVAL = 10
 

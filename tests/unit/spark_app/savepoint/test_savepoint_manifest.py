@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sink.contract.exits import CommandError
-from spark_app.checkpoint.shape import SOURCES
-from spark_app.exposure import codec
-from spark_app.exposure.settings import Settings
-from spark_app.savepoint.manifest import VERSION, File, Manifest, checksum
+from holdfast.sink.contract.exits import CommandError
+from holdfast.spark_app.checkpoint.shape import SOURCES
+from holdfast.spark_app.exposure import codec
+from holdfast.spark_app.exposure.settings import Settings
+from holdfast.spark_app.savepoint.manifest import VERSION, File, Manifest, checksum
 
 MANIFEST = Manifest(
     savepoint_id="0b5a7c4e-2d0c-4b0e-9e62-7a1d1a2b3c4d",

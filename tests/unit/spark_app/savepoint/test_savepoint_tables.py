@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_app.exposure.errors import StateError
-from spark_app.exposure.policy import Policy
-from spark_app.exposure.state import GroupState
-from spark_app.operator import initial_state, stored
-from spark_app.operator.groups import group_numbers, key_group
-from spark_app.operator.regroup import whole
-from spark_app.savepoint import tables
+from holdfast.spark_app.exposure.errors import StateError
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.state import GroupState
+from holdfast.spark_app.operator import initial_state, stored
+from holdfast.spark_app.operator.groups import group_numbers, key_group
+from holdfast.spark_app.operator.regroup import whole
+from holdfast.spark_app.savepoint import tables
 from tests.support.job.exposure import Group, row
 from tests.support.job.exposure_runs import Run, apply, runs
 from tests.support.job.split_groups import split

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.delivery.store.scan_plan import ScanPlan
-from dispatcher.delivery.store.scan_ranges import FAIR_EVERY
-from dispatcher.operators.overview.store import Overview
-from sink.contract.states import Outcome
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.delivery.store.scan_plan import ScanPlan
+from holdfast.dispatcher.delivery.store.scan_ranges import FAIR_EVERY
+from holdfast.dispatcher.operators.overview.store import Overview
+from holdfast.sink.contract.states import Outcome
 from tests.integration.dispatcher.delivery.claim.test_interleavings import claimed, numbers
 from tests.integration.dispatcher.delivery.store.test_store import judged, wanted
 from tests.support.dispatch.aging import age

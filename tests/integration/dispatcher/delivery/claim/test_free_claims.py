@@ -8,9 +8,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from dispatcher.delivery.rules.values import Lane, Wanted
-from dispatcher.delivery.store.postgres import PostgresStore
-from sink.contract.states import Outcome
+from holdfast.dispatcher.delivery.rules.values import Lane, Wanted
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.sink.contract.states import Outcome
 from tests.integration.dispatcher.delivery.store.test_store import judged
 from tests.support.dispatch.delivery import lanes, stored
 from tests.support.dispatch.dispatching import add_endpoint

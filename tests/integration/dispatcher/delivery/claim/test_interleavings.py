@@ -6,18 +6,18 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from dispatcher.delivery.rules.lifecycle import Move
-from dispatcher.delivery.rules.replays import ReplayWanted
-from dispatcher.delivery.rules.values import Lane, Wanted
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.operators.dead_letters.store import DeadLetters, Filter
-from dispatcher.operators.endpoints.store import Endpoints
-from dispatcher.operators.reissue.store import Reissues
-from dispatcher.operators.replays.store import Replays
-from dispatcher.shared.states import LaneState
-from sink.contract.exits import CommandError
-from sink.contract.key import Key
-from sink.contract.states import Outcome
+from holdfast.dispatcher.delivery.rules.lifecycle import Move
+from holdfast.dispatcher.delivery.rules.replays import ReplayWanted
+from holdfast.dispatcher.delivery.rules.values import Lane, Wanted
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.operators.dead_letters.store import DeadLetters, Filter
+from holdfast.dispatcher.operators.endpoints.store import Endpoints
+from holdfast.dispatcher.operators.reissue.store import Reissues
+from holdfast.dispatcher.operators.replays.store import Replays
+from holdfast.dispatcher.shared.states import LaneState
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.states import Outcome
 from tests.integration.dispatcher.delivery.store.test_store import judged
 from tests.support.dispatch.delivery import lanes, make_due, stored
 from tests.support.dispatch.dispatching import add_endpoint

@@ -16,22 +16,22 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from dispatcher.delivery.rules.decide import settle
-from dispatcher.delivery.rules.replays import ReplayWanted
-from dispatcher.delivery.rules.values import Attempt, Lane, Settlement, Wanted
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.operators.check.actions import check
-from dispatcher.operators.check.rules import Checked
-from dispatcher.operators.check.store import Checks
-from dispatcher.operators.common.times import When
-from dispatcher.operators.dead_letters.store import DeadLetters
-from dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
-from dispatcher.operators.replays.store import Replays
-from dispatcher.outbound.endpoint import Endpoint
-from dispatcher.shared.clock import seconds
-from dispatcher.shared.states import LaneState
-from sink.contract.exits import CommandError, ExitCode
-from sink.contract.states import OrderPolicy, Outcome
+from holdfast.dispatcher.delivery.rules.decide import settle
+from holdfast.dispatcher.delivery.rules.replays import ReplayWanted
+from holdfast.dispatcher.delivery.rules.values import Attempt, Lane, Settlement, Wanted
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.operators.check.actions import check
+from holdfast.dispatcher.operators.check.rules import Checked
+from holdfast.dispatcher.operators.check.store import Checks
+from holdfast.dispatcher.operators.common.times import When
+from holdfast.dispatcher.operators.dead_letters.store import DeadLetters
+from holdfast.dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
+from holdfast.dispatcher.operators.replays.store import Replays
+from holdfast.dispatcher.outbound.endpoint import Endpoint
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.states import LaneState
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.states import OrderPolicy, Outcome
 from tests.support.dispatch.delivery import expire_leases, lanes, make_due
 from tests.support.dispatch.dispatching import SECRET
 from tests.support.dispatch.entries import BLOCK, RELEASE

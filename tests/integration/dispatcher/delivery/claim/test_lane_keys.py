@@ -9,15 +9,15 @@ from typing import Any
 import psycopg
 import pytest
 
-import dispatcher.delivery.store
-from dispatcher.delivery.rules.values import Routed
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.delivery.store.scan_ranges import END
-from dispatcher.operators.common.session import Row
-from dispatcher.operators.endpoints.store import Endpoints
-from dispatcher.shared.states import LaneState
-from migrations.upgrade import downgrade, upgrade
-from sink.contract.states import Outcome
+import holdfast.dispatcher.delivery.store
+from holdfast.dispatcher.delivery.rules.values import Routed
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.delivery.store.scan_ranges import END
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.endpoints.store import Endpoints
+from holdfast.dispatcher.shared.states import LaneState
+from holdfast.migrations.upgrade import downgrade, upgrade
+from holdfast.sink.contract.states import Outcome
 from tests.integration.dispatcher.delivery.claim.test_interleavings import claimed
 from tests.integration.dispatcher.delivery.claim.test_lane_versions import URL, WAITING, waits
 from tests.integration.dispatcher.delivery.store.test_store import judged
@@ -26,7 +26,7 @@ from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
 
-SQL = Path(dispatcher.delivery.store.__file__).parent / "sql"
+SQL = Path(holdfast.dispatcher.delivery.store.__file__).parent / "sql"
 ONE = """
     INSERT INTO holdfast.lane (endpoint_id, subject_id, delivered_sequence, last_sequence, priority,
         head_created_at)

@@ -11,13 +11,13 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-import dispatcher.delivery.store
-from dispatcher.delivery.rules.values import Routed, Settled
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.delivery.store.scan_ranges import BEGINNING, END
-from dispatcher.shared.states import LaneState
-from sink.contract.envelope import BODY_BYTES_MAX
-from sink.contract.states import Outcome
+import holdfast.dispatcher.delivery.store
+from holdfast.dispatcher.delivery.rules.values import Routed, Settled
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.delivery.store.scan_ranges import BEGINNING, END
+from holdfast.dispatcher.shared.states import LaneState
+from holdfast.sink.contract.envelope import BODY_BYTES_MAX
+from holdfast.sink.contract.states import Outcome
 from tests.integration.dispatcher.delivery.claim.test_interleavings import claimed
 from tests.integration.dispatcher.delivery.store.test_store import judged
 from tests.support.dispatch.delivery import attempts, lanes, stored
@@ -26,7 +26,7 @@ from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
 
 URL = "http://127.0.0.1:1/"
-SQL = Path(dispatcher.delivery.store.__file__).parent / "sql"
+SQL = Path(holdfast.dispatcher.delivery.store.__file__).parent / "sql"
 GATE = 20_261
 # Whoever claims waits at the first lane, between its snapshot and its lock.
 CLOSED = f"""

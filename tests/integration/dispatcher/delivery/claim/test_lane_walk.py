@@ -13,13 +13,13 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from dispatcher.delivery.rules.decide import release, settle
-from dispatcher.delivery.rules.lifecycle import TRANSITIONS
-from dispatcher.delivery.rules.values import Attempt, Lane, Wanted
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.outbound.endpoint import Endpoint
-from dispatcher.shared.states import LaneState
-from sink.contract.states import OrderPolicy, Outcome
+from holdfast.dispatcher.delivery.rules.decide import release, settle
+from holdfast.dispatcher.delivery.rules.lifecycle import TRANSITIONS
+from holdfast.dispatcher.delivery.rules.values import Attempt, Lane, Wanted
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.outbound.endpoint import Endpoint
+from holdfast.dispatcher.shared.states import LaneState
+from holdfast.sink.contract.states import OrderPolicy, Outcome
 from tests.support.dispatch.delivery import attempts, expire_leases, lanes, make_due, stored
 from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.job.decisions import Decisions

@@ -8,13 +8,13 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from dispatcher.delivery.rules.values import Gap, Wanted
-from dispatcher.delivery.store.messages import run
-from dispatcher.delivery.store.pacing import taking
-from dispatcher.delivery.store.pool import Connection
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.delivery.store.routing import FEW_BATCHES_MAX, FEW_LANES_MAX, take_few
-from dispatcher.shared.states import LaneState
+from holdfast.dispatcher.delivery.rules.values import Gap, Wanted
+from holdfast.dispatcher.delivery.store.messages import run
+from holdfast.dispatcher.delivery.store.pacing import taking
+from holdfast.dispatcher.delivery.store.pool import Connection
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.delivery.store.routing import FEW_BATCHES_MAX, FEW_LANES_MAX, take_few
+from holdfast.dispatcher.shared.states import LaneState
 from tests.support.dispatch.delivery import LaneRow, lanes, make_due, stored
 from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.job.decisions import Decisions

@@ -7,10 +7,10 @@ import asyncio
 
 import psycopg
 
-from dispatcher.delivery.rules.values import Routed
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.shared.states import LaneState
-from sink.contract.states import Outcome
+from holdfast.dispatcher.delivery.rules.values import Routed
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.shared.states import LaneState
+from holdfast.sink.contract.states import Outcome
 from tests.integration.dispatcher.delivery.store.test_store import judged, wanted
 from tests.support.dispatch.delivery import lanes, stored
 from tests.support.dispatch.dispatching import add_endpoint

@@ -6,11 +6,11 @@ from uuid import uuid4
 
 import psycopg
 
-from dispatcher.delivery.rules.decide import settle
-from dispatcher.delivery.rules.values import Attempt, Lane, Wanted
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.outbound.endpoint import Endpoint
-from sink.contract.states import OrderPolicy, Outcome
+from holdfast.dispatcher.delivery.rules.decide import settle
+from holdfast.dispatcher.delivery.rules.values import Attempt, Lane, Wanted
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.outbound.endpoint import Endpoint
+from holdfast.sink.contract.states import OrderPolicy, Outcome
 from tests.support.dispatch.aging import _make
 from tests.support.dispatch.delivery import attempts, expire_leases, lanes, stored
 from tests.support.dispatch.dispatching import add_endpoint

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import psycopg
 
-import dispatcher.delivery.store
-from dispatcher.delivery.store.messages import Plans, begin
-from dispatcher.delivery.store.pool import Connection
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.delivery.store.warm import _CLAIM
-from sink.contract.states import Outcome
+import holdfast.dispatcher.delivery.store
+from holdfast.dispatcher.delivery.store.messages import Plans, begin
+from holdfast.dispatcher.delivery.store.pool import Connection
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.delivery.store.warm import _CLAIM
+from holdfast.sink.contract.states import Outcome
 from tests.integration.dispatcher.delivery.store.test_store import judged, wanted
 from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.job.decisions import Decisions
 
-SQL = Path(dispatcher.delivery.store.__file__).parent / "sql"
+SQL = Path(holdfast.dispatcher.delivery.store.__file__).parent / "sql"
 NOT_WARM = {"claiming/lane_priorities", "routing/route_lock_shared"}
 """What is asked every second at most, and what may have to wait."""
 ON_LANES = (

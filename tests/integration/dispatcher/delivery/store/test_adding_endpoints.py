@@ -10,10 +10,10 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from dispatcher.delivery.rules.values import Routed, Wanted
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.operators.endpoints.store import Endpoints
-from sink.contract.exits import CommandError
+from holdfast.dispatcher.delivery.rules.values import Routed, Wanted
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.operators.endpoints.store import Endpoints
+from holdfast.sink.contract.exits import CommandError
 from tests.support.dispatch.delivery import lanes, stored
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.operators.endpoints.store import Endpoints
-from sink.contract.exits import CommandError
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.operators.endpoints.store import Endpoints
+from holdfast.sink.contract.exits import CommandError
 from tests.support.dispatch.delivery import attempts, lanes, stored
 from tests.support.dispatch.dispatching import add_endpoint, drain
 from tests.support.dispatch.entries import BLOCK, RELEASE

@@ -6,8 +6,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from dispatcher.operators.endpoints.store import Endpoints
-from sink.contract.exits import ExitCode
+from holdfast.dispatcher.operators.endpoints.store import Endpoints
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.delivery import lanes, make_due
 from tests.support.dispatch.dispatching import add_endpoint, drain

@@ -14,13 +14,13 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from dispatcher.delivery.rules.values import Wanted
-from dispatcher.delivery.store.pool import Connection
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.delivery.store.session import CONNECTIONS_MAX, Sessions, pools
-from dispatcher.shared.clock import seconds
-from sink.contract.exits import ExitCode
-from sink.contract.roles import DISPATCHER
+from holdfast.dispatcher.delivery.rules.values import Wanted
+from holdfast.dispatcher.delivery.store.pool import Connection
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.delivery.store.session import CONNECTIONS_MAX, Sessions, pools
+from holdfast.dispatcher.shared.clock import seconds
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.roles import DISPATCHER
 from tests.support.dispatch.delivery import lanes
 from tests.support.dispatch.dispatching import add_endpoint, dispatching
 from tests.support.dispatch.webhooks import WebhookReceiver

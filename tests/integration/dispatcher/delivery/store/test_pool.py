@@ -2,7 +2,7 @@
 
 import asyncio
 
-from dispatcher.delivery.store.pool import Pool
+from holdfast.dispatcher.delivery.store.pool import Pool
 
 
 def test_connection_whose_return_is_cancelled_is_lent_again(dsn: str) -> None:

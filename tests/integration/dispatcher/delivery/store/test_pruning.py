@@ -17,8 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 
-import dispatcher
-import sink
+from holdfast import dispatcher, sink
 from tests.support.dispatch.aging import age, partition_days
 from tests.support.job.decisions import Decisions
 

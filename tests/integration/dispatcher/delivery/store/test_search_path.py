@@ -10,11 +10,11 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from deploy.payouts.database import connect as payouts
-from dispatcher.operators.common.statements import statement
-from migrations.connect import connection as migrating
-from sink.contract.exits import ExitCode
-from sink.contract.roles import SEARCH_PATH
+from holdfast.deploy.payouts.database import connect as payouts
+from holdfast.dispatcher.operators.common.statements import statement
+from holdfast.migrations.connect import connection as migrating
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.roles import SEARCH_PATH
 from tests.support.command import holdfast
 from tests.support.dispatch.dispatching import LOOPBACK, SECRET, drain
 from tests.support.dispatch.webhooks import WebhookReceiver

@@ -9,11 +9,11 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from dispatcher.delivery.backlog_monitor import ServerMonitor
-from dispatcher.delivery.store.watch import Watch
-from dispatcher.delivery.telemetry.log import Telemetry
-from dispatcher.delivery.telemetry.metrics import Measures
-from dispatcher.delivery.telemetry.server_state import ServerState
+from holdfast.dispatcher.delivery.backlog_monitor import ServerMonitor
+from holdfast.dispatcher.delivery.store.watch import Watch
+from holdfast.dispatcher.delivery.telemetry.log import Telemetry
+from holdfast.dispatcher.delivery.telemetry.metrics import Measures
+from holdfast.dispatcher.delivery.telemetry.server_state import ServerState
 from tests.support.waiting import eventually
 
 TRANSACTIONS = 20

@@ -13,12 +13,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from dispatcher.delivery.rules.values import Instance
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.operators.common.pool import OperatorPool
-from dispatcher.operators.common.session import operator_connection
-from dispatcher.shared.errors import StoreRefusedError, UnservedCommandError, UnservedError
-from sink.contract.exits import CommandError
+from holdfast.dispatcher.delivery.rules.values import Instance
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.operators.common.pool import OperatorPool
+from holdfast.dispatcher.operators.common.session import operator_connection
+from holdfast.dispatcher.shared.errors import StoreRefusedError, UnservedCommandError, UnservedError
+from holdfast.sink.contract.exits import CommandError
 
 BEHIND = b"UPDATE holdfast.alembic_version SET version_num = '0030', serves_from = '0030'"
 

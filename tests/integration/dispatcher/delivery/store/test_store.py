@@ -7,18 +7,18 @@ from uuid import uuid4
 
 import psycopg
 
-import dispatcher.delivery.store
-from dispatcher.delivery.rules.decide import release, settle
-from dispatcher.delivery.rules.lifecycle import Move
-from dispatcher.delivery.rules.pace import Allowance
-from dispatcher.delivery.rules.values import Attempt, Claim, Gap, Lane, Settlement, Wanted
-from dispatcher.delivery.store.claimed_rows import claim_step, due_step
-from dispatcher.delivery.store.messages import statement
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.delivery.store.scan_ranges import BEGINNING, END, ScanRange
-from dispatcher.outbound.endpoint import Endpoint
-from dispatcher.shared.states import LaneState
-from sink.contract.states import OrderPolicy, Outcome
+import holdfast.dispatcher.delivery.store
+from holdfast.dispatcher.delivery.rules.decide import release, settle
+from holdfast.dispatcher.delivery.rules.lifecycle import Move
+from holdfast.dispatcher.delivery.rules.pace import Allowance
+from holdfast.dispatcher.delivery.rules.values import Attempt, Claim, Gap, Lane, Settlement, Wanted
+from holdfast.dispatcher.delivery.store.claimed_rows import claim_step, due_step
+from holdfast.dispatcher.delivery.store.messages import statement
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.delivery.store.scan_ranges import BEGINNING, END, ScanRange
+from holdfast.dispatcher.outbound.endpoint import Endpoint
+from holdfast.dispatcher.shared.states import LaneState
+from holdfast.sink.contract.states import OrderPolicy, Outcome
 from tests.support.dispatch.delivery import (
     AttemptRow,
     attempts,
@@ -33,7 +33,7 @@ from tests.support.job.decisions import Decisions
 
 URL = "http://127.0.0.1:1/"
 ENDPOINT = Endpoint(1, "e", URL, (), 1, 2, 64, (5, 30), OrderPolicy.STOP)
-SQL = Path(dispatcher.delivery.store.__file__).parent / "sql"
+SQL = Path(holdfast.dispatcher.delivery.store.__file__).parent / "sql"
 
 
 def wanted(endpoint_id: int, count: int = 100, entries: int = 8) -> Wanted:

@@ -6,13 +6,13 @@ import logging
 import psycopg
 import pytest
 
-from dispatcher.delivery.rules.values import Routed
-from dispatcher.delivery.store import session
-from dispatcher.delivery.store.messages import run
-from dispatcher.delivery.store.pool import Connection
-from dispatcher.delivery.store.postgres import PostgresStore
-from dispatcher.delivery.store.session import Sessions
-from dispatcher.shared.errors import StoreUnavailableError
+from holdfast.dispatcher.delivery.rules.values import Routed
+from holdfast.dispatcher.delivery.store import session
+from holdfast.dispatcher.delivery.store.messages import run
+from holdfast.dispatcher.delivery.store.pool import Connection
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.delivery.store.session import Sessions
+from holdfast.dispatcher.shared.errors import StoreUnavailableError
 from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from dispatcher.delivery.rules.breaker import (
+from holdfast.dispatcher.delivery.rules.breaker import (
     JITTER,
     OPEN_SECONDS_MAX,
     TRANSITIONS,
@@ -13,7 +13,7 @@ from dispatcher.delivery.rules.breaker import (
     after,
     open_seconds,
 )
-from sink.contract.states import BreakerState
+from holdfast.sink.contract.states import BreakerState
 from tests.support.pages import ROOT
 
 PAGE = ROOT / "docs" / "delivery.md"

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.delivery.rules.decide import release, settle
-from dispatcher.delivery.rules.lifecycle import Move
-from dispatcher.delivery.rules.values import Attempt, Entry, Lane
-from dispatcher.outbound.endpoint import Endpoint
-from sink.contract.states import DeadReason, OrderPolicy, Outcome
+from holdfast.dispatcher.delivery.rules.decide import release, settle
+from holdfast.dispatcher.delivery.rules.lifecycle import Move
+from holdfast.dispatcher.delivery.rules.values import Attempt, Entry, Lane
+from holdfast.dispatcher.outbound.endpoint import Endpoint
+from holdfast.sink.contract.states import DeadReason, OrderPolicy, Outcome
 
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
 ENDPOINT = Endpoint(

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dispatcher.delivery.rules.hold_reason import why_held_up
-from dispatcher.operators.replays.rules import obstacles
+from holdfast.dispatcher.delivery.rules.hold_reason import why_held_up
+from holdfast.dispatcher.operators.replays.rules import obstacles
 
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
 ROW: dict[str, Any] = {

@@ -1,6 +1,6 @@
 """How far a lease is trusted."""
 
-from dispatcher.delivery.rules.lease import fits, lease_seconds_for, may_send
+from holdfast.dispatcher.delivery.rules.lease import fits, lease_seconds_for, may_send
 
 
 def test_lease_has_room_for_the_slowest_endpoint() -> None:

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from dispatcher.delivery.rules.lifecycle import (
+from holdfast.dispatcher.delivery.rules.lifecycle import (
     TRANSITIONS,
     IllegalMoveError,
     Move,
@@ -14,7 +14,7 @@ from dispatcher.delivery.rules.lifecycle import (
     state_of,
     stops,
 )
-from dispatcher.shared.states import LaneState
+from holdfast.dispatcher.shared.states import LaneState
 from tests.support.pages import ROOT
 
 PAGE = ROOT / "docs" / "delivery.md"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.delivery.rules.lifecycle import Move
-from dispatcher.delivery.rules.pace import (
+from holdfast.dispatcher.delivery.rules.lifecycle import Move
+from holdfast.dispatcher.delivery.rules.pace import (
     CREDENTIALS_THRESHOLD,
     RAMP_DOUBLINGS,
     RAMP_PER_SECOND,
@@ -23,10 +23,10 @@ from dispatcher.delivery.rules.pace import (
     rate_of,
     settled,
 )
-from dispatcher.delivery.rules.values import Attempt, Settlement
-from dispatcher.shared.rate import BEGIN_SECONDS, sustained
-from dispatcher.shared.states import CREDENTIALS
-from sink.contract.states import BreakerState, Outcome
+from holdfast.dispatcher.delivery.rules.values import Attempt, Settlement
+from holdfast.dispatcher.shared.rate import BEGIN_SECONDS, sustained
+from holdfast.dispatcher.shared.states import CREDENTIALS
+from holdfast.sink.contract.states import BreakerState, Outcome
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
 CLOSED = Pace(endpoint_id=1, breaker=BreakerState.CLOSED, breaker_since=NOON, paid_until=NOON)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.delivery.rules.decide import release, settle
-from dispatcher.delivery.rules.lifecycle import Move
-from dispatcher.delivery.rules.pace import Allowance
-from dispatcher.delivery.rules.replays import (
+from holdfast.dispatcher.delivery.rules.decide import release, settle
+from holdfast.dispatcher.delivery.rules.lifecycle import Move
+from holdfast.dispatcher.delivery.rules.pace import Allowance
+from holdfast.dispatcher.delivery.rules.replays import (
     ReplayRate,
     affordable,
     allowed_for_replay,
@@ -19,10 +19,10 @@ from dispatcher.delivery.rules.replays import (
     item_after,
     paid,
 )
-from dispatcher.delivery.rules.values import Attempt, Entry, Lane
-from dispatcher.operators.replays.rules import drain_seconds
-from dispatcher.outbound.endpoint import Endpoint
-from sink.contract.states import OrderPolicy, Outcome
+from holdfast.dispatcher.delivery.rules.values import Attempt, Entry, Lane
+from holdfast.dispatcher.operators.replays.rules import drain_seconds
+from holdfast.dispatcher.outbound.endpoint import Endpoint
+from holdfast.sink.contract.states import OrderPolicy, Outcome
 
 NOON = datetime(2025, 11, 3, 12, tzinfo=UTC)
 ENDPOINT = Endpoint(1, "e", "http://e.example/", (), 1, 2, 64, (5, 30), OrderPolicy.STOP)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.delivery.rules.schedule import RETRY_AFTER_SECONDS_MAX, retry_delay_us
+from holdfast.dispatcher.delivery.rules.schedule import RETRY_AFTER_SECONDS_MAX, retry_delay_us
 
 SCHEDULE = (5, 30, 120)
 SECOND = 1_000_000

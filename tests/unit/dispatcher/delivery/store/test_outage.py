@@ -3,10 +3,10 @@
 import pytest
 from structlog.testing import capture_logs
 
-from dispatcher.delivery.store import session
-from dispatcher.delivery.store.session import REFUSED_SECONDS, Outage
-from dispatcher.delivery.telemetry.log import Telemetry
-from dispatcher.shared.errors import StoreRefusedError, StoreUnavailableError
+from holdfast.dispatcher.delivery.store import session
+from holdfast.dispatcher.delivery.store.session import REFUSED_SECONDS, Outage
+from holdfast.dispatcher.delivery.telemetry.log import Telemetry
+from holdfast.dispatcher.shared.errors import StoreRefusedError, StoreUnavailableError
 
 
 class Clock:

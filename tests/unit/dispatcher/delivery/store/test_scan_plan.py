@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.delivery.store.scan_plan import Scan, ScanPlan
-from dispatcher.delivery.store.scan_ranges import (
+from holdfast.dispatcher.delivery.store.scan_plan import Scan, ScanPlan
+from holdfast.dispatcher.delivery.store.scan_ranges import (
     BEGINNING,
     END,
     FULL_SCAN_SECONDS_MAX,

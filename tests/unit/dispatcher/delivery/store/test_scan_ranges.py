@@ -3,7 +3,7 @@
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
-from dispatcher.delivery.store.scan_ranges import (
+from holdfast.dispatcher.delivery.store.scan_ranges import (
     BEGINNING,
     END,
     FAIR_EVERY,

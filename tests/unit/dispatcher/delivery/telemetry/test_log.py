@@ -9,11 +9,11 @@ from uuid import UUID
 import pytest
 import structlog
 
-from dispatcher.delivery.rules.lifecycle import Move
-from dispatcher.delivery.rules.values import Attempt, Settled, Settlement
-from dispatcher.delivery.telemetry import log as subject
-from dispatcher.delivery.telemetry.log import Line, Telemetry, configure
-from sink.contract.states import Outcome
+from holdfast.dispatcher.delivery.rules.lifecycle import Move
+from holdfast.dispatcher.delivery.rules.values import Attempt, Settled, Settlement
+from holdfast.dispatcher.delivery.telemetry import log as subject
+from holdfast.dispatcher.delivery.telemetry.log import Line, Telemetry, configure
+from holdfast.sink.contract.states import Outcome
 
 KEY = UUID("0189cafe-0000-7000-8000-000000000001")
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -7,14 +7,14 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from deploy.payouts.metrics import Measures as PayoutsMeasures
-from dispatcher.api.metrics import ApiCollector, ApiMeasures
-from dispatcher.delivery.store.session import Pools
-from dispatcher.delivery.telemetry.metrics import DispatcherCollector, Measures
-from dispatcher.delivery.telemetry.server_state import ServerState, TableState
-from dispatcher.operators.common.pool import PoolCounts
-from dispatcher.shared.metrics import Histogram
-from sink.contract.states import Outcome
+from holdfast.deploy.payouts.metrics import Measures as PayoutsMeasures
+from holdfast.dispatcher.api.metrics import ApiCollector, ApiMeasures
+from holdfast.dispatcher.delivery.store.session import Pools
+from holdfast.dispatcher.delivery.telemetry.metrics import DispatcherCollector, Measures
+from holdfast.dispatcher.delivery.telemetry.server_state import ServerState, TableState
+from holdfast.dispatcher.operators.common.pool import PoolCounts
+from holdfast.dispatcher.shared.metrics import Histogram
+from holdfast.sink.contract.states import Outcome
 from tests.support.pages import ROOT
 
 _TABLE = re.compile(r"^\| `(holdfast_(?!job_)\w+)` \| (\w+) \| (.*?) \|", re.MULTILINE)

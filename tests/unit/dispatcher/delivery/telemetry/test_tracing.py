@@ -8,11 +8,11 @@ import pytest
 from opentelemetry import trace as api
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
-from dispatcher.delivery.rules.values import Attempt, Entry
-from dispatcher.delivery.telemetry import tracing as subject
-from dispatcher.delivery.telemetry.tracing import attempt_span, attempt_spans
-from dispatcher.outbound.endpoint import Endpoint
-from sink.contract.states import OrderPolicy, Outcome
+from holdfast.dispatcher.delivery.rules.values import Attempt, Entry
+from holdfast.dispatcher.delivery.telemetry import tracing as subject
+from holdfast.dispatcher.delivery.telemetry.tracing import attempt_span, attempt_spans
+from holdfast.dispatcher.outbound.endpoint import Endpoint
+from holdfast.sink.contract.states import OrderPolicy, Outcome
 from tests.support.dispatch.tracing import tracing
 
 KEY = UUID("0189cafe-0000-7000-8000-000000000001")

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-ROOT = Path(__file__).parents[1]
+from holdfast.deploy.release.version import ROOT
+
 REQUIREMENTS = ROOT / "requirements" / "cluster.txt"
 
 _LATEST = 1_580_601_600

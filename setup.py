@@ -1,0 +1,55 @@
+"""The folders of this repository as one package, `holdfast`, without its own tools."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from setuptools import setup
+
+ROOT = Path(__file__).parent
+
+FOLDERS = {
+    "holdfast.deploy": "deploy",
+    "holdfast.dispatcher": "dispatcher",
+    "holdfast.migrations": "migrations",
+    "holdfast.receiver": "dispatcher/receiver",
+    "holdfast.sink": "sink",
+    "holdfast.spark_app": "spark_app",
+}
+
+LEFT_OUT = {
+    "deploy/check",
+    "deploy/compose/secrets",
+    "deploy/kubernetes",
+    "deploy/release",
+    "deploy/runbook",
+    "dispatcher/receiver",  # it is `holdfast.receiver`
+}
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def packages(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield a package and those below it, with their folders."""
+    yield name, folder
+    for each in sorted(folder.iterdir()):
+        if (each / "__init__.py").exists() and _name(each) not in LEFT_OUT:
+            yield from packages(f"{name}.{each.name}", each)
+
+
+def data(package: Path, folder: Path) -> Iterator[str]:
+    """Yield the files of a package that are not Python, also from folders that are no packages."""
+    for each in sorted(folder.iterdir()):
+        if each.is_file() and each.suffix not in {".py", ".pyc"}:
+            yield str(each.relative_to(package))
+        if each.is_dir() and not (each / "__init__.py").exists() and _name(each) not in LEFT_OUT:
+            yield from data(package, each)
+
+
+found = dict(each for name, path in FOLDERS.items() for each in packages(name, ROOT / path))
+setup(
+    packages=sorted(found),
+    package_dir=FOLDERS,
+    package_data={name: list(data(folder, folder)) for name, folder in found.items()},
+)
