@@ -56,9 +56,18 @@ hdfs-jar: ## download the jar of the HDFS that tests start (56 MB, by Maven), wi
 demo-kafka: kafka-jars ## run the demo with a Kafka broker, and kill the broker as well
 	@$(BIN)/holdfast demo kafka
 
-.PHONY: test
-test: $(STAMP) ## run the tests: real Spark, real Postgres, real HTTP
-	@$(BIN)/python -m tests.run
+# A process that compiles each module that it imports takes three times as long to start.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: test test-rest test-all
+test: $(STAMP) ## the tests that show each guarantee: real Spark, Postgres and HTTP, killed processes; six minutes
+	@$(BIN)/python -m tests.run test
+
+test-rest: $(STAMP) ## the other tests: every failpoint, rare faults, browser, runbook; twelve minutes
+	@$(BIN)/python -m tests.run rest
+
+test-all: $(STAMP) ## both, side by side
+	@$(BIN)/python -m tests.run test rest
 
 .PHONY: test-long
 test-long: $(STAMP) prometheus ## run the tests that take minutes: beside a Prometheus, on a server in Russian
@@ -66,11 +75,11 @@ test-long: $(STAMP) prometheus ## run the tests that take minutes: beside a Prom
 
 .PHONY: quick
 quick: $(STAMP) links ## unit and contract tests, lint and types, within a minute: for every save
-	@$(BIN)/python -m tests.quick
+	@$(BIN)/python -m tests.run quick
 
 .PHONY: test-times
-test-times: $(STAMP) ## run every test and record how long each file takes, for the order of the next run
-	@$(BIN)/python -m tests.run --record
+test-times: $(STAMP) ## as test-all, and record how long each file takes, for the order of the next run
+	@$(BIN)/python -m tests.run test rest --record
 
 .PHONY: test-kafka
 test-kafka: kafka-jars ## run the tests that need a Kafka broker or Spark's connector

@@ -1,204 +1,232 @@
-"""`make test`: all but the long tests, as units of work that run side by side, as most tests wait.
+"""`make test`, `make test-rest` and `make quick`: parts of the work that run side by side.
 
-A unit is a few files of one folder, run by a process of its own on a Postgres of its own. The units
-that take longest begin first; there is one more at work than processors. How long a file takes is
-in `durations.json`; `python -m tests.run --record` measures it again. The output of a unit follows
-in one piece when it has ended, and the last lines are the time that each folder took.
+A part is a few test files of one folder, run by a process of its own on a Postgres of its own. The
+parts that take longest begin first; as tests wait, more of them are at work than processors.
+How long a file takes is in `durations.json`, which `--record` writes again. What a part prints
+follows in one piece when it has ended, of `make quick` if it failed. The last lines are how each
+part ended.
 
-On a server that is given the units would meet, so there all tests run one after another.
+On a server that is given the parts would meet, so there all tests run one after another.
 """
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Lock
+from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.support.job.class_archive import java_options
-
 RECORD = Path(__file__).with_name("durations.json")
 
-PYTEST = (sys.executable, "-m", "pytest", "-m", "not long")
+TIERS = {"test": "not rest and not long", "rest": "rest and not long"}
+"""What pytest chooses for `make test` and `make test-rest`. `make test-long` runs what is left."""
+
+QUICK = ("tests/unit/", "tests/contract/")
+"""The tests of `make test` that `make quick` runs."""
+
+REST = re.compile(r"^pytestmark = (?:\[[^\]]*)?pytest\.mark\.rest\b", re.MULTILINE)
+"""In a file that has nothing for `make test`: it is not imported to see that."""
 
 UNIT_SECONDS = 60.0
 """What the files of a unit take together, unless one takes longer by itself. A process costs three
 seconds before its first test; the last unit to begin keeps the others waiting at most this long."""
 
-SPARK = "tests/spark/"
-SPARK_UNIT_SECONDS = 240.0
+FOLDER_SECONDS = {"tests/spark": 240.0}
 """The same for files that share a Spark session, which takes some ten seconds to start."""
 
+QUICK_SECONDS = 20.0
+"""The same where every processor is to have its share to the end."""
+
 NEW_SECONDS = 2.0
-"""For a file that was never measured, in this folder or in another."""
+"""For a file that was never measured."""
 
 WORKERS_MAX = 4
 """Of however many processors: a unit with Spark has two Java processes at times."""
 
+BIN = Path(sys.executable).parent
+
+LINKS = Path(".holdfast/links")  # made by `make links`
+
+CHECKS: Mapping[str, Sequence[str]] = {
+    "types": [str(BIN / "mypy")],
+    "lint": [str(BIN / "ruff"), "check", "."],
+    "format": [str(BIN / "ruff"), "format", "--check", "."],
+    "import arrows": ["env", f"PYTHONPATH={LINKS}", str(BIN / "lint-imports")],
+}
+
 
 @dataclass(frozen=True)
-class Unit:
-    """Test files that one process runs, and the seconds that they are expected to take."""
+class Part:
+    """A command, and the seconds that it is expected to take; of tests, their tier."""
 
-    files: tuple[str, ...]
+    name: str
+    command: Sequence[str]
     expected: float
-
-    def __str__(self) -> str:
-        first, last = self.files[0], self.files[-1]
-        return first if first == last else f"{first} to {Path(last).name} ({len(self.files)} files)"
+    tier: str | None = None
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A unit that has ended: pytest's exit code, its time and that of each file, its output."""
+    """A part that has ended: its exit code, its seconds, those of processors and of each file."""
 
-    unit: Unit
+    part: Part
     code: int
     seconds: float
+    processor: float
     files: Mapping[str, float]
-    output: bytes
 
     def __str__(self) -> str:
         end = "passed" if self.code == 0 else f"FAILED ({self.code})"
-        return f"{end} in {self.seconds:.0f} s: {self.unit}"
+        return (
+            f"{end} in {self.seconds:.0f} s, {self.processor:.0f} of a processor: {self.part.name}"
+        )
+
+
+def files_of(tier: str, paths: Iterable[Path]) -> Iterator[str]:
+    """Yield the test files whose text may have a test of a tier, in order."""
+    for path in sorted(paths):
+        text = path.read_text()
+        if "mark.rest" in text if tier == "rest" else not REST.search(text):
+            yield str(path)
 
 
 def units(
-    files: Iterable[str], recorded: Mapping[str, float], seconds: float = UNIT_SECONDS
-) -> list[Unit]:
-    """Divide test files into units, each of one folder of `tests`, the longest first.
+    files: Iterable[str], recorded: Mapping[str, float], seconds: float | None = None
+) -> Iterator[tuple[float, Sequence[str]]]:
+    """Divide files into units of one folder of `tests` that take about equally long.
 
     The files of a folder stay in order, so that neighbours share what is made once a process.
     """
-    folders: dict[Sequence[str], list[str]] = defaultdict(list)
-    for file in sorted(files):
-        folders[Path(file).parts[:2]].append(file)
-    found = [
-        unit
-        for each in folders.values()
-        for unit in _cut(
-            each, recorded, SPARK_UNIT_SECONDS if each[0].startswith(SPARK) else seconds
-        )
-    ]
-    return sorted(found, key=lambda unit: unit.expected, reverse=True)
+    folders: dict[str, list[str]] = defaultdict(list)
+    for file in files:
+        folders["/".join(Path(file).parts[:2])].append(file)
+    for folder, each in folders.items():
+        times = [recorded.get(file, NEW_SECONDS) for file in each]
+        limit = seconds or FOLDER_SECONDS.get(folder, UNIT_SECONDS)
+        share = sum(times) / max(1, round(sum(times) / limit)) or 1
+        cut: dict[float, list[int]] = defaultdict(list)
+        for number, end in enumerate(accumulate(times)):
+            cut[(end - times[number] / 2) // share].append(number)
+        for unit in cut.values():
+            yield sum(times[n] for n in unit), [each[n] for n in unit]
 
 
-def _cut(files: Sequence[str], recorded: Mapping[str, float], seconds: float) -> Iterator[Unit]:
-    """Cut a folder into units of about so many seconds, all about equally long."""
-    moved = {Path(file).name: seconds for file, seconds in recorded.items()}
-    times = [recorded.get(file, moved.get(Path(file).name, NEW_SECONDS)) for file in files]
-    share = sum(times) / max(1, round(sum(times) / seconds))
-    parts: dict[float, list[int]] = defaultdict(list)
-    for number, end in enumerate(accumulate(times)):
-        parts[(end - times[number] / 2) // share].append(number)
-    for part in parts.values():
-        yield Unit(tuple(files[n] for n in part), sum(times[n] for n in part))
+def parts(name: str, recorded: Mapping[str, Mapping[str, float]]) -> Iterator[Part]:
+    """Yield the parts of a tier, or of `quick`."""
+    tier, options, seconds = name, ["--durations=10"], None
+    files = list(files_of("test" if name == "quick" else name, Path("tests").rglob("test_*.py")))
+    if name == "quick":
+        tier, options, seconds = "test", ["-q"], QUICK_SECONDS
+        files = [file for file in files if file.startswith(QUICK)]
+        for check, command in CHECKS.items():  # half a minute where nothing is known from before
+            yield Part(check, command, 2 * QUICK_SECONDS)
+    pytest_of = [sys.executable, "-m", "pytest", "-m", TIERS[tier], *options]
+    for expected, unit in units(files, recorded.get(tier, {}), seconds):
+        last = f" to {Path(unit[-1]).name} ({len(unit)} files)" if unit[1:] else ""
+        yield Part(unit[0] + last, [*pytest_of, *unit], expected, tier)
 
 
-@dataclass
-class Runner:
-    """Runs units, and can end those that are running."""
+class Running:
+    """A part that runs, in a group of its own: Ctrl-C reaches it once, from `run_all`."""
 
-    folder: Path
-    _running: set[subprocess.Popen[bytes]] = field(default_factory=set)
-    _lock: Lock = field(default_factory=Lock)
-    _ending: bool = False
-
-    def run(self, unit: Unit) -> Ended:
-        """Run one unit to its end."""
-        began = time.monotonic()
-        durations = self.folder / f"{abs(hash(unit))}.json"
-        command = [*PYTEST, "-p", "tests.support.durations"]
-        with self._lock:
-            if self._ending:
-                raise KeyboardInterrupt
-            # In a group of its own: Ctrl-C reaches it once, from `end`, and not twice.
-            process = subprocess.Popen(
-                [*command, "--durations=10", *unit.files],
+    def __init__(self, part: Part, output: Path) -> None:
+        self._part, self._began = part, time.monotonic()
+        self._output, self._report = output, output.with_suffix(".xml")
+        report = [f"--junitxml={self._report}", "-ojunit_family=xunit1"] if part.tier else []
+        with output.open("wb") as stream:
+            self.process = subprocess.Popen(
+                [*part.command, *report],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
+                stdout=stream,
                 stderr=subprocess.STDOUT,
-                env=os.environ | {"HOLDFAST_TEST_DURATIONS": str(durations)},
                 process_group=0,
             )
-            self._running.add(process)
-        output, _ = process.communicate()
-        with self._lock:
-            self._running.remove(process)
-        files = json.loads(durations.read_text()) if durations.exists() else {}
-        # A file may have long tests alone.
-        code = 0 if process.returncode == pytest.ExitCode.NO_TESTS_COLLECTED else process.returncode
-        return Ended(unit, code, time.monotonic() - began, files, output)
 
-    def end(self) -> None:
-        """Interrupt what runs, which ends what it started, and begin nothing more."""
-        with self._lock:
-            self._ending = True
-            for process in self._running:
-                process.send_signal(signal.SIGINT)
+    def end(self, status: int, processor: float, *, quiet: bool) -> Ended:
+        """Write what it printed, and return how it ended, after it was waited for."""
+        code = self.process.returncode = os.waitstatus_to_exitcode(status)
+        if self._part.tier and code == pytest.ExitCode.NO_TESTS_COLLECTED:
+            code = 0  # its files have tests of other tiers
+        files: dict[str, float] = defaultdict(float)
+        if self._report.exists():
+            for case in ET.parse(self._report).iter("testcase"):  # noqa: S314 - our own
+                files[case.attrib["file"]] += float(case.attrib["time"])
+        ended = Ended(self._part, code, time.monotonic() - self._began, processor, files)
+        if code or not quiet:
+            sys.stdout.buffer.write(self._output.read_bytes())
+        sys.stdout.buffer.write(f"{ended}\n".encode())
+        sys.stdout.flush()
+        return ended
 
 
-def run_all(work: Sequence[Unit], workers: int) -> list[Ended]:
-    """Run units from a queue, and write the output of each when it has ended."""
-    ended: list[Ended] = []
-    with TemporaryDirectory(prefix="holdfast-durations-") as folder:
-        runner = Runner(Path(folder))
-        with ThreadPoolExecutor(workers) as pool:
-            try:
-                for future in as_completed([pool.submit(runner.run, unit) for unit in work]):
-                    ended.append(future.result())
-                    sys.stdout.buffer.write(ended[-1].output + f"{ended[-1]}\n\n".encode())
-                    sys.stdout.flush()
-            except KeyboardInterrupt:
-                runner.end()
-                pool.shutdown(cancel_futures=True)
-                raise
+def run_all(work: Iterable[Part], workers: int, *, quiet: bool = False) -> list[Ended]:
+    """Run parts from a queue, and write what each printed when it ended; quiet: if it failed."""
+    waiting, running, ended = deque(work), dict[int, Running](), list[Ended]()
+    with TemporaryDirectory(prefix="holdfast-parts-") as folder:
+        try:
+            while waiting or running:
+                while waiting and len(running) < workers:
+                    begun = Running(waiting.popleft(), Path(folder, str(len(waiting))))
+                    running[begun.process.pid] = begun
+                pid, status, usage = os.wait3(0)
+                processor = usage.ru_utime + usage.ru_stime
+                ended.append(running.pop(pid).end(status, processor, quiet=quiet))
+        finally:
+            for each in running.values():
+                each.process.send_signal(signal.SIGINT)  # which ends what it started
+            for each in running.values():
+                each.process.wait()
     return ended
 
 
-def table(files: Mapping[str, float]) -> str:
-    """Return the seconds of each folder, the longest first, and of all of them."""
-    folders: dict[str, list[float]] = defaultdict(list)
-    for file, seconds in files.items():
-        folders[str(Path(file).parent)].append(seconds)
-    rows = sorted(folders.items(), key=lambda row: sum(row[1]), reverse=True)
-    lines = [f"{sum(times):7.0f} s {len(times):5} files  {name}" for name, times in rows]
-    return "\n".join([*lines, f"{sum(files.values()):7.0f} s {len(files):5} files  together"])
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Return 0 if all tests passed."""
-    if os.environ.get("HOLDFAST_TEST_DSN"):
-        return subprocess.run(PYTEST, check=False).returncode
-    began = time.monotonic()
+def main(names: Sequence[str], *, record: bool) -> int:
+    """Run tiers, or `quick`; return 0 if all passed."""
+    began, quick = time.monotonic(), "quick" in names
+    if os.environ.get("HOLDFAST_TEST_DSN") and not quick:
+        marks = " or ".join(f"({TIERS[name]})" for name in names)
+        return subprocess.run([sys.executable, "-m", "pytest", "-m", marks], check=False).returncode
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as below nohup
             signal.signal(number, signal.default_int_handler)
-    os.environ.setdefault("HOLDFAST_SPARK_JAVA_OPTIONS", java_options())
+    if not quick and "HOLDFAST_SPARK_JAVA_OPTIONS" not in os.environ:
+        from tests.support.job.class_archive import java_options
+
+        os.environ["HOLDFAST_SPARK_JAVA_OPTIONS"] = java_options()
     recorded = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-    files = [str(path) for path in Path("tests").rglob("test_*.py")]
-    workers = min((os.cpu_count() or 1) + 1, WORKERS_MAX)
-    ended = run_all(units(files, recorded), workers)
-    measured = {file: seconds for unit in ended for file, seconds in unit.files.items()}
-    if "--record" in arguments:
-        rounded = {file: round(seconds, 1) for file, seconds in sorted(measured.items())}
-        RECORD.write_text(json.dumps(rounded, indent=0) + "\n")
-    sys.stdout.write("".join(f"{unit}\n" for unit in ended))
+    work = [part for name in names for part in parts(name, recorded)]
+    work.sort(key=lambda part: part.expected, reverse=True)
+    processors = os.cpu_count() or 1
+    workers = processors if quick else min(2 * processors, WORKERS_MAX)
+    ended = run_all(work, workers, quiet=quick)
+    if record:
+        for name in names:
+            recorded[name] = {
+                file: round(seconds, 1)
+                for each in ended
+                if each.part.tier == name
+                for file, seconds in each.files.items()
+            }
+        RECORD.write_text(json.dumps(recorded, indent=0, sort_keys=True) + "\n")
+    if not quick:
+        sys.stdout.write("\n" + "".join(f"{each}\n" for each in ended))
+    together = sum(each.processor for each in ended)
     sys.stdout.write(
-        f"{table(measured)}\n{time.monotonic() - began:7.0f} s of wall time, {workers} at a time\n"
+        f"{time.monotonic() - began:7.0f} s of wall time, {together:.0f} of processors,"
+        f" {workers} parts at a time\n"
     )
-    return max((unit.code for unit in ended), key=abs)
+    return max((each.code for each in ended), key=abs)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    words = sys.argv[1:]
+    sys.exit(main([word for word in words if word != "--record"], record="--record" in words))

@@ -10,6 +10,8 @@ from tests.support.console.admin_api import Api
 from tests.support.console.browser import Window, path_of, window
 from tests.support.console.browser_world import KEY
 
+pytestmark = pytest.mark.rest
+
 GROUND = "getComputedStyle(document.documentElement).backgroundColor"
 FOCUSED = "document.activeElement.textContent.trim()"
 OUTLINE = "getComputedStyle(document.activeElement).outlineStyle"

@@ -12,6 +12,8 @@ from tests.support.console.browser import window
 from tests.support.console.browser_crawl import ROUTES, THEMES, Visit, walk
 from tests.support.console.browser_world import KEY, LOST, SUBJECT, WITHHELD, canary, plan_of_one
 
+pytestmark = pytest.mark.rest
+
 PICTURES = "HOLDFAST_TEST_SCREENSHOTS"
 """Names the folder for pictures of every screen; without it none are made."""
 

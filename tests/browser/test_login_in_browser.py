@@ -12,6 +12,8 @@ from holdfast.dispatcher.api.console.routes import live
 from tests.support.console.admin_api import Api
 from tests.support.console.browser import Window, path_of, window
 
+pytestmark = pytest.mark.rest
+
 FILTERED = "/entries?subject=m_1"
 
 

@@ -13,6 +13,8 @@ from tests.support.console.browser import Window, window
 from tests.support.servers.databases import copy_of
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 SAID = {
     "/": "No batch yet",
     "/entries": "No entry yet",

@@ -1,10 +1,13 @@
 """The payouts page on a screen as wide as a phone."""
 
+import pytest
 from playwright.sync_api import Browser
 
 from tests.support.console.browser import NARROW
 from tests.support.dispatch.payouts import empty_database, payouts
 from tests.support.dispatch.sender import Sent
+
+pytestmark = pytest.mark.rest
 
 LINE_PIXELS = 24
 """One line of the page."""

@@ -365,6 +365,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.rest
 @NEEDS_KUBECTL
 @pytest.mark.parametrize(
     "planted", MISTAKES, ids=lambda each: f"{Path(each.file).stem}: {each.mistake}"
@@ -386,6 +387,7 @@ def test_page_has_every_mistake() -> None:
     assert rows == [each.row for each in MISTAKES]
 
 
+@pytest.mark.rest
 def test_command_says_each_fault_and_fails(tmp_path: Path) -> None:
     done = subprocess.run(
         (sys.executable, "-m", "holdfast.deploy.check"),

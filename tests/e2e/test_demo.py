@@ -111,6 +111,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
             process.wait(0.1)
 
 
+@pytest.mark.guarantee(1, 5, 10)
 @pytest.mark.faults
 @pytest.mark.spark
 @pytest.mark.timeout(900)

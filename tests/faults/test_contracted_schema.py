@@ -20,7 +20,7 @@ from tests.support.dispatch.webhooks import Gate, answer
 from tests.support.upgrades import builds
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.rest, pytest.mark.faults]
 
 CONTRACTED = b"UPDATE holdfast.alembic_version SET version_num = '9999', serves_from = '9998'"
 UNDONE = f"""

@@ -14,7 +14,7 @@ from tests.support.dispatch.entries import BLOCK, RELEASE
 from tests.support.dispatch.scene import Scene
 from tests.support.dispatch.webhooks import Seen, answer
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.rest, pytest.mark.faults]
 
 OVER = """
     UPDATE holdfast.endpoint_pace SET breaker_until = now() - interval '1 second'

@@ -21,7 +21,7 @@ from tests.support.dispatch.webhooks import Gate, answer
 from tests.support.servers.fault_proxy import FaultProxy
 from tests.support.servers.line_faults import half_open, honest, lose_answer
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.rest, pytest.mark.faults]
 
 COPY = b"COPY holdfast.attempt"
 """What a settlement says before its COMMIT, and no other transaction does."""

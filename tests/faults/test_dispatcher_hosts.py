@@ -19,7 +19,7 @@ from tests.support.dispatch.scene import ENGINES, LEASE_SECONDS, SHORT, FirstOf,
 from tests.support.dispatch.webhooks import Gate, answer
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.rest, pytest.mark.faults]
 
 BENT = "tests.support.dispatch.bent_dispatch"
 

@@ -23,19 +23,22 @@ pytestmark = pytest.mark.faults
 SUBJECTS = [f"m_{n}" for n in range(4)]
 ALL_THREE = {name: {1, 2, 3} for name in SUBJECTS}
 
-IN_ENGINES: list[tuple[str, EngineName]] = [
-    ("D4=kill", "httpx"),
-    ("D4=kill", "asyncio"),
-    ("D5=kill", "httpx"),
-    ("D5=kill", "asyncio"),
-    ("D7=kill@3", "httpx"),
-    ("D7=kill@3", "asyncio"),
-    ("D8=kill@3", "httpx"),
-    ("D8=kill@3", "asyncio"),
-    ("D9=kill@3", "httpx"),
-    ("D9=kill@3", "asyncio"),
+IN_ENGINES = [
+    pytest.param("D8=kill@3", "asyncio"),
+    *(
+        pytest.param(point, engine, marks=pytest.mark.rest)
+        for point in ("D4=kill", "D5=kill", "D7=kill@3", "D8=kill@3", "D9=kill@3")
+        for engine in ("httpx", "asyncio")
+        if (point, engine) != ("D8=kill@3", "asyncio")
+    ),
 ]
-ELSEWHERE = ["D1=kill", "D2=kill", "D3=kill@3", "D10=kill@3", "D11=kill"]
+ELSEWHERE = [
+    "D3=kill@3",
+    *(
+        pytest.param(point, marks=pytest.mark.rest)
+        for point in ("D1=kill", "D2=kill", "D10=kill@3", "D11=kill")
+    ),
+]
 
 
 def _die(scene: Scene, point: str, engine: EngineName | None = None, *options: str) -> None:
@@ -45,6 +48,7 @@ def _die(scene: Scene, point: str, engine: EngineName | None = None, *options: s
         assert dying.ends() == -signal.SIGKILL, dying.text()
 
 
+@pytest.mark.guarantee(5)
 @pytest.mark.parametrize("point", ELSEWHERE)
 def test_killed_dispatcher_loses_nothing_and_repeats_only_the_unknown(
     scene: Scene, point: str
@@ -57,6 +61,7 @@ def test_killed_dispatcher_loses_nothing_and_repeats_only_the_unknown(
     assert {name: set(scene.receiver.sequences(name)) for name in SUBJECTS} == ALL_THREE
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("point", "routed"), [("D18=kill", False), ("D2=kill@2", True)])
 def test_dispatcher_killed_as_it_routes_and_claims_at_once_loses_nothing(
     scene: Scene, point: str, routed: bool
@@ -83,6 +88,7 @@ def test_dispatcher_killed_as_it_routes_and_claims_at_once_loses_nothing(
     assert set(scene.receiver.sequences("m_1")) == set(range(1, written + 1))
 
 
+@pytest.mark.guarantee(6)
 @pytest.mark.parametrize(("point", "engine"), IN_ENGINES)
 def test_dispatcher_killed_within_a_request_repeats_only_the_unknown(
     scene: Scene, point: str, engine: EngineName
@@ -94,6 +100,7 @@ def test_dispatcher_killed_within_a_request_repeats_only_the_unknown(
     assert {name: set(scene.receiver.sequences(name)) for name in SUBJECTS} == ALL_THREE
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("engine", ["httpx", "asyncio"])
 def test_dispatcher_killed_before_the_handshake_has_sent_nothing(
     scene: Scene, engine: EngineName
@@ -111,6 +118,7 @@ def test_dispatcher_killed_before_the_handshake_has_sent_nothing(
         scene.heal(receiver, engine=engine, ca_file=file)
 
 
+@pytest.mark.rest
 def test_dispatcher_killed_as_it_shows_that_it_lives_loses_nothing(scene: Scene) -> None:
     """The first sign of life comes before anything is sent, the second while requests run."""
     scene.endpoint(total_timeout_ms=20_000)
@@ -125,6 +133,7 @@ def test_dispatcher_killed_as_it_shows_that_it_lives_loses_nothing(scene: Scene)
     assert scene.unknown() >= len(SUBJECTS)
 
 
+@pytest.mark.rest
 def test_rescuer_killed_before_its_commit_books_nothing_twice(scene: Scene) -> None:
     scene.endpoint()
     scene.decisions.write(*SUBJECTS * 3)
@@ -136,6 +145,7 @@ def test_rescuer_killed_before_its_commit_books_nothing_twice(scene: Scene) -> N
     assert scene.unknown() > 0
 
 
+@pytest.mark.rest
 def test_dispatcher_killed_while_it_winds_down_loses_nothing(scene: Scene) -> None:
     scene.endpoint(total_timeout_ms=20_000)
     gate = Gate(answer(200))
@@ -149,6 +159,7 @@ def test_dispatcher_killed_while_it_winds_down_loses_nothing(scene: Scene) -> No
     scene.heal()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("point", ["D11=kill", "D15=kill"])
 def test_dispatcher_killed_as_it_sets_the_next_attempt_sets_none(scene: Scene, point: str) -> None:
     scene.endpoint(schedule_seconds=[3600] * 3)

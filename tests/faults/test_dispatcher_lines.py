@@ -35,7 +35,7 @@ from tests.support.servers.line_faults import (
     truncate,
 )
 
-pytestmark = [pytest.mark.faults, pytest.mark.parametrize("engine", ENGINES)]
+pytestmark = [pytest.mark.rest, pytest.mark.faults, pytest.mark.parametrize("engine", ENGINES)]
 
 SUBJECTS = ["m_1", "m_2", "m_3"]
 LONG = 2000

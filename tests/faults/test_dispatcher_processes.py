@@ -23,6 +23,8 @@ from tests.support.dispatch.webhooks import Gate, answer
 from tests.support.processes import matching
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 PROCESSES = 3
 SUBJECTS = [f"m_{number}" for number in range(60)]
 

@@ -19,7 +19,7 @@ from tests.support.dispatch.dispatching import Process, drain
 from tests.support.dispatch.scene import Scene
 from tests.support.dispatch.webhooks import Behaviour, Seen, Wire, answer, response
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.rest, pytest.mark.faults]
 
 MANY = 500
 

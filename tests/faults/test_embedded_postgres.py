@@ -21,7 +21,7 @@ from holdfast.deploy.local.postgres import EmbeddedPostgres
 from holdfast.sink.contract.exits import CommandError
 from tests.support.servers.embedded import prepared_directory, processes_on, server_directory
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.rest, pytest.mark.faults]
 
 STARTER = """
 import signal, sys

@@ -26,7 +26,7 @@ from tests.support.dispatch.scene import Scene
 from tests.support.dispatch.sender import secret_text
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.rest, pytest.mark.faults]
 
 LIVING = "SELECT count(*) FROM holdfast.dispatcher_instance"
 DROPPED = "holdfast_log_lines_dropped_total"

@@ -10,7 +10,7 @@ from tests.support.job.job_outcome import published, required
 from tests.support.job.job_process import check_ledger, job_process
 from tests.support.job.job_stream import OPTIONS, stream
 
-pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.rest, pytest.mark.faults, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 FILES = 3
 

@@ -25,6 +25,7 @@ def healthy(server_dsn: str) -> Iterator[Payouts]:
         yield running
 
 
+@pytest.mark.guarantee(10)
 @pytest.mark.parametrize(
     ("point", "outcome", "arrivals"),
     [("R1", "applied", 1), ("R2", "applied", 1), ("R3", "applied", 1), ("R4", "duplicate", 2)],

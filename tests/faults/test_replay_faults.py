@@ -13,6 +13,8 @@ from tests.support.dispatch.dispatching import drain
 from tests.support.dispatch.replaying import DELIVERED, applied, progress
 from tests.support.dispatch.scene import LEASE_SECONDS, SHORT, Scene
 
+pytestmark = pytest.mark.rest
+
 EXPIRE = """
     UPDATE holdfast.replay_item SET lease_until = now() - interval '1 second'
     WHERE token IS NOT NULL

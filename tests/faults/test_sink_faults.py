@@ -82,6 +82,7 @@ def _start(dsn: str, folder: Path, failpoints: str) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.guarantee(1)
 @pytest.mark.parametrize("point", POINTS)
 def test_driver_killed_at_a_point_leaves_what_an_undisturbed_run_leaves(
     dsn: str, undisturbed: Outcome, tmp_path: Path, point: str

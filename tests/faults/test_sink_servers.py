@@ -27,7 +27,7 @@ from tests.support.servers.embedded import server_directory
 from tests.support.servers.killable_server import Server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.rest, pytest.mark.faults]
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from tests.support.upgrades.builds import Build, Load, NotHere
 from tests.support.upgrades.rolling import roll, steps
 from tests.support.upgrades.stage import Stage
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.rest, pytest.mark.faults, pytest.mark.timeout(1800)]
 
 LOAD = Load(int(os.environ.get("HOLDFAST_TEST_UPGRADE_BATCHES", "5")))
 

@@ -20,6 +20,8 @@ from tests.support.job.jobs import event
 from tests.support.pages import ROOT
 from tests.support.servers.embedded import server_directory
 
+pytestmark = pytest.mark.rest
+
 COMPOSE = ROOT / "deploy" / "compose"
 
 

@@ -18,6 +18,8 @@ from holdfast.deploy.local.postgres import EmbeddedPostgres, resolve_server
 from holdfast.sink.contract.exits import CommandError
 from tests.support.servers.embedded import prepared_directory, server_directory
 
+pytestmark = pytest.mark.rest
+
 
 @pytest.fixture(scope="module")
 def prepared() -> Iterator[Path]:

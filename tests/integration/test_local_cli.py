@@ -16,6 +16,8 @@ from holdfast.sink.contract.schema import SCHEMA_REVISION
 from tests.support.command import holdfast
 from tests.support.servers.embedded import processes_on, server_directory
 
+pytestmark = pytest.mark.rest
+
 
 @pytest.fixture
 def directory() -> Iterator[Path]:

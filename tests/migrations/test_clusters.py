@@ -14,6 +14,8 @@ from holdfast.migrations.upgrade import Upgraded, downgrade, head, script, upgra
 from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.contract.roles import ALL, OWNER, READER, SINK
 
+pytestmark = pytest.mark.rest
+
 Make = Callable[..., str]
 
 

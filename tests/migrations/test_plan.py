@@ -26,6 +26,8 @@ from holdfast.sink.contract.roles import ALL
 from holdfast.sink.contract.schema import SCHEMA_REVISION
 from tests.support.upgrades.revisions import Pair, write_pair
 
+pytestmark = pytest.mark.rest
+
 ROWS = 20_000
 BATCHES = f"""
     INSERT INTO holdfast.stream (name) VALUES ('payouts');

@@ -20,6 +20,8 @@ from tests.support.dispatch.pruning import count, outcomes, pruned_days
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 
 @pytest.mark.usefixtures("delivered")
 def test_delivered_days_are_dropped_as_a_whole_and_keys_batches_and_subjects_stay(

@@ -14,6 +14,8 @@ from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.dispatch.pruning import count, outcomes, pruned_days
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 INSERT = """
     INSERT INTO holdfast.entry (subject_id, sequence, created_at, key, type, occurred_at, priority,
         batch_no, body)

@@ -19,6 +19,8 @@ from tests.support.dispatch.entries import BLOCK, NOON, RELEASE, WINDOW, decisio
 from tests.support.job.driver import Driver
 from tests.support.job.outbox import contents
 
+pytestmark = pytest.mark.rest
+
 MakeDriver = Callable[..., Driver]
 
 DAILY = "report.daily"

@@ -15,6 +15,8 @@ from holdfast.sink.contract.roles import OWNER
 from tests.support.console.catalogue import everything
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 Make = Callable[[str | None], str]
 
 

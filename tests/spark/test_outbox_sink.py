@@ -130,6 +130,7 @@ def test_each_micro_batch_is_written_with_sparks_own_ids(
     sink.close()
 
 
+@pytest.mark.guarantee(1)
 def test_batch_that_spark_runs_again_is_found_written(
     play: Play, dsn: str, db: psycopg.Connection, tmp_path: Path
 ) -> None:
@@ -148,6 +149,7 @@ def test_batch_that_spark_runs_again_is_found_written(
     second.close()
 
 
+@pytest.mark.guarantee(3)
 def test_new_checkpoint_ends_the_query_until_it_is_adopted_and_then_repeats_nothing(
     play: Play, dsn: str, db: psycopg.Connection, tmp_path: Path
 ) -> None:

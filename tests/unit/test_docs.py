@@ -1,6 +1,8 @@
 """The documents: links lead somewhere, every page is in the index, tables are those of the code."""
 
+import ast
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from holdfast.deploy.release.pages import broken, links, pages
 from holdfast.dispatcher.operators.config.settings import SETTINGS
 from holdfast.sink.contract.tables import metadata
+from tests.run import REST
 from tests.support.pages import PACKAGES, ROOT, blocks, name_of
 
 README_WORDS_MAX = 800
@@ -72,3 +75,27 @@ def test_paths_that_are_named_exist() -> None:
         if not (ROOT / path).exists()
     }
     assert missing == set()
+
+
+def _shown() -> dict[int, set[str]]:
+    """Return the tests that are marked with each guarantee and run in `make test`."""
+    shown: dict[int, set[str]] = defaultdict(set)
+    for file in (ROOT / "tests").rglob("test_*.py"):
+        text = file.read_text()
+        if "@pytest.mark.guarantee(" not in text or REST.search(text):
+            continue
+        for node in ast.parse(text).body:
+            marks = [ast.unparse(each) for each in getattr(node, "decorator_list", [])]
+            if not any(re.match(r"pytest\.mark\.(rest|long|skip)", mark) for mark in marks):
+                for mark in marks:
+                    for number in re.findall(r"\d+", mark) if ".guarantee(" in mark else []:
+                        shown[int(number)].add(f"{name_of(file)}::{node.name}")
+    return shown
+
+
+def test_page_names_what_shows_each_guarantee() -> None:
+    page = (ROOT / "docs" / "guarantees.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| (`tests/.*) \|$", page, re.MULTILINE)
+    told = {int(number): set(tests.strip("`").split("`, `")) for number, tests in rows}
+    assert told == _shown()
+    assert list(told) == list(range(1, len(told) + 1))

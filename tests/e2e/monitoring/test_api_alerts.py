@@ -12,7 +12,10 @@ from tests.support.console.admin_api import Api, serving
 from tests.support.monitoring.prometheus import MISSING, program
 from tests.support.monitoring.watching import Watcher
 
-pytestmark = pytest.mark.skipif(program("prometheus") is None, reason=MISSING.format("prometheus"))
+pytestmark = [
+    pytest.mark.rest,
+    pytest.mark.skipif(program("prometheus") is None, reason=MISSING.format("prometheus")),
+]
 
 GUESSES = 60
 REQUESTS = 4

@@ -14,6 +14,7 @@ from tests.support.monitoring.observed import observed
 from tests.support.monitoring.prometheus import MISSING, Prometheus, program
 
 pytestmark = [
+    pytest.mark.rest,
     pytest.mark.spark,
     pytest.mark.skipif(program("prometheus") is None, reason=MISSING.format("prometheus")),
 ]

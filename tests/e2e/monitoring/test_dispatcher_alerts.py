@@ -19,6 +19,7 @@ from tests.support.runbook_world import free_port
 from tests.support.servers.fault_proxy import FaultProxy
 
 pytestmark = [
+    pytest.mark.rest,
     pytest.mark.faults,
     pytest.mark.skipif(program("prometheus") is None, reason=MISSING.format("prometheus")),
 ]

@@ -12,6 +12,8 @@ from tests.support.monitoring.rules import all_rules
 from tests.support.runbook import Reader, steps
 from tests.support.runbook_world import decided, rows, world
 
+pytestmark = pytest.mark.rest
+
 PAGE = ROOT / "docs" / "operators" / "alerts.md"
 RULES = [pytest.param(rule, id=rule["alert"]) for rule in all_rules()]
 

@@ -17,6 +17,7 @@ from tests.support.servers.old_ids import OldIds
 from tests.support.waiting import eventually
 
 pytestmark = [
+    pytest.mark.rest,
     pytest.mark.faults,
     pytest.mark.skipif(program("prometheus") is None, reason=MISSING.format("prometheus")),
 ]

@@ -13,7 +13,7 @@ from tests.support.job.jobs import event, put
 from tests.support.monitoring.otlp import collecting
 from tests.support.runbook_world import world
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.rest, pytest.mark.spark]
 
 
 def test_batch_transaction_and_receiver_share_a_trace_and_the_attempt_links_to_it(

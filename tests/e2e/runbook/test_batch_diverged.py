@@ -1,9 +1,13 @@
 """A batch diverged: the page, followed after a source's file was edited under a running job."""
 
+import pytest
+
 from holdfast.sink import ReplayDiverged, Replayed
 from tests.support.job.driver import Driver
 from tests.support.runbook import Reader, refused_as
 from tests.support.runbook_world import World, decided, rows
+
+pytestmark = pytest.mark.rest
 
 FIRST = (decided("m_482", 1, "block"), decided("m_7", 1, "block"))
 SECOND = (decided("m_482", 2, "release"), decided("m_8", 2, "block"))

@@ -4,10 +4,14 @@ import json
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
 from holdfast.sink import UnadoptedCheckpoint
 from tests.support.job.driver import Driver
 from tests.support.runbook import Reader, refused_as
 from tests.support.runbook_world import World, decided, rows
+
+pytestmark = pytest.mark.rest
 
 PAGE = "checkpoint-lost"
 BEFORE = (decided("m_482", 1, "block"), decided("m_7", 1, "block"))

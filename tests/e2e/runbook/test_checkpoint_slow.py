@@ -3,10 +3,14 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from holdfast.spark_app.reporting.metrics import Metrics, served
 from tests.support.job.driver import Driver
 from tests.support.runbook import Reader
 from tests.support.runbook_world import World, decided, free_port, rows
+
+pytestmark = pytest.mark.rest
 
 
 def report(seconds: float) -> Any:

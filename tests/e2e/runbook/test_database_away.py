@@ -6,10 +6,14 @@ Real: the server behind a proxy that refuses, dispatcher, payouts service, the s
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.support.job.driver import Driver
 from tests.support.runbook import Reader
 from tests.support.runbook_world import decided, rows, world
 from tests.support.servers.fault_proxy import FaultProxy
+
+pytestmark = pytest.mark.rest
 
 
 def test_database_that_is_away_loses_nothing_and_repeats_nothing(

@@ -18,6 +18,8 @@ from tests.support.runbook_world import decided, rows, world
 from tests.support.servers.backed_up import BackedUp
 from tests.support.servers.embedded import server_directory
 
+pytestmark = pytest.mark.rest
+
 PAGE = "database-behind"
 BATCHES = (
     (decided("m_482", 1, "block"), decided("m_7", 1, "block")),

@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 import psycopg
+import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -16,6 +17,8 @@ from holdfast.spark_app.checkpoint.initial import newest_batch
 from tests.support.job.driver import Driver
 from tests.support.runbook import Reader, Step, refused_as
 from tests.support.runbook_world import World, decided, rows
+
+pytestmark = pytest.mark.rest
 
 PAGE = "database-lost"
 DELIVERED = (

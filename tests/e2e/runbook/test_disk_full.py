@@ -16,6 +16,8 @@ from tests.support.runbook import Reader, refused_as
 from tests.support.runbook_world import decided, rows, world
 from tests.support.servers.full_disk import CannotMountError, FullDisk, volume
 
+pytestmark = pytest.mark.rest
+
 PAGE = "disk-full"
 
 MANY = 300

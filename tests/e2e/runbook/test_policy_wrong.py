@@ -18,6 +18,8 @@ from tests.support.job.exposure import at, row, table
 from tests.support.runbook import Reader
 from tests.support.runbook_world import World
 
+pytestmark = pytest.mark.rest
+
 PAGE = "policy-wrong"
 
 LIMITS = "limit_minor = {0}\nrelease_level_minor = {0}\n"

@@ -2,11 +2,15 @@
 
 from datetime import timedelta
 
+import pytest
+
 from tests.support.dispatch.dispatching import drain
 from tests.support.dispatch.webhooks import Behaviour, Seen, WebhookReceiver, answer
 from tests.support.job.driver import Driver
 from tests.support.runbook import Reader
 from tests.support.runbook_world import World, decided, rows
+
+pytestmark = pytest.mark.rest
 
 OTHERS = tuple(f"m_{number}" for number in range(1, 6))
 GIVEN_UP = "m_13"

@@ -1,10 +1,13 @@
 """The receiver lost its tables: the page, followed with an empty payouts database."""
 
 import psycopg
+import pytest
 
 from tests.support.job.driver import Driver
 from tests.support.runbook import Reader
 from tests.support.runbook_world import World, decided, rows
+
+pytestmark = pytest.mark.rest
 
 PAGE = "receiver-lost"
 

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx
+import pytest
 
 from tests.support.dispatch.sender import Sent
 from tests.support.job.driver import Driver
 from tests.support.runbook import Reader
 from tests.support.runbook_world import World, decided, rows
+
+pytestmark = pytest.mark.rest
 
 MERCHANTS = ("m_482", "m_1", "m_2", "m_3")
 PAUSE_SECONDS = 0.1

@@ -14,6 +14,8 @@ from tests.support.runbook_world import decided, rows, world
 from tests.support.servers.embedded import server_directory
 from tests.support.servers.old_ids import OldIds
 
+pytestmark = pytest.mark.rest
+
 PAGE = "wraparound-near"
 
 

@@ -26,6 +26,8 @@ from tests.support.console.admin_api import V1, Api, serving
 from tests.support.servers.databases import copy_of
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - it is refused
 CANARY = "pw-canary-3141"
 TOKENS = f"{V1}/tokens"

@@ -24,6 +24,8 @@ from tests.support.job.decisions import Decisions
 from tests.support.job.driver import Driver
 from tests.support.servers.databases import copy_of
 
+pytestmark = pytest.mark.rest
+
 WHY = {"reason": "a test"}
 PLAN, REISSUE, APPROVED, WAIVED, NEW = (uuid4() for _ in range(5))
 OTHER_QUERY = "11111111-2222-3333-4444-555555555555"

@@ -28,6 +28,8 @@ from tests.support.dispatch.webhooks import listening
 from tests.support.job.decisions import Decisions
 from tests.support.servers.databases import copy_of
 
+pytestmark = pytest.mark.rest
+
 LITERAL, REFERENCED = "c4n4ry-literal", "c4n4ry-referenced"
 NAMES = ("x-jwt", "x-pwd", "x-authtoken", "x-signature", "x-functions-code", "x-tenant")
 HEADERS = {**dict.fromkeys(NAMES, LITERAL), "authorization": "env:HOLDFAST_SECRET_TOKEN"}

@@ -25,6 +25,8 @@ from tests.support.job.decisions import Decisions
 from tests.support.job.driver import Driver
 from tests.support.servers.databases import copy_of
 
+pytestmark = pytest.mark.rest
+
 OPERATOR = "operator"
 WHY = {"reason": "a test"}
 UNKNOWN = Key.of(["nobody"]).text

@@ -19,6 +19,8 @@ from tests.support.console.api_world import ANSWERED, DEAD, key_text
 from tests.support.console.console import csrf_of, logged_in
 from tests.support.console.console_routes import CHANGES, NAMES, PAGES, PATHS, filled
 
+pytestmark = pytest.mark.rest
+
 WHY = "a test"
 
 

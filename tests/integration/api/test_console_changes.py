@@ -23,6 +23,8 @@ from tests.support.job.decisions import Decisions
 from tests.support.job.driver import Driver
 from tests.support.servers.databases import copy_of
 
+pytestmark = pytest.mark.rest
+
 HIDDEN = re.compile(r'<input type="hidden" name="([^"]*)" value="([^"]*)">')
 VALUE = "a value that receivers know"
 WHY = "the receiver was <b>repaired</b>"

@@ -20,6 +20,8 @@ from tests.support.dispatch.webhooks import listening
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 CANARY = "<script>alert('m')</script>\"'\u202e"
 PAGES = ("/", "/entries", "/subjects", "/login")
 INLINE = re.compile(r"<script(?![^>]* src=)|<style| style=|\son\w+=|javascript:", re.IGNORECASE)

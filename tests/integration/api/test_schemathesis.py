@@ -25,9 +25,12 @@ from tests.support.console.api_world import DEAD, key_text, world
 
 # The server is a thread of this process: when its pool opens a connection while a request is made
 # up, Hypothesis takes the pool's draw from `random` for the strategy's.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Do not use the .random. module:hypothesis.errors.HypothesisDeprecationWarning"
-)
+pytestmark = [
+    pytest.mark.rest,
+    pytest.mark.filterwarnings(
+        "ignore:Do not use the .random. module:hypothesis.errors.HypothesisDeprecationWarning"
+    ),
+]
 
 EXAMPLES = 6
 """Requests for each operation: such that fit its description, and such that do not."""

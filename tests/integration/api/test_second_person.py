@@ -24,6 +24,8 @@ from tests.support.job.decisions import Decisions
 from tests.support.job.driver import Driver
 from tests.support.servers.databases import copy_of
 
+pytestmark = pytest.mark.rest
+
 WHY = {"reason": "a test"}
 GOOD: dict[str, Any] = {
     "subject": "m_9",

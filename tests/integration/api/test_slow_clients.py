@@ -19,6 +19,8 @@ from tests.support.console.admin_api import V1, Api, serving
 from tests.support.servers.databases import copy_of
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 SLOW = 260
 """More than the requests that are worked on at once."""
 

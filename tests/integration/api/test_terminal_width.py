@@ -14,6 +14,8 @@ import pytest
 from tests.support.command import holdfast
 from tests.support.console.admin_api import Api
 
+pytestmark = pytest.mark.rest
+
 LISTS = {
     ("entries", "list"): "key",
     ("attempts", "list"): "finished_at",

@@ -21,6 +21,8 @@ from tests.support.receivers.serving import serving
 from tests.support.receivers.sound import BareReceiver, SoundReceiver
 from tests.support.servers.certificates import Authority
 
+pytestmark = pytest.mark.rest
+
 SECRET = Secret.parse(secret_text())
 OTHER_SECRET = Secret.parse(secret_text(OTHER_KEY_BYTES))
 KEEP_SECONDS = 0.3

@@ -4,6 +4,8 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from holdfast.receiver import Secret
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
@@ -11,6 +13,8 @@ from tests.support.dispatch.sender import secret_text
 from tests.support.receivers.broken import AcceptsOldTimestamps
 from tests.support.receivers.serving import serving
 from tests.support.receivers.sound import BareReceiver
+
+pytestmark = pytest.mark.rest
 
 SECRET = Secret.parse(secret_text())
 ENVIRONMENT = {"CONFORM_SECRET": secret_text()}

@@ -19,6 +19,8 @@ from tests.support.kafka.server import KafkaServer
 from tests.support.processes import java_below
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 
 def _values(kafka: KafkaServer, topic: str) -> list[str]:
     return [(message.value() or b"").decode() for message in kafka.read(topic)]

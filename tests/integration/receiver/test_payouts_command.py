@@ -23,6 +23,8 @@ from tests.support.command import holdfast
 from tests.support.dispatch.payouts import Payouts, payouts
 from tests.support.dispatch.sender import KEY_BYTES, Sent, secret_text
 
+pytestmark = pytest.mark.rest
+
 REFERENCE = ("--secret-ref", "env:TEST_SECRET")
 WITH_SECRET = ("payouts", "serve", "--port", "0", *REFERENCE)
 

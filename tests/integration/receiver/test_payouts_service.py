@@ -22,6 +22,8 @@ from tests.support.dispatch.sender import (
     receipt,
 )
 
+pytestmark = pytest.mark.rest
+
 DUPLICATES = 50
 
 

@@ -88,6 +88,7 @@ def test_replayed_batch_writes_nothing(driver: MakeDriver, db: psycopg.Connectio
     assert called == [3]
 
 
+@pytest.mark.guarantee(2)
 def test_replay_with_other_rows_diverges_and_says_how(
     driver: MakeDriver, db: psycopg.Connection
 ) -> None:
@@ -143,6 +144,7 @@ def test_known_key_is_a_duplicate_and_its_other_content_is_counted(
     assert [sequences(db, name) for name in ("m_1", "m_2", "m_3")] == [[1], [1], [1]]
 
 
+@pytest.mark.guarantee(7)
 def test_entry_that_changes_nothing_is_suppressed_and_its_key_recorded(
     driver: MakeDriver, db: psycopg.Connection
 ) -> None:
@@ -187,6 +189,7 @@ def test_clock_that_was_set_back_takes_no_subject_back_in_time(
     assert spark.batch(2, decision("m_3", 1)).written_at < ahead
 
 
+@pytest.mark.guarantee(7)
 def test_bad_rows_are_quarantined_and_the_rest_is_written(
     driver: MakeDriver, db: psycopg.Connection
 ) -> None:

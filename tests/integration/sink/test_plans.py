@@ -4,9 +4,12 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
+import pytest
 from psycopg import ClientCursor
 
 from holdfast.sink.transaction.database import statement
+
+pytestmark = pytest.mark.rest
 
 SUBJECTS = KEYS = 250_000
 LATEST = KEYS // 100

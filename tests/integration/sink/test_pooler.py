@@ -19,6 +19,8 @@ from tests.support.servers.pgbouncer import PgBouncer
 from tests.support.servers.postgres_proxy import Fault, PostgresProxy
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 MakeDriver = Callable[..., Driver]
 
 BATCHES = 12

@@ -57,6 +57,7 @@ def test_restart_within_one_process_begins_a_new_run(
     assert _stream(db) == (spark.query_id, 2, spark.run_id)
 
 
+@pytest.mark.guarantee(3)
 def test_new_checkpoint_is_refused_before_the_epoch_moves(
     driver: MakeDriver, db: psycopg.Connection
 ) -> None:
@@ -161,6 +162,7 @@ def test_run_whose_query_id_is_no_longer_adopted_is_refused_with_its_checkpoint(
         spark.batch(1)
 
 
+@pytest.mark.guarantee(4)
 def test_older_run_is_fenced_once_a_newer_one_started(
     driver: MakeDriver, db: psycopg.Connection
 ) -> None:
@@ -179,6 +181,7 @@ def test_older_run_is_fenced_once_a_newer_one_started(
     assert isinstance(newer.batch(1, decision("m_2")), Written)
 
 
+@pytest.mark.guarantee(4)
 @pytest.mark.parametrize("staged", [False, True])
 def test_run_whose_epoch_a_failover_gave_out_twice_is_fenced(
     driver: MakeDriver, db: psycopg.Connection, staged: bool
@@ -253,6 +256,7 @@ def test_command_that_a_refused_checkpoint_names_adopts_it_as_printed(
     new.batch(0, decision())
 
 
+@pytest.mark.guarantee(3)
 def test_older_copy_of_a_checkpoint_is_refused_before_the_epoch_moves(
     driver: MakeDriver, db: psycopg.Connection, tmp_path: Path
 ) -> None:
@@ -288,6 +292,7 @@ def test_checkpoint_that_repeats_its_batches_may_be_behind_up_to_the_last_of_the
         behind.batch(2, decision("m_9"))
 
 
+@pytest.mark.guarantee(3)
 def test_older_moment_of_the_database_is_refused_before_the_epoch_moves(
     driver: MakeDriver, db: psycopg.Connection, tmp_path: Path
 ) -> None:
@@ -319,6 +324,7 @@ def test_batch_that_the_database_loses_under_a_running_driver_is_missed_by_the_n
     assert isinstance(spark.batch(2, decision("m_3")), Written)
 
 
+@pytest.mark.guarantee(3)
 @pytest.mark.parametrize("lost", ["batches", "everything"])
 @pytest.mark.parametrize("staged", [False, True])
 @pytest.mark.parametrize("with_checkpoint", [True, False])
@@ -379,6 +385,7 @@ def test_query_older_than_its_sink_begins_at_the_declared_batch(
     assert isinstance(spark.batch(7, decision()), Written)
 
 
+@pytest.mark.guarantee(3)
 @pytest.mark.parametrize("with_checkpoint", [True, False])
 @pytest.mark.parametrize("batch_id", [0, 1])
 def test_renamed_stream_is_refused(

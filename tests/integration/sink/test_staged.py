@@ -23,6 +23,8 @@ from tests.support.job.bad_rows import BAD_ROWS
 from tests.support.job.driver import Driver, in_tasks
 from tests.support.job.outbox import contents
 
+pytestmark = pytest.mark.rest
+
 MakeDriver = Callable[..., Driver]
 Rows = list[dict[str, Any]]
 

@@ -16,6 +16,8 @@ from tests.support.job.driver import Driver
 from tests.support.job.outbox import contents
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 MakeDriver = Callable[..., Driver]
 
 MISFITS = {

@@ -133,6 +133,7 @@ def test_a_batch_that_is_rolled_back_keeps_nothing_of_what_it_suppressed(
     assert contents(db)["suppressed"] == []
 
 
+@pytest.mark.guarantee(8)
 def test_row_of_the_year_9999_is_set_aside_and_silences_no_subject(
     payouts: Driver, db: psycopg.Connection
 ) -> None:
@@ -161,6 +162,7 @@ def test_tolerance_is_an_option_and_is_measured_by_the_databases_clock(
             driver(future_tolerance=wrong)
 
 
+@pytest.mark.guarantee(8)
 @pytest.mark.parametrize("staged", [False, True], ids=["driver", "staged"])
 def test_replay_is_the_same_batch_whatever_the_clock_says_by_then(
     driver: MakeDriver, db: psycopg.Connection, staged: bool
@@ -201,6 +203,7 @@ def test_row_put_back_with_its_future_date_stays_where_it_is(
     assert _by_hand(dsn, "payouts", 1, decision("m_1", 1))
 
 
+@pytest.mark.guarantee(11)
 def test_older_entry_is_written_by_hand_only_as_approved(
     payouts: Driver, driver: MakeDriver, dsn: str, db: psycopg.Connection
 ) -> None:

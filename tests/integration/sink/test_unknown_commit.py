@@ -25,6 +25,8 @@ from tests.integration.sink.conftest import MakeDriver
 from tests.support.dispatch.entries import RELEASE, decision
 from tests.support.servers.postgres_proxy import Fault, PostgresProxy
 
+pytestmark = pytest.mark.rest
+
 HASTY = Timeouts(connect_seconds=2, deadline_seconds=3)
 DENIALS = re.compile(
     r"nothing (of \w+ \w+ )?(was|is) written|not written|not start|not be|changed nothing|"

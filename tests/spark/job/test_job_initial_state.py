@@ -98,6 +98,7 @@ def _types(db: psycopg.Connection) -> list[tuple[Any, ...]]:
 BLOCKED = ("m_1", "payout_hold.block", at("12:15"))
 
 
+@pytest.mark.guarantee(3)
 def test_a_recomputed_stream_is_the_undisturbed_one_and_nothing_goes_back(
     play: Play, db: psycopg.Connection, server_dsn: str, template_database: str, tmp_path: Path
 ) -> None:

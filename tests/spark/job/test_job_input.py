@@ -59,6 +59,7 @@ def play(spark: "SparkSession", dsn: str, tmp_path: Path) -> Play:
     return Play(spark, dsn, tmp_path)
 
 
+@pytest.mark.guarantee(7)
 def test_bad_rows_are_quarantined_with_a_reason_and_the_rest_is_written(
     play: Play, db: psycopg.Connection
 ) -> None:

@@ -187,6 +187,7 @@ def test_windows_are_those_of_the_reference(run: Run, db: psycopg.Connection) ->
     assert any(revision > 1 for _, revision, _, _ in expected.values())
 
 
+@pytest.mark.guarantee(7)
 def test_late_events_are_those_of_the_reference(run: Run, db: psycopg.Connection) -> None:
     expected = Counter(tuple(late) for batch in run.expected for late in batch.late)
     assert {reason for reason, *_ in expected} == {"late", "duplicate"}

@@ -217,6 +217,7 @@ def test_a_job_survives_a_database_that_is_away(
     assert _left(cut_off) == _left(dsn)
 
 
+@pytest.mark.guarantee(2)
 def test_a_replay_that_differs_ends_the_job_at_once(
     play: Play, db: psycopg.Connection, capsys: pytest.CaptureFixture[str]
 ) -> None:

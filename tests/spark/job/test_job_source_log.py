@@ -55,6 +55,7 @@ def test_files_that_were_listed_and_never_planned_are_read_one_a_batch_all_the_s
     assert late.fetchall() == [("e1", "duplicate"), ("e2", "duplicate")]
 
 
+@pytest.mark.guarantee(4)
 def test_driver_that_was_replaced_removes_nothing_from_the_checkpoint(
     spark: "SparkSession", dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

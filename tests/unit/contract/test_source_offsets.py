@@ -262,6 +262,7 @@ def test_ranges_of_consecutive_batches_neither_overlap_nor_leave_a_gap(
     }
 
 
+@pytest.mark.rest
 @given(
     *(
         st.none() | st.text() | st.builds(lambda lines: "\n".join(["v1", *lines]), st.lists(each))

@@ -49,6 +49,7 @@ def test_traffic_may_open_so_that_it_ends_now() -> None:
     ]
 
 
+@pytest.mark.rest
 def test_endless_traffic_is_of_now_and_its_ids_are_new() -> None:
     live = generator.Endless(SEED, EVENTS, NOW)
     ids: Counter[str] = Counter()

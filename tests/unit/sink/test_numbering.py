@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -56,6 +57,7 @@ def _one_by_one(batch: list[Any], *, suppress: bool) -> tuple[list[Any], list[An
     return sorted(written), suppressed, sorted(moved)
 
 
+@pytest.mark.rest
 @settings(max_examples=400, deadline=None)
 @given(_batches, st.booleans())
 def test_numbering_by_column_is_numbering_one_by_one(batch: list[Any], suppress: bool) -> None:

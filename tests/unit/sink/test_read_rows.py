@@ -86,6 +86,7 @@ def _bag(rows: Rows) -> tuple[list[dict[str, Any]], list[Any]]:
     )
 
 
+@pytest.mark.rest
 @settings(max_examples=300, deadline=None)
 @given(st.lists(_row, max_size=6), st.integers(0, 6))
 def test_reading_by_column_is_reading_one_by_one(rows: list[dict[str, Any]], cut: int) -> None:

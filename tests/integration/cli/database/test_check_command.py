@@ -19,6 +19,8 @@ from tests.support.dispatch.webhooks import Behaviour, Seen, answer
 from tests.support.job.decisions import Decisions
 from tests.support.servers.databases import copy_of
 
+pytestmark = pytest.mark.rest
+
 TABLES = (
     *("stream", "batch", "entry_key", "subject", "entry", "suppressed", "quarantine", "endpoint"),
     *("lane", "lane_key", "attempt", "dead_letter", "replay", "replay_item", "operator_action"),

@@ -25,6 +25,8 @@ from tests.benchmarks.queries.reads import reads
 from tests.benchmarks.queries.taken import plans_of_all
 from tests.support.servers.databases import copy_of
 
+pytestmark = pytest.mark.rest
+
 ENTRIES = 6_000
 
 

@@ -19,6 +19,8 @@ from tests.support.dispatch.dispatching import drain
 from tests.support.job.decisions import Decisions
 from tests.support.job.driver import Driver
 
+pytestmark = pytest.mark.rest
+
 REF = "env:HOLDFAST_SECRET_S"
 ABSENT = "env:HOLDFAST_SECRET_ABSENT"
 ADOPT = ("stream", "adopt", "payouts", "--reason", "checkpoint lost")

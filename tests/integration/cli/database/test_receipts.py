@@ -26,6 +26,8 @@ from tests.support.dispatch.payouts import empty_database, payouts
 from tests.support.dispatch.sender import OTHER_KEY_BYTES, secret_text
 from tests.support.servers.databases import copy_of
 
+pytestmark = pytest.mark.rest
+
 ALL = ("receipts", "--endpoint", "payouts")
 NOTHING = {
     *("missing_there", "other_body", "other_outcome", "other_time", "stale_there", "overtaken"),

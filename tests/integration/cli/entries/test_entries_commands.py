@@ -17,6 +17,8 @@ from tests.support.command import holdfast
 from tests.support.dispatch.entries import BLOCK, NOON, RELEASE, alternating, decision
 from tests.support.job.driver import Driver
 
+pytestmark = pytest.mark.rest
+
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 ENDPOINTS = """
     INSERT INTO holdfast.endpoint (name, url, secret_refs, types, starts_at) VALUES

@@ -10,6 +10,8 @@ from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.states import LateReason
 from tests.support.command import holdfast
 
+pytestmark = pytest.mark.rest
+
 
 @pytest.fixture
 def late(dsn: str, db: psycopg.Connection) -> str:

@@ -312,6 +312,7 @@ NEWEST = GOOD | {"occurred_at": "2026-11-03T00:00:00Z"}
 UNFIT = GOOD | {"data": GOOD["data"] | {"exposure_minor": 1.5}}
 
 
+@pytest.mark.guarantee(11)
 @pytest.mark.parametrize(
     ("reason", "kept", "corrected", "options", "stream"),
     [

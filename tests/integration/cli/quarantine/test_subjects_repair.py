@@ -20,6 +20,8 @@ from tests.support.job.driver import Driver
 from tests.support.job.outbox import sequences
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 WHY = ("--reason", "dated wrongly")
 STATE = "SELECT stream, last_type, last_occurred_at FROM holdfast.transition ORDER BY 1"
 AUDIT = """

@@ -15,6 +15,8 @@ from tests.support.dispatch.aging import OLD, add_days, age
 from tests.support.dispatch.entries import BLOCK, RELEASE, decision
 from tests.support.job.driver import Driver
 
+pytestmark = pytest.mark.rest
+
 OVERTAKEN = decision("m_1", 2, RELEASE, minor=7)
 REPEATED = [decision("m_1", 5), decision("m_2", 5)]
 

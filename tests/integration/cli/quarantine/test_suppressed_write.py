@@ -24,6 +24,8 @@ from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.job.driver import Driver
 from tests.support.job.outbox import sequences
 
+pytestmark = pytest.mark.rest
+
 WHY = ("--reason", "silenced by a wrong date")
 LOST = decision("m_1", 3, BLOCK, minor=9_007_199_254_740_991)
 KEY = Key.of(LOST["key"])

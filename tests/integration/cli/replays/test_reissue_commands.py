@@ -24,6 +24,8 @@ from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
 from tests.support.job.outbox import sequences
 
+pytestmark = pytest.mark.rest
+
 WHY = ("--reason", "the bank lost it")
 AUDIT = "SELECT action, target, actor, detail FROM holdfast.operator_action ORDER BY id"
 LINKS = """

@@ -19,6 +19,8 @@ from tests.support.dispatch.sender import secret_text
 from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
 
+pytestmark = pytest.mark.rest
+
 AUDIT = "SELECT action, target, reason FROM holdfast.operator_action ORDER BY id"
 
 

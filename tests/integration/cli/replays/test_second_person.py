@@ -19,6 +19,8 @@ from tests.support.dispatch.sender import secret_text
 from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.job.decisions import Decisions
 
+pytestmark = pytest.mark.rest
+
 WHY = ("--reason", "the bank lost it")
 
 

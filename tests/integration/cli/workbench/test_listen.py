@@ -39,6 +39,8 @@ from tests.support.dispatch.sender import (
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 REFERENCE = ("--secret-ref", "env:TEST_SECRET")
 
 

@@ -45,6 +45,7 @@ NAMING = {
 }
 
 
+@pytest.mark.guarantee(6)
 @pytest.mark.parametrize("naming", NAMING)
 def test_answer_that_names_another_key_says_nothing_of_ours(
     dsn: str,
@@ -104,6 +105,7 @@ def test_receiver_that_always_names_another_key_ends_as_a_dead_letter(
     assert OTHER in detail
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "content",
     [
@@ -192,6 +194,7 @@ def sent_again(dsn: str, db: psycopg.Connection) -> Counter[str]:
     return +counts
 
 
+@pytest.mark.rest
 def test_receiver_that_puts_an_entry_off_uses_up_no_step_of_its_schedule(
     dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
 ) -> None:
@@ -235,6 +238,7 @@ def test_decision_that_is_called_stale_without_a_reason_needs_a_person_for_a_day
     assert _needs(dsn) == {}
 
 
+@pytest.mark.rest
 def test_stale_answer_that_a_later_decision_or_the_receipt_explains_needs_no_attention(
     dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
 ) -> None:

@@ -184,6 +184,7 @@ def test_slow_start_interleaves_new_decisions_with_the_backlog(
     asyncio.run(stored(dsn, work))
 
 
+@pytest.mark.rest
 def test_receiver_that_is_down_gets_probes_and_everything_once_it_is_back(
     dsn: str,
     db: psycopg.Connection,
@@ -214,6 +215,7 @@ def test_receiver_that_is_down_gets_probes_and_everything_once_it_is_back(
     assert threshold <= seen <= threshold + concurrency - 1 + probes
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("status", "threshold"), [(401, 3), (403, 0)])
 def test_receiver_that_refuses_our_secret_buries_no_entry(
     dsn: str,

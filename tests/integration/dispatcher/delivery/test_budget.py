@@ -5,6 +5,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 import psycopg
+import pytest
 
 from holdfast.dispatcher.delivery.rules.decide import release, settle
 from holdfast.dispatcher.delivery.rules.lifecycle import Move
@@ -102,6 +103,7 @@ def test_next_entry_of_a_lane_has_a_budget_of_its_own(
     asyncio.run(stored(dsn, work))
 
 
+@pytest.mark.guarantee(9)
 def test_outage_of_days_behind_an_open_breaker_dead_letters_nothing(
     dsn: str, db: psycopg.Connection, decisions: Decisions
 ) -> None:
@@ -119,6 +121,7 @@ def test_outage_of_days_behind_an_open_breaker_dead_letters_nothing(
     asyncio.run(stored(dsn, work))
 
 
+@pytest.mark.guarantee(9)
 def test_hold_by_retry_after_uses_up_the_budget_of_no_entry_but_the_one_that_was_answered(
     dsn: str, db: psycopg.Connection, decisions: Decisions
 ) -> None:
@@ -147,6 +150,7 @@ def test_hold_by_retry_after_uses_up_the_budget_of_no_entry_but_the_one_that_was
     asyncio.run(stored(dsn, work))
 
 
+@pytest.mark.guarantee(9)
 def test_paused_and_disabled_endpoints_use_up_no_budget(
     dsn: str, db: psycopg.Connection, decisions: Decisions
 ) -> None:

@@ -46,6 +46,7 @@ class FailFirst:
         return self._failure if self._seen[key] <= self._times else answer(200)
 
 
+@pytest.mark.guarantee(5)
 def test_entries_of_a_subject_arrive_in_order_and_subjects_side_by_side(
     dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
 ) -> None:
@@ -106,6 +107,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.guarantee(5)
 def test_entry_is_tried_again_with_the_same_bytes_while_its_lane_waits(
     dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
 ) -> None:
@@ -130,6 +132,7 @@ def test_entry_is_tried_again_with_the_same_bytes_while_its_lane_waits(
     assert {lane.state for lane in lanes(db).values()} == {LaneState.IDLE}
 
 
+@pytest.mark.rest
 def test_signature_is_made_anew_for_each_attempt(
     dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
 ) -> None:
@@ -146,6 +149,7 @@ def test_signature_is_made_anew_for_each_attempt(
     assert (first.body, first.header("webhook-id")) == (second.body, second.header("webhook-id"))
 
 
+@pytest.mark.guarantee(7)
 def test_rejected_entry_is_dead_at_once_and_stops_its_lane_only(
     dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
 ) -> None:

@@ -18,6 +18,8 @@ from tests.support.dispatch.webhooks import Gate, WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 
 def test_drain_delivers_everything_and_logs_each_attempt_once(
     dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver

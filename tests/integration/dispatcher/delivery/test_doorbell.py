@@ -30,6 +30,8 @@ from tests.support.servers.pgbouncer import PgBouncer
 from tests.support.servers.postgres_proxy import PostgresProxy
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 LISTENERS = """
     SELECT pid FROM pg_stat_activity
     WHERE datname = current_database() AND application_name = 'holdfast-dispatcher'

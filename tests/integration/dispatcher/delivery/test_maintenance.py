@@ -24,6 +24,8 @@ from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 RETAIN = 90
 
 

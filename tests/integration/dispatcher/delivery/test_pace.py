@@ -6,6 +6,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import psycopg
+import pytest
 
 from holdfast.dispatcher.delivery.rules.decide import release, settle
 from holdfast.dispatcher.delivery.rules.values import Attempt, Lane, Wanted
@@ -21,6 +22,8 @@ from tests.support.dispatch.replaying import DELIVERED, applied
 from tests.support.dispatch.webhooks import Seen, WebhookReceiver
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.rest
 
 URL = "http://127.0.0.1:1/"
 ENDPOINT = Endpoint(1, "e", URL, (), 1, 2, 64, (5,) * 10, OrderPolicy.STOP)

@@ -17,6 +17,8 @@ from tests.support.dispatch.sender import receipt
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 Answer = tuple[int, dict[str, str]]
 KEPT = "SELECT key_window_seconds, key_window_seen_at IS NOT NULL FROM holdfast.endpoint_pace"
 OTHER_KEY_BYTES = b"another secret than the sender's"

@@ -16,6 +16,8 @@ from tests.support.dispatch.replaying import ALL, DELIVERED
 from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
 
+pytestmark = pytest.mark.rest
+
 
 def test_plan_says_of_each_entry_what_a_replay_would_do(
     dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver

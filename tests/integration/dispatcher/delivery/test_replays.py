@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from holdfast.dispatcher.delivery.store.replaying import REPLAYS
 from holdfast.dispatcher.operators.replays.rules import ReplayFilter
@@ -15,6 +16,8 @@ from tests.support.dispatch.replaying import ALL, DEAD, DELIVERED, WAITING, appl
 from tests.support.dispatch.webhooks import Gate, WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.rest
 
 SERVE = ("--lease-seconds", "10")
 SLOW = ReplayFilter(endpoint="slow")

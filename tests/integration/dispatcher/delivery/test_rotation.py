@@ -17,6 +17,8 @@ from tests.support.dispatch.webhooks import Behaviour, Seen, WebhookReceiver, an
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 OLD, NEW = Secret(KEY_BYTES), Secret(OTHER_KEY_BYTES)
 
 

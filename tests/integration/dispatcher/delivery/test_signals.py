@@ -19,6 +19,8 @@ from tests.support.dispatch.webhooks import Gate, WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 MANY = [f"m_{n}" for n in range(500)]
 BUSY = ("--concurrency", "500", "--claim-lanes", "500")
 

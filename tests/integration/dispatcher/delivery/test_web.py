@@ -28,6 +28,8 @@ from tests.support.dispatch.webhooks import Gate, WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 COLLECTOR = DispatcherCollector(
     Measures(), counts={}, in_flight=lambda: 0, pool=lambda: Pools(0, 0, 0)
 )

@@ -16,6 +16,8 @@ from holdfast.dispatcher.operators.receipts.store import Sent
 from tests.support.dispatch.aging import _make
 from tests.support.dispatch.dispatching import add_endpoint
 
+pytestmark = pytest.mark.rest
+
 DAY = timedelta(days=1)
 RECEIPT = '{"key":"hf_0","outcome":"applied","applied_at":"T","receipt":"v1,"}'
 FILL = """

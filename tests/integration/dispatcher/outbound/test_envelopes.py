@@ -17,6 +17,8 @@ from tests.support.dispatch.webhooks import Behaviour, Seen, WebhookReceiver, an
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 CANARY = "c4n4ry-t0ken"
 
 

@@ -15,6 +15,8 @@ from tests.support.dispatch.dispatching import add_endpoint, dispatching
 from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.job.decisions import Decisions
 
+pytestmark = pytest.mark.rest
+
 CANARY = "c4n4ry-pa55"
 
 

@@ -14,7 +14,7 @@ from tests.support.dispatch import webhooks
 from tests.support.dispatch.transports import LOOPBACK, REQUEST, Sending, answering, each_engine
 from tests.support.dispatch.webhooks import WebhookReceiver
 
-pytestmark = each_engine
+pytestmark = [pytest.mark.rest, each_engine]
 
 SECOND = (ip_network("127.0.0.2/32"),)
 NAME = "receiver.test"

@@ -21,6 +21,8 @@ from tests.support.dispatch.webhooks import Seen, WebhookReceiver, Wire, answer,
 from tests.support.servers.certificates import Authority
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 AUTHORITY = Authority()
 Loop = Callable[[], asyncio.AbstractEventLoop] | None
 

@@ -23,7 +23,7 @@ from tests.support.dispatch.webhooks import (
 )
 from tests.support.dispatch.webhooks import response as written
 
-pytestmark = each_engine
+pytestmark = [pytest.mark.rest, each_engine]
 
 OK = b"HTTP/1.1 200 OK\r\n"
 LENGTH = b"content-length: "

@@ -131,6 +131,7 @@ def test_second_answer_in_a_record_of_its_own_never_answers_the_next_request(
         assert receiver.connections == 2
 
 
+@pytest.mark.guarantee(6)
 @each_engine
 @pytest.mark.parametrize(("status", "connections"), [(200, 1), (204, 1), (400, 3), (503, 3)])
 def test_connection_is_used_again_behind_a_2xx_alone(

@@ -19,7 +19,7 @@ from tests.support.dispatch.transports import LOOPBACK, Sending, each_engine
 from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.servers.certificates import Authority, old, self_signed
 
-pytestmark = each_engine
+pytestmark = [pytest.mark.rest, each_engine]
 
 AUTHORITY, STRANGER = Authority(), Authority()
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -88,6 +89,7 @@ def _outcome(batches: Sequence[Batch], policy: Policy) -> list[Any]:
     return found
 
 
+@pytest.mark.rest
 @given(policies(), _triggers(), st.frozensets(st.integers(0, 40)))
 @settings(max_examples=150, deadline=None)
 def test_decisions_do_not_depend_on_where_the_job_was_ended(

@@ -23,6 +23,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Referenc
     return lambda: Reference(path)
 
 
+@pytest.mark.rest
 @given(idle_runs(prompt=False))
 @settings(max_examples=150, deadline=None)
 def test_batches_at_the_watermarks_of_the_idle_clock_equal_the_reference(
@@ -53,6 +54,7 @@ def test_the_watermark_never_moves_back_and_follows_the_clock_while_nothing_come
     assert known[-1] >= run.until - 3 * clocks.timeout - 2 * clocks.interval - clocks.delay
 
 
+@pytest.mark.rest
 @given(idle_runs(prompt=True))
 @settings(max_examples=150, deadline=None)
 def test_the_idle_clock_makes_no_event_late_that_arrives_within_the_delay(run: IdleRun) -> None:

@@ -103,6 +103,7 @@ def test_a_stream_that_lost_its_checkpoint_goes_on_as_if_it_had_not(
     assert Counter(kept) == Counter(settled)
 
 
+@pytest.mark.rest
 @given(runs(), moments(-25, 60))
 @settings(max_examples=150, deadline=None)
 def test_a_run_that_begins_settled_equals_the_reference(

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 
 from holdfast.spark_app.exposure.policy import Policy
@@ -22,6 +23,7 @@ def _outcome(batches: list[Batch], policy: Policy) -> tuple[list[Any], list[Any]
     return sorted(windows), sorted(decisions)
 
 
+@pytest.mark.rest
 @given(policies(), splits())
 @settings(max_examples=100, deadline=None)
 def test_cutting_a_stream_elsewhere_changes_no_window_and_no_decision(

@@ -141,6 +141,7 @@ _SPLIT = st.one_of(st.sampled_from([_line(), _line(event_id="e2")]), _OBJECTS.ma
 _BREAKS = st.sampled_from([b"\n", b"\r", b"\r\n", b"\n\n", b" "])
 
 
+@pytest.mark.rest
 @given(st.lists(_SPLIT, min_size=1, max_size=4), st.lists(_BREAKS, min_size=5), st.data())
 @settings(max_examples=500)
 def test_values_with_line_ends_are_read_together_as_alone(

@@ -50,6 +50,7 @@ JAVAS = {
 """What `java` does, as a script, and what is said of it."""
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("java", JAVAS)
 def test_a_java_that_cannot_be_used_is_one_line(java: str, tmp_path: Path) -> None:
     script, said = JAVAS[java]

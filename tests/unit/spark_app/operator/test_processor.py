@@ -199,6 +199,7 @@ def test_refused_rows_pass_through_and_touch_no_state(operator: Operator) -> Non
     assert operator.kept.is_empty
 
 
+@pytest.mark.rest
 @given(runs())
 @settings(max_examples=60, deadline=None)
 def test_the_operator_keeps_what_the_step_remembers(run: Run) -> None:

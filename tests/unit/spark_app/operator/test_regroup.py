@@ -113,6 +113,7 @@ def beginnings(draw: st.DrawFn) -> GroupState:
     return _settled(holds, moment)
 
 
+@pytest.mark.rest
 @given(runs(MERCHANTS), beginnings(), st.data())
 @settings(max_examples=50, deadline=None)
 def test_groups_that_are_merged_and_split_decide_as_undisturbed_ones(

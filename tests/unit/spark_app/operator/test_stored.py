@@ -24,6 +24,7 @@ def _keep(kept: Kept, group: Group) -> tuple[set[int], set[SegmentKey]]:
     return kept.save(group.state, group.output.absorbed)
 
 
+@pytest.mark.rest
 @given(runs())
 @settings(max_examples=100, deadline=None)
 def test_a_state_that_is_stored_and_read_at_every_batch_is_the_state_in_memory(run: Run) -> None:

@@ -89,6 +89,7 @@ def _by_merchant(state: GroupState) -> dict[str, Any]:
     return found | {"ids": ids}
 
 
+@pytest.mark.rest
 @given(runs(MERCHANTS), GROUPS, GROUPS)
 @settings(max_examples=60, deadline=None)
 def test_groups_of_the_tables_are_those_of_the_state(run: Run, before: int, after: int) -> None:

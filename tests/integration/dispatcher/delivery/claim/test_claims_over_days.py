@@ -22,6 +22,8 @@ from tests.support.job.decisions import Decisions
 from tests.support.servers.fault_proxy import FaultProxy
 from tests.support.servers.line_faults import Turns
 
+pytestmark = pytest.mark.rest
+
 URL = "http://127.0.0.1:1/"
 DAYS = 5
 SUBJECT = "SELECT id FROM holdfast.subject WHERE name = %s"

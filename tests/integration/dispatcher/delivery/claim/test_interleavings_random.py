@@ -38,6 +38,8 @@ from tests.support.dispatch.entries import BLOCK, RELEASE
 from tests.support.dispatch.replaying import ALL, DEAD
 from tests.support.job.decisions import Decisions
 
+pytestmark = pytest.mark.rest
+
 STEPS = 120
 SUBJECTS = ("m_1", "m_2", "m_3")
 TYPES: tuple[list[str], ...] = ([], [BLOCK], [RELEASE], [BLOCK, RELEASE])

@@ -26,6 +26,8 @@ from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 SQL = Path(holdfast.dispatcher.delivery.store.__file__).parent / "sql"
 ONE = """
     INSERT INTO holdfast.lane (endpoint_id, subject_id, delivered_sequence, last_sequence, priority,

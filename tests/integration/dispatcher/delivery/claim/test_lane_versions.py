@@ -25,6 +25,8 @@ from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 URL = "http://127.0.0.1:1/"
 SQL = Path(holdfast.dispatcher.delivery.store.__file__).parent / "sql"
 GATE = 20_261

@@ -19,6 +19,8 @@ from tests.support.dispatch.delivery import LaneRow, lanes, make_due, stored
 from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.job.decisions import Decisions
 
+pytestmark = pytest.mark.rest
+
 URL = "http://127.0.0.1:1/"
 ROUTED = "SELECT count(*) FROM holdfast.batch WHERE routed_at IS NOT NULL"
 TRANSACTIONS = """

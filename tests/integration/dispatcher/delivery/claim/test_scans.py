@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import psycopg
+import pytest
 
 from holdfast.dispatcher.delivery.rules.decide import settle
 from holdfast.dispatcher.delivery.rules.values import Attempt, Lane, Wanted
@@ -16,6 +17,8 @@ from tests.support.dispatch.delivery import attempts, expire_leases, lanes, stor
 from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.dispatch.entries import BLOCK
 from tests.support.job.decisions import Decisions
+
+pytestmark = pytest.mark.rest
 
 URL = "http://127.0.0.1:1/"
 ENDPOINT = Endpoint(1, "e", URL, (), 1, 2, 64, (5,) * 10, OrderPolicy.STOP)

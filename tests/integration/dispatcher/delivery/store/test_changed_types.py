@@ -16,6 +16,8 @@ from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 CLAIMED = """
     UPDATE holdfast.lane
     SET token = gen_random_uuid(), claimed_sequence = last_sequence,

@@ -15,6 +15,8 @@ from tests.support.dispatch.replaying import DELIVERED, applied
 from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
 
+pytestmark = pytest.mark.rest
+
 STALL = """
     UPDATE holdfast.endpoint_pace
     SET stalled_since = now() - interval '1 minute', stalled_until = now() - interval '2 minutes'"""

@@ -28,6 +28,8 @@ from tests.support.job.decisions import Decisions
 from tests.support.servers.pgbouncer import PgBouncer
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.rest
+
 SUBJECTS = [f"m_{n}" for n in range(10)]
 SETTINGS = """
     SELECT current_user::text, current_setting('role'), current_setting('search_path'),

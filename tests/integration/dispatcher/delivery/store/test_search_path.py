@@ -20,6 +20,8 @@ from tests.support.dispatch.dispatching import LOOPBACK, SECRET, drain
 from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.job.decisions import Decisions
 
+pytestmark = pytest.mark.rest
+
 FUNCTIONS = (
     ("set_config", "text, text, boolean", "text"),
     ("current_setting", "text", "text"),

@@ -20,6 +20,8 @@ from holdfast.dispatcher.operators.common.session import operator_connection
 from holdfast.dispatcher.shared.errors import StoreRefusedError, UnservedCommandError, UnservedError
 from holdfast.sink.contract.exits import CommandError
 
+pytestmark = pytest.mark.rest
+
 BEHIND = b"UPDATE holdfast.alembic_version SET version_num = '0030', serves_from = '0030'"
 
 
