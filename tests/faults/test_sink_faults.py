@@ -1,23 +1,26 @@
 """The sink dies, or loses its line, at each of its points; afterwards nothing is lost or doubled.
 
 Real: the process, SIGKILL, Postgres, its backends, a proxy in between. Doubled: Spark, by a program
-that keeps a checkpoint in the same order (offsets, sink, commits). Asserted: the rows of every
-table of the sink, compared with those of a run that nothing happened to.
+that keeps a checkpoint in the same order (offsets, sink, commits), and calls the function of the
+tasks of the staged path. Asserted: the rows of every table of the sink, compared with those of a
+run on the driver path that nothing happened to.
 """
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from signal import SIGKILL
+from typing import Any
 from uuid import UUID
 
 import psycopg
 import pytest
 
 import holdfast.sink.transaction.driver_path
+import holdfast.sink.transaction.staging.content
 import holdfast.sink.transaction.write_batch
 import holdfast.sink.transaction.writer
 from holdfast.sink import Fenced, Written
@@ -28,6 +31,7 @@ from tests.support.dispatch.entries import decision
 from tests.support.job.driver import PATIENT, Driver
 from tests.support.job.outbox import contents
 from tests.support.job.sink_program import BATCHES, drive
+from tests.support.servers.databases import copy_of
 from tests.support.servers.postgres_proxy import Fault, PostgresProxy
 from tests.support.waiting import eventually
 
@@ -41,7 +45,6 @@ RUN_COMMIT, SECOND_BATCH_COMMIT = 3, 5
 COMMITTED = {"S8", "S9"}
 """The points that lie behind the COMMIT: the batch comes again and is found written."""
 
-MakeDatabase = Callable[[str | None], str]
 Outcome = dict[str, list[tuple[object, ...]]]
 
 
@@ -51,130 +54,194 @@ def _prepare(dsn: str) -> None:
         db.execute("GRANT INSERT ON public.companion TO holdfast_sink")
 
 
+@pytest.fixture
+def dsn(dsn: str) -> str:
+    """The test's database, with a table for the companion rows."""
+    _prepare(dsn)
+    return dsn
+
+
 def _outcome(dsn: str) -> Outcome:
     with psycopg.connect(dsn, autocommit=True) as db:
         found = contents(db)
         found["companion"] = db.execute("SELECT rows FROM public.companion ORDER BY 1").fetchall()
+        found["stage"] = db.execute(
+            "SELECT relname FROM pg_class WHERE relname ~ '^stage_[0-9]+$'"
+        ).fetchall()
     return found
 
 
-_undisturbed: list[Outcome] = []
+@pytest.fixture(scope="module")
+def undisturbed(
+    server_dsn: str, template_database: str, tmp_path_factory: pytest.TempPathFactory
+) -> dict[bool, Outcome]:
+    """What the driver path leaves in peace: of all rows, and (True) of what can be staged."""
+    left = {}
+    for plain in (False, True):
+        with copy_of(server_dsn, template_database) as dsn:
+            _prepare(dsn)
+            folder = tmp_path_factory.mktemp("undisturbed")
+            assert drive(dsn, folder, QUERY_ID, plain=plain) == ["Written"] * BATCHES
+            left[plain] = _outcome(dsn)
+    return left
 
 
-@pytest.fixture
-def undisturbed(make_database: MakeDatabase, template_database: str, tmp_path: Path) -> Outcome:
-    """What the program leaves when nothing happens to it; found out once for all tests."""
-    if not _undisturbed:
-        dsn = make_database(template_database)
-        _prepare(dsn)
-        folder = tmp_path / "undisturbed"
-        folder.mkdir()
-        assert drive(dsn, folder, QUERY_ID) == ["Written"] * BATCHES
-        _undisturbed.append(_outcome(dsn))
-    return _undisturbed[0]
-
-
-def _start(dsn: str, folder: Path, failpoints: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.support.job.sink_program", dsn, str(folder), str(QUERY_ID)],
+def _kill_at(point: str, dsn: str, folder: Path, *path: str) -> None:
+    """Run the program until it is killed when its second batch passes `point`."""
+    program = (sys.executable, "-m", "tests.support.job.sink_program")
+    killed = subprocess.Popen(
+        [*program, dsn, str(folder), str(QUERY_ID), *path],
         cwd=Path(__file__).parents[2],
-        env={**os.environ, ENVIRONMENT: failpoints},
+        env={**os.environ, ENVIRONMENT: f"{point}=kill@2"},
     )
+    assert killed.wait(timeout=120) == -SIGKILL
+
+
+def _cases(*kept: tuple[Any, ...], of: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """Every case, of which `make test` runs these."""
+    return [pytest.param(*each, marks=() if each in kept else pytest.mark.rest) for each in of]
 
 
 @pytest.mark.guarantee(1)
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    ("point", "staged"),
+    _cases(
+        ("S7", False),
+        ("T2/2/0", True),
+        of=[
+            *((point, False) for point in POINTS),
+            *((point, True) for point in ("T1/0/0", "T2/2/0", *POINTS)),
+        ],
+    ),
+)
 def test_driver_killed_at_a_point_leaves_what_an_undisturbed_run_leaves(
-    dsn: str, undisturbed: Outcome, tmp_path: Path, point: str
+    dsn: str, undisturbed: dict[bool, Outcome], tmp_path: Path, point: str, *, staged: bool
 ) -> None:
-    _prepare(dsn)
-    killed = _start(dsn, tmp_path, f"{point}=kill@2")
-    assert killed.wait(timeout=120) == -SIGKILL
-    outcomes = drive(dsn, tmp_path, QUERY_ID)
+    _kill_at(point, dsn, tmp_path, *(["staged"] if staged else []))
+    outcomes = drive(dsn, tmp_path, QUERY_ID, staged=staged)
     assert outcomes == ["Replayed" if point in COMMITTED else "Written", "Written"]
-    assert _outcome(dsn) == undisturbed
+    assert _outcome(dsn) == undisturbed[staged]
 
 
-def _at(monkeypatch: pytest.MonkeyPatch, point: str, strike: Callable[[], object]) -> None:
-    """Strike when the second batch passes a point for the first time."""
-    passed = 0
+@pytest.mark.rest
+@pytest.mark.parametrize("point", ["S4", "S8"])
+@pytest.mark.parametrize("staged", [True, False])
+def test_batch_that_was_begun_on_one_path_is_finished_on_the_other(
+    dsn: str, undisturbed: dict[bool, Outcome], tmp_path: Path, point: str, *, staged: bool
+) -> None:
+    _kill_at(point, dsn, tmp_path, "staged" if staged else "plain")
+    outcomes = drive(dsn, tmp_path, QUERY_ID, staged=not staged, plain=True)
+    assert outcomes == ["Replayed" if point in COMMITTED else "Written", "Written"]
+    assert _outcome(dsn) == undisturbed[True]
+
+
+def _at(monkeypatch: pytest.MonkeyPatch, point: str, strike: Callable[[], object]) -> list[str]:
+    """Strike when the second batch passes a point for the first time; returns the passes."""
+    passed: list[str] = []
 
     def pass_by(name: str) -> None:
-        nonlocal passed
-        passed += name == point
-        if name == point and passed == 2:
-            strike()
+        if name == point:
+            passed.append(name)
+            if len(passed) == 2:
+                strike()
 
     for module in (
         holdfast.sink.transaction.driver_path,
+        holdfast.sink.transaction.staging.content,
         holdfast.sink.transaction.write_batch,
         holdfast.sink.transaction.writer,
     ):
         monkeypatch.setattr(module, "failpoint", pass_by)
+    return passed
 
 
-@pytest.mark.parametrize("point", ["S2", "S3", "S4", "S5", "S6", "S7"])
+@pytest.mark.parametrize(
+    ("point", "staged"),
+    _cases(
+        ("S7", False),
+        of=[(point, staged) for staged in (False, True) for point in POINTS[1:7]],
+    ),
+)
 def test_backend_killed_at_a_point_costs_one_more_attempt(
     dsn: str,
-    undisturbed: Outcome,
+    undisturbed: dict[bool, Outcome],
     db: psycopg.Connection,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     point: str,
+    *,
+    staged: bool,
 ) -> None:
-    _prepare(dsn)
-    passed = 0
+    killed: list[object] = []
 
-    def strike(name: str) -> None:
-        nonlocal passed
-        passed += name == point
-        if name == point and passed == 2:
-            found = db.execute(
-                "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity"
-                " WHERE application_name = 'holdfast sink payouts'"
-                " AND datname = current_database()"
-            ).fetchone()
-            assert found == (1,)
+    def strike() -> None:
+        found = db.execute(
+            "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity"
+            " WHERE application_name = 'holdfast sink payouts' AND datname = current_database()"
+        ).fetchone()
+        killed.append(found)
 
-    monkeypatch.setattr(holdfast.sink.transaction.driver_path, "failpoint", strike)
-    monkeypatch.setattr(holdfast.sink.transaction.write_batch, "failpoint", strike)
-    monkeypatch.setattr(holdfast.sink.transaction.writer, "failpoint", strike)
-    assert drive(dsn, tmp_path, QUERY_ID) == ["Written"] * BATCHES
-    assert passed == BATCHES + 1
-    assert _outcome(dsn) == undisturbed
+    passed = _at(monkeypatch, point, strike)
+    assert drive(dsn, tmp_path, QUERY_ID, staged=staged) == ["Written"] * BATCHES
+    assert (killed, len(passed)) == ([(1,)], BATCHES + 1)
+    assert _outcome(dsn) == undisturbed[staged]
 
 
-@pytest.mark.parametrize("fault", [Fault.COMMIT_LOST, Fault.ANSWER_LOST, Fault.SILENCE])
-@pytest.mark.parametrize("number", [RUN_COMMIT, SECOND_BATCH_COMMIT])
+@pytest.mark.parametrize(
+    ("fault", "number", "staged"),
+    _cases(
+        (Fault.ANSWER_LOST, SECOND_BATCH_COMMIT, False),
+        of=[
+            (fault, number, False)
+            for fault in (Fault.COMMIT_LOST, Fault.ANSWER_LOST, Fault.SILENCE)
+            for number in (RUN_COMMIT, SECOND_BATCH_COMMIT)
+        ]
+        + [(fault, 0, True) for fault in (Fault.COMMIT_LOST, Fault.ANSWER_LOST)],
+    ),
+)
 def test_commit_without_an_answer_is_settled_by_the_ledger(
-    dsn: str, undisturbed: Outcome, tmp_path: Path, fault: Fault, number: int
+    dsn: str,
+    undisturbed: dict[bool, Outcome],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Fault,
+    number: int,
+    *,
+    staged: bool,
 ) -> None:
-    _prepare(dsn)
     timeouts = Timeouts(transaction_seconds=5) if fault is Fault.SILENCE else PATIENT
     with PostgresProxy(dsn, fault, number) as proxy:
-        assert drive(proxy.dsn, tmp_path, QUERY_ID, timeouts) == ["Written"] * BATCHES
+        if not number:
+            # Tasks commit as well: the next COMMIT after the point is that of the batch.
+            _at(monkeypatch, "S7", proxy.strike)
+        outcomes = drive(proxy.dsn, tmp_path, QUERY_ID, timeouts, staged=staged)
+        assert outcomes == ["Written"] * BATCHES
         assert proxy.struck.is_set()
-    assert _outcome(dsn) == undisturbed
+    assert _outcome(dsn) == undisturbed[staged]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("point", ["S5", "S7"])
 def test_half_open_line_is_cut_and_the_batch_written_on_another(
-    dsn: str, undisturbed: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+    dsn: str,
+    undisturbed: dict[bool, Outcome],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
 ) -> None:
-    _prepare(dsn)
     # The server, too, must find out by itself that nobody is there, before its locks are free.
     impatient = Timeouts(lock_seconds=1, idle_seconds=2, transaction_seconds=2, deadline_seconds=60)
     with PostgresProxy(dsn) as proxy:
         _at(monkeypatch, point, proxy.swallow)
         assert drive(proxy.dsn, tmp_path, QUERY_ID, impatient) == ["Written"] * BATCHES
         assert proxy.struck.is_set()
-    assert _outcome(dsn) == undisturbed
+    assert _outcome(dsn) == undisturbed[False]
 
 
+@pytest.mark.rest
 def test_half_open_line_in_the_middle_of_copy_holds_nobody_longer_than_the_deadline(
-    dsn: str, undisturbed: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dsn: str, undisturbed: dict[bool, Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _prepare(dsn)
     # A server that reads a COPY looks at no timeout: the line itself must be found dead.
     impatient = Timeouts(lock_seconds=1, transaction_seconds=2, deadline_seconds=4)
     with PostgresProxy(dsn) as proxy:
@@ -186,13 +253,13 @@ def test_half_open_line_in_the_middle_of_copy_holds_nobody_longer_than_the_deadl
         assert proxy.struck.is_set()
         proxy.give_up()
         assert drive(proxy.dsn, tmp_path, QUERY_ID) == ["Written"] * (BATCHES - 1)
-    assert _outcome(dsn) == undisturbed
+    assert _outcome(dsn) == undisturbed[False]
 
 
+@pytest.mark.rest
 def test_commit_whose_fate_stays_unknown_is_called_so_and_settled_by_the_restart(
-    dsn: str, undisturbed: Outcome, tmp_path: Path
+    dsn: str, undisturbed: dict[bool, Outcome], tmp_path: Path
 ) -> None:
-    _prepare(dsn)
     hasty = Timeouts(connect_seconds=2, deadline_seconds=1)
     words = r"COMMIT of batch 1 may have been sent, and was not answered.*the ledger decides"
     with (
@@ -201,7 +268,7 @@ def test_commit_whose_fate_stays_unknown_is_called_so_and_settled_by_the_restart
     ):
         drive(proxy.dsn, tmp_path, QUERY_ID, hasty)
     assert drive(dsn, tmp_path, QUERY_ID) == ["Replayed", "Written"]
-    assert _outcome(dsn) == undisturbed
+    assert _outcome(dsn) == undisturbed[False]
 
 
 def test_driver_that_stands_still_loses_its_locks_and_is_fenced(

@@ -20,7 +20,7 @@ from tests.support.job.outbox import contents
 from tests.support.job.sink_program import BATCHES, rows
 from tests.support.job.staged_spark import check_as_on_the_driver_path, write_events
 
-pytestmark = [pytest.mark.faults, pytest.mark.spark]
+pytestmark = [pytest.mark.rest, pytest.mark.faults, pytest.mark.spark]
 
 SECONDS = 240
 
