@@ -198,10 +198,11 @@ def main(names: Sequence[str], *, record: bool) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as below nohup
             signal.signal(number, signal.default_int_handler)
-    if not quick and "HOLDFAST_SPARK_JAVA_OPTIONS" not in os.environ:
-        from tests.support.job.class_archive import java_options
+    if not quick:
+        from tests.support.job.class_archive import java_environment
 
-        os.environ["HOLDFAST_SPARK_JAVA_OPTIONS"] = java_options()
+        for name, value in java_environment().items():
+            os.environ.setdefault(name, value)
     recorded = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     work = [part for name in names for part in parts(name, recorded)]
     work.sort(key=lambda part: part.expected, reverse=True)
