@@ -25,6 +25,9 @@ LEFT_OUT = {
     "dispatcher/receiver",  # it is `holdfast.receiver`
 }
 
+DATA_ONLY = {"deploy/grafana"}
+"""The dashboards are installed, their generator is not."""
+
 
 def _name(path: Path) -> str:
     return str(path.relative_to(ROOT))
@@ -34,7 +37,7 @@ def packages(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield a package and those below it, with their folders."""
     yield name, folder
     for each in sorted(folder.iterdir()):
-        if (each / "__init__.py").exists() and _name(each) not in LEFT_OUT:
+        if (each / "__init__.py").exists() and _name(each) not in LEFT_OUT | DATA_ONLY:
             yield from packages(f"{name}.{each.name}", each)
 
 
@@ -43,7 +46,8 @@ def data(package: Path, folder: Path) -> Iterator[str]:
     for each in sorted(folder.iterdir()):
         if each.is_file() and each.suffix not in {".py", ".pyc"}:
             yield str(each.relative_to(package))
-        if each.is_dir() and not (each / "__init__.py").exists() and _name(each) not in LEFT_OUT:
+        package_inside = (each / "__init__.py").exists() and _name(each) not in DATA_ONLY
+        if each.is_dir() and not package_inside and _name(each) not in LEFT_OUT:
             yield from data(package, each)
 
 

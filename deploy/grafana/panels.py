@@ -1,55 +1,7 @@
-"""What a dashboard consists of, without a word of Grafana's format."""
+"""The kinds of panels that the catalogue has."""
 
-from dataclasses import dataclass
-
-from holdfast.deploy.grafana.alerts import Condition, alert
-
-
-@dataclass(frozen=True)
-class Query:
-    """An expression of PromQL as it stands, and the name of its lines with `{{label}}`."""
-
-    expression: str
-    legend: str
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A graph. `unit` is one of Grafana's; `alert` names the alert whose limit is drawn."""
-
-    title: str
-    description: str
-    unit: str
-    queries: tuple[Query, ...]
-    alert: str | None = None
-
-    @property
-    def limit(self) -> Condition | None:
-        """The comparison of the alert; None without an alert."""
-        return alert(self.alert).conditions[0] if self.alert else None
-
-
-@dataclass(frozen=True)
-class Row:
-    """Panels under one heading."""
-
-    title: str
-    panels: tuple[Panel, ...]
-
-
-@dataclass(frozen=True)
-class Dashboard:
-    """A page of Grafana. `name` is that of its file, and its `uid` there."""
-
-    name: str
-    title: str
-    description: str
-    rows: tuple[Row, ...]
-
-    @property
-    def panels(self) -> tuple[Panel, ...]:
-        """Every panel, in order."""
-        return tuple(panel for row in self.rows for panel in row.panels)
+from holdfast.deploy.local.stack.dashboards.alerts import alert
+from holdfast.deploy.local.stack.dashboards.panels import Panel, Query
 
 
 def alerting(title: str, *, rule: str, legend: str, description: str, unit: str = "short") -> Panel:

@@ -31,8 +31,8 @@ from grafana_foundation_sdk.models.dashboard import (
     ThresholdsMode,
 )
 
-from holdfast.deploy.grafana.alerts import Condition, alert
-from holdfast.deploy.grafana.panels import Dashboard, Panel
+from holdfast.deploy.local.stack.dashboards.alerts import Condition, alert
+from holdfast.deploy.local.stack.dashboards.panels import Dashboard, Panel
 
 _SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 _COLOURS = {"page": "red", "ticket": "orange"}

@@ -24,6 +24,9 @@ INSTALLED_FOLDERS = {
 LEFT_OUT = tuple(f"deploy/{name}/" for name in ("check", "kubernetes", "release", "runbook"))
 """Folders of which the wheel has nothing: tools, and what nobody reads at run time."""
 
+DATA_ONLY = "deploy/grafana/"
+"""A folder of which the wheel has no Python."""
+
 _MADE = {"PKG-INFO", "setup.cfg"}
 """What setuptools adds to the sdist, beside its `egg-info`."""
 
@@ -126,7 +129,8 @@ def faults(wheel: Path, sdist: Path, root: Path = ROOT) -> Iterator[str]:
 def _installed(tracked: Iterable[str]) -> Iterator[str]:
     for name in tracked:
         for folder, package in INSTALLED_FOLDERS.items():
-            if name.startswith(folder) and not name.startswith(LEFT_OUT):
+            tool = name.startswith(DATA_ONLY) and name.endswith(".py")
+            if name.startswith(folder) and not (tool or name.startswith(LEFT_OUT)):
                 yield name.replace(folder, package, 1)
                 break
 

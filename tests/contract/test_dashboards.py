@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.deploy.grafana.alerts import alert
 from holdfast.deploy.grafana.catalogue import DASHBOARDS, LEFT_OUT
-from holdfast.deploy.grafana.panels import Dashboard, Panel
 from holdfast.deploy.grafana.render import described, rendered
+from holdfast.deploy.local.stack.dashboards.alerts import alert
+from holdfast.deploy.local.stack.dashboards.panels import Dashboard, Panel, dashboards
 from tests.support.monitoring.metric_list import (
     EVERYWHERE,
     ROOT,
@@ -46,7 +46,8 @@ def test_committed_file_is_what_is_generated(dashboard: Dashboard) -> None:
     assert committed.read_text() == rendered(dashboard), "run python -m holdfast.deploy.grafana"
 
 
-def test_no_other_file_is_committed() -> None:
+def test_page_of_the_stack_reads_what_the_files_have_and_there_is_no_other() -> None:
+    assert dashboards() == DASHBOARDS
     assert {path.stem for path in FOLDER.glob("*.json")} == {each.name for each in DASHBOARDS}
 
 

@@ -22,7 +22,7 @@ import psutil
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from holdfast.deploy.grafana.catalogue import DASHBOARDS
+from holdfast.deploy.local.stack.dashboards.panels import dashboards
 from holdfast.deploy.local.stack.run import DATABASES
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
@@ -88,7 +88,7 @@ def _lives(process: psutil.Process) -> bool:
 
 def _every_dashboard_is_drawn(page: str) -> None:
     text = httpx.get(page, timeout=60).text
-    for each in DASHBOARDS:
+    for each in dashboards():
         assert f'src="/{each.name}.svg"' in text
         eventually(lambda url=f"{page}/{each.name}.svg": "<polyline" in httpx.get(url).text)
 

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from holdfast.deploy.grafana.catalogue import DASHBOARDS
+from holdfast.deploy.local.stack.dashboards.panels import dashboards
 from holdfast.deploy.local.stack.run import DATABASES
 from holdfast.sink.contract.exits import ExitCode
 from tests.e2e.test_local_stack import free_ports, read, stack
@@ -31,7 +31,7 @@ def _photographed(url: str) -> None:
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         page.goto(url, wait_until="networkidle")
         sizes = page.evaluate("[...document.images].map(each => each.naturalHeight)")
-        assert len(sizes) == len(DASHBOARDS)
+        assert len(sizes) == len(dashboards())
         assert all(sizes)
         if to := os.environ.get("HOLDFAST_TEST_SCREENSHOTS"):
             Path(to).mkdir(parents=True, exist_ok=True)

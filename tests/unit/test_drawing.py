@@ -3,10 +3,11 @@
 import math
 import xml.etree.ElementTree as ET
 
-from holdfast.deploy.grafana.catalogue import OPERATORS
-from holdfast.deploy.grafana.drawing import Curve, Drawing, page, readable
+from holdfast.deploy.local.stack.dashboards.drawing import Curve, Drawing, page, readable
+from holdfast.deploy.local.stack.dashboards.panels import dashboards
 
-LATE = next(each for each in OPERATORS.panels if each.alert == "HoldfastDecisionsLate")
+PANELS = [panel for each in dashboards() for panel in each.panels]
+LATE = next(each for each in PANELS if each.alert == "HoldfastDecisionsLate")
 
 
 def test_values_are_shown_with_the_unit_that_fits_them() -> None:

@@ -20,7 +20,8 @@ from holdfast.deploy.local.demo.receiver import await_end, await_ready
 from holdfast.deploy.local.java import spark_environment
 from holdfast.deploy.local.locks import locked
 from holdfast.deploy.local.postgres import resolve_server
-from holdfast.deploy.local.stack import leftovers, monitoring, pages
+from holdfast.deploy.local.stack import leftovers, monitoring
+from holdfast.deploy.local.stack.dashboards import pages
 from holdfast.deploy.local.stack.input import Feed, chosen, feeding
 from holdfast.deploy.local.stack.settings import Input, StackSettings
 from holdfast.sink.contract.exits import CommandError, ExitCode

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.deploy.grafana.catalogue import DASHBOARDS
+from holdfast.deploy.local.stack.dashboards.panels import dashboards
 from tests.support.monitoring.observed import observed
 from tests.support.monitoring.prometheus import MISSING, Prometheus, program
 
@@ -21,7 +21,7 @@ pytestmark = [
 
 EXPRESSIONS = {
     query.expression: f"{dashboard.name}: {panel.title}"
-    for dashboard in DASHBOARDS
+    for dashboard in dashboards()
     for panel in dashboard.panels
     for query in panel.queries
 }

@@ -13,9 +13,9 @@ from threading import Event
 
 import pytest
 
-from holdfast.deploy.grafana.catalogue import DASHBOARDS
-from holdfast.deploy.grafana.prometheus import drawn
 from holdfast.deploy.local.postgres import EmbeddedPostgres
+from holdfast.deploy.local.stack.dashboards.panels import dashboards
+from holdfast.deploy.local.stack.dashboards.prometheus import drawn
 from tests.support.dispatch.dispatching import SECRET
 from tests.support.dispatch.sender import secret_text
 from tests.support.job.jobs import event
@@ -63,7 +63,7 @@ def _live(seen: Observed) -> None:
 def _draw(seen: Observed, began: float, ended: float) -> None:
     TO.mkdir(exist_ok=True)
     known = dict(zip(seen.prometheus.targets(), PORTS, strict=True))
-    for dashboard in DASHBOARDS:
+    for dashboard in dashboards():
         text = drawn(seen.prometheus, dashboard, began, ended)
         for address, port in known.items():
             text = text.replace(address, f"127.0.0.1:{port}")

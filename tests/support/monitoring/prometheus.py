@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import yaml
 
-from holdfast.deploy.grafana.prometheus import Source
+from holdfast.deploy.local.stack.dashboards.prometheus import Source
 from tests.support.monitoring.metric_list import ROOT
 from tests.support.runbook_world import free_port
 from tests.support.waiting import eventually

@@ -12,8 +12,8 @@ from threading import enumerate as enumerate_
 import httpx
 import pytest
 
+from holdfast.deploy.local.stack.dashboards.pages import _alert, serving
 from holdfast.deploy.local.stack.input import chosen
-from holdfast.deploy.local.stack.pages import _alert, serving
 from holdfast.deploy.local.stack.settings import Input
 from tests.support.runbook_world import free_port
 from tests.support.waiting import eventually

@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from holdfast.deploy.grafana.drawing import COLOURS, Curve, Drawing, page
-from holdfast.deploy.grafana.panels import Dashboard, Panel
+from holdfast.deploy.local.stack.dashboards.drawing import COLOURS, Curve, Drawing, page
+from holdfast.deploy.local.stack.dashboards.panels import Dashboard, Panel
 
 POINTS = 60
 """Of a curve."""

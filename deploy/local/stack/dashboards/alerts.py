@@ -3,12 +3,10 @@
 import re
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from importlib.resources import files
 from typing import Any
 
 import yaml
-
-RULES = Path(__file__).parents[1] / "prometheus" / "holdfast.yml"
 
 _ABSENT = re.compile(r"absent\((\w+)\)")
 _COMPARED = re.compile(r"(.+) (>|<|==) ([\d.e]+)", re.DOTALL)
@@ -39,7 +37,8 @@ def alert(name: str) -> Alert:
 
 @cache
 def _alerts() -> dict[str, Alert]:
-    groups = yaml.safe_load(RULES.read_text())["groups"]
+    rules = files("holdfast.deploy").joinpath("prometheus", "holdfast.yml")
+    groups = yaml.safe_load(rules.read_text(encoding="utf-8"))["groups"]
     return {rule["alert"]: _read(rule) for group in groups for rule in group["rules"]}
 
 

@@ -13,8 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
-from holdfast.deploy.grafana.catalogue import DASHBOARDS
-from holdfast.deploy.grafana.prometheus import Source, drawn
+from holdfast.deploy.local.stack.dashboards.panels import dashboards
+from holdfast.deploy.local.stack.dashboards.prometheus import Source, drawn
 
 REFRESH_SECONDS = 15
 SHOWN_SECONDS = 900.0
@@ -92,7 +92,7 @@ class _Pages:
     def __init__(self, source: Source, started: float) -> None:
         self._source = source
         self._started = started
-        self._dashboards = {f"/{each.name}.svg": each for each in DASHBOARDS}
+        self._dashboards = {f"/{each.name}.svg": each for each in dashboards()}
 
     def answer(self, path: str) -> tuple[str, bytes, HTTPStatus]:
         """Return type, body and status."""
@@ -116,11 +116,11 @@ class _Pages:
             f'<h1 id="{each.name}">{escape(each.title)}</h1><p>{escape(each.description)}</p>'
             f'<div class="panels"><img src="/{each.name}.svg"'
             f' alt="The panels of {escape(each.title)}"></div>\n'
-            for each in DASHBOARDS
+            for each in dashboards()
         )
         return _PAGE.format(
             refresh=REFRESH_SECONDS,
-            links=" ".join(f'<a href="#{each.name}">{each.name}</a>' for each in DASHBOARDS),
+            links=" ".join(f'<a href="#{each.name}">{each.name}</a>' for each in dashboards()),
             prometheus=escape(self._source.url),
             alerts=f"<table>{''.join(alerts)}</table>" if alerts else "<p>No alert fires.</p>",
             dashboards=shown,

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from holdfast.deploy.grafana.alerts import Condition, alert
-from holdfast.deploy.grafana.panels import Panel
+from holdfast.deploy.local.stack.dashboards.alerts import Condition, alert
+from holdfast.deploy.local.stack.dashboards.panels import Panel
 
 WIDTH, HEIGHT = 330, 200
 LEFT, RIGHT, TOP, BOTTOM = 58, 10, 30, 62
