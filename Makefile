@@ -163,7 +163,7 @@ $(KUBE)/crds: Makefile
 .PHONY: deploy-lint
 deploy-lint: $(STAMP) $(KUBE)/kube-score ## make deploy-check with kube-score as well, and its planted mistakes (needs go)
 	$(BIN)/python -m holdfast.deploy.check
-	@$(BIN)/python -m pytest -q tests/contract/test_deploy_mistakes.py
+	@$(BIN)/python -m pytest -q tests/contract/test_deploy_check.py
 
 .PHONY: deploy-check-api
 deploy-check-api: $(STAMP) $(KUBE)/etcd $(KUBE)/kube-apiserver $(KUBE)/crds ## give the manifests, and mistakes, to a real API server (needs go): CRDS="of operators"

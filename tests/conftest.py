@@ -5,6 +5,7 @@ import secrets
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -13,6 +14,12 @@ from psycopg.conninfo import make_conninfo
 
 from tests.support.job.class_archive import SHORT_LIVED
 from tests.support.servers.databases import create, dropping_behind, template_on
+
+if TYPE_CHECKING:  # a unit test need not wait for what it does not use
+    from tests.support.dispatch.webhooks import WebhookReceiver
+    from tests.support.job.decisions import Decisions
+    from tests.support.job.driver import MakeDriver
+    from tests.support.world import World
 
 pytest_plugins = ["tests.support.kafka.fixtures"]
 
@@ -108,3 +115,52 @@ def db(dsn: str) -> Iterator[psycopg.Connection]:
     """An autocommit connection to the test's database, for arranging and asserting."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         yield connection
+
+
+@pytest.fixture
+def decisions(dsn: str) -> Iterator["Decisions"]:
+    """A stream in the test's database."""
+    from tests.support.job.decisions import Decisions
+
+    with Decisions(dsn) as decisions:
+        yield decisions
+
+
+@pytest.fixture
+def driver(dsn: str) -> Iterator["MakeDriver"]:
+    """Start drivers: `driver()` is a new checkpoint, `driver(query_id=...)` a restart from one."""
+    from tests.support.job.driver import Driver
+
+    started: list[Driver] = []
+
+    def start(given_dsn: str | None = None, **settings: Any) -> Driver:
+        started.append(Driver(given_dsn or dsn, **settings))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.sink.close()
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator["WebhookReceiver"]:
+    """A receiver, whose secret is in this process's environment."""
+    from tests.support.dispatch import dispatching, sender, webhooks
+
+    monkeypatch.setenv(dispatching.SECRET, sender.secret_text())
+    with webhooks.listening() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest) -> "World":
+    """The test's database and what stands around it, each made when it is first used."""
+    from tests.support.world import World
+
+    return World(request)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The event loop of tests and fixtures that are coroutines."""
+    return "asyncio"

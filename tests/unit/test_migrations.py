@@ -84,9 +84,7 @@ def test_every_revision_is_named_for_its_phase_and_keeps_to_it() -> None:
     _check(steps)
 
 
-def test_both_revisions_of_a_next_release_keep_to_their_phase(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_next_revisions_keep_their_phase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for file in module.VERSIONS.glob("*.py"):
         (tmp_path / file.name).symlink_to(file)
     pair = write_pair(tmp_path, module.head())

@@ -22,9 +22,7 @@ def databases(draw: st.DrawFn) -> tuple[str, str]:
 
 
 @given(databases(), codes())
-def test_session_is_accepted_when_each_range_reaches_the_other(
-    database: tuple[str, str], code: Code
-) -> None:
+def test_overlapping_ranges_accept_a_session(database: tuple[str, str], code: Code) -> None:
     revision, serves_from = database
     accepted = code.revision >= serves_from and revision >= code.works_from
     assert (misfit(revision, serves_from, code) is None) == accepted

@@ -226,9 +226,7 @@ def test_offset_of_no_known_form_is_of_another_kind(offset: Any) -> None:
 
 @settings(max_examples=40)
 @given(TOPICS, st.data())
-def test_ranges_of_consecutive_batches_neither_overlap_nor_leave_a_gap(
-    begun: Topics, data: st.DataObject
-) -> None:
+def test_consecutive_ranges_neither_overlap_nor_gap(begun: Topics, data: st.DataObject) -> None:
     cuts = [begun]
     for _ in range(data.draw(st.integers(1, 4))):
         cuts.append(

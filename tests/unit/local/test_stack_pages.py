@@ -98,9 +98,7 @@ def test_text_of_an_alert_is_escaped() -> None:
     assert 'class="firing"' in row
 
 
-def test_events_are_files_where_no_jars_are_staged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_events_are_files_without_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert chosen(Input.AUTO) is Input.FILES
     assert chosen(Input.TOPIC) is Input.TOPIC

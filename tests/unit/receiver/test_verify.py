@@ -196,9 +196,7 @@ def test_delivery_beyond_the_tolerance_is_refused(timestamp: int, reason: Reason
 
 
 @pytest.mark.parametrize(
-    "secrets",
-    [(), (OTHER,), (Secret(b"whsec_"),)],
-    ids=["none", "another endpoint's", "wrong"],
+    "secrets", [(), (OTHER,), (Secret(b"whsec_"),)], ids=["none", "another endpoint's", "wrong"]
 )
 def test_secret_that_did_not_sign_does_not_verify(secrets: tuple[Secret, ...]) -> None:
     refused = reason_of(lambda: verify(pairs(), BODY, secrets, now=CLOCK))

@@ -87,9 +87,7 @@ def test_build_that_depends_on_its_time_is_refused(tmp_path: Path) -> None:
         _built(root, tmp_path / "work")
 
 
-def test_images_that_nobody_can_build_are_left_out_and_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unbuildable_images_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = str(tmp_path / "docker")
     assert main(("images", "--containers", program)) == ExitCode.DEGRADED
     assert f"left out: no {program} answers" in capsys.readouterr().out

@@ -1,15 +1,21 @@
-"""What a checkpoint says, and when it and the ledger are not of one moment."""
+"""What a checkpoint says, where it lies, and when it and the ledger are not of one moment."""
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
+from holdfast.dispatcher.cli.streams import query_id_in
+from holdfast.sink import OutboxSink
+from holdfast.sink.contract.checkpoint import FILE_SYSTEMS, Safety, file_system, local_folder
 from holdfast.sink.contract.source_offsets import readable_offsets, without_files
 from holdfast.sink.errors import (
     CheckpointBehind,
     CheckpointUnreadable,
+    Fenced,
     LedgerBehind,
     Permanent,
     SinkError,
@@ -26,6 +32,7 @@ from holdfast.sink.transaction.lineage import (
     require_recorded,
     source_offsets,
 )
+from holdfast.sink.transaction.ownership import Ownership
 
 QUERY_ID = UUID("5f3a1c58-6f0e-4c7e-9d5b-0b5a7d2f6c11")
 HERE = "/checkpoints/payouts"
@@ -62,9 +69,7 @@ def test_folder_that_is_no_checkpoint_says_nothing(tmp_path: Path, metadata: str
     assert read_checkpoint(local_files(str(tmp_path / "gone")), QUERY_ID) is None
 
 
-def test_checkpoint_of_another_query_or_file_system_is_not_read(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_foreign_checkpoint_is_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     _checkpoint(tmp_path, ["0"], [])
     assert read_checkpoint(local_files(str(tmp_path)), uuid4()) is None
     assert "is not the checkpoint of query" in caplog.text
@@ -72,7 +77,7 @@ def test_checkpoint_of_another_query_or_file_system_is_not_read(
     assert read_checkpoint(local_files(None), QUERY_ID) is None
 
 
-def test_checkpoint_that_cannot_be_read_is_not_taken_for_one_that_fits(
+def test_unreadable_checkpoint_does_not_fit(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "metadata").mkdir()
@@ -225,3 +230,98 @@ def test_query_begins_at_batch_0_or_where_a_person_says(
     with pytest.raises(expected) as raised:
         require_beginning("payouts", QUERY_ID, batch_id, declared, other)
     assert isinstance(raised.value, Permanent)
+
+
+DSN = "postgresql://app@db/holdfast"
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize(
+    ("location", "folder"),
+    [
+        ("/a/b", "/a/b"),
+        ("/a%20b/c:d", "/a%20b/c:d"),
+        ("a/b", "a/b"),
+        ("file:/a", "/a"),
+        ("file:///a%20b", "/a%20b"),
+        ("file:///a b/c?d#e", "/a b/c?d#e"),
+        ("s3a://bucket/a", None),
+        ("dbfs:/a", None),
+        ("file://host/a", None),
+        ("file:a", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_location_is_read_as_spark_reads_it(location: str | None, folder: str | None) -> None:
+    assert local_folder(location) == (None if folder is None else Path(folder))
+
+
+def test_query_id_is_found_where_spark_put_it(tmp_path: Path) -> None:
+    query_id = uuid4()
+    (tmp_path / "cp%20x").mkdir()
+    (tmp_path / "cp%20x" / "metadata").write_text(json.dumps({"id": str(query_id)}))
+    assert query_id_in(f"file://{tmp_path}/cp%20x") == query_id
+    assert query_id_in(f"{tmp_path}/cp%20x") == query_id
+    assert query_id_in(f"file://{tmp_path}/cp x") is None
+    assert query_id_in("file://[x/tmp") is None
+    assert query_id_in(f"{tmp_path}\x00") is None
+
+
+def test_path_object_is_taken_for_its_text() -> None:
+    sink = OutboxSink(DSN, stream="payouts", checkpoint=Path("/checkpoints/payouts"))
+    assert sink._settings["checkpoint"] == "/checkpoints/payouts"
+    assert sink._checkpoint == sink._writer._checkpoint == "/checkpoints/payouts"
+
+
+@pytest.mark.parametrize(
+    "location", ["", "file://[x/tmp", "file://host/tmp", "file:tmp", "/a\x00b", "/\udcff", b"/a", 5]
+)
+def test_location_that_spark_cannot_mean_is_refused_in_words(location: Any) -> None:
+    with pytest.raises(ValueError, match="is not the location of a checkpoint: expected a path"):
+        OutboxSink(DSN, stream="payouts", checkpoint=location)
+
+
+@pytest.mark.parametrize("scheme", ["s3a", "s3", "s3n", "gs", "oss", "cos", "S3A"])
+def test_object_store_is_refused_by_name_with_the_reason(scheme: str) -> None:
+    location = f"{scheme}://bucket/payouts"
+    reason = FILE_SYSTEMS[scheme.lower()].reason
+    with pytest.raises(ValueError, match=rf"{location} .*\({scheme.lower()}\).*{reason}"):
+        OutboxSink(DSN, stream="payouts", checkpoint=location)
+
+
+def test_local_paths_and_hdfs_are_tried_and_others_are_not() -> None:
+    tried = ["/checkpoints/a:b", "file:///a", "hdfs://namenode:8020/a", "relative"]
+    untried = ["abfs://box@account/a", "abfss://box@account/a", "viewfs://cluster/a", "dbfs:/a"]
+    assert {file_system(each).safety for each in tried} == {Safety.TRIED}
+    assert {file_system(each).safety for each in untried} == {Safety.UNTRIED}
+    for each in untried:
+        OutboxSink(DSN, stream="payouts", checkpoint=each)
+
+
+def test_page_has_the_file_systems_of_the_table() -> None:
+    page = (ROOT / "docs/spark/remote-checkpoints.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ((?:`\w+`,? ?)+) \| (\w+) \|", page, re.MULTILINE)
+    shown = {name: said for names, said in rows for name in re.findall(r"`(\w+)`", names)}
+    assert shown == {name: known.safety.value for name, known in FILE_SYSTEMS.items()}
+
+
+def test_run_that_took_the_stream_without_an_answer_is_own() -> None:
+    ownership, claim, unanswered, other = Ownership("payouts"), uuid4(), uuid4(), uuid4()
+    # Without a claim, a run may replace any other.
+    ownership.require({"run_id": other})
+    ownership.claimed(claim)
+    ownership.expect(unanswered)
+    for run_id in (claim, unanswered):
+        ownership.require({"run_id": run_id})
+    with pytest.raises(Fenced, match=f"run {other} took the stream"):
+        ownership.require({"run_id": other})
+
+
+def test_free_stream_is_no_longer_free_once_a_run_has_it() -> None:
+    ownership = Ownership("payouts")
+    ownership.claimed(None)
+    ownership.require(None)
+    ownership.require({"run_id": None})
+    with pytest.raises(Fenced):
+        ownership.require({"run_id": uuid4()})

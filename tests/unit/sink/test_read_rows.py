@@ -1,4 +1,4 @@
-"""Rows read by column are what the rows read one by one are."""
+"""Rows, times and hashes by column are those that are read one by one."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -8,9 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.sink.contract.canonical import NotCanonical, canonical_json, rfc3339_from_micros
+from holdfast.sink.contract.envelope import Envelope
+from holdfast.sink.contract.key import Key
 from holdfast.sink.rows import read_rows as module
+from holdfast.sink.rows.batch import BatchInput, prepare
 from holdfast.sink.rows.columns import check_entries
+from holdfast.sink.rows.hashes import contents, hashes
+from holdfast.sink.rows.json_columns import times_of
+from holdfast.sink.rows.postgres_text import array_literal, csv
+from holdfast.sink.rows.prepared import ARRIVED
 from holdfast.sink.rows.read_rows import Rows, read_rows, read_singly
+from tests.support.dispatch.entries import alternating, decision, table
 
 _INNER = pa.struct({"n": pa.int64(), "\u00e9": pa.string(), "\U0001f600": pa.bool_()})
 SCHEMA = pa.schema(
@@ -168,9 +177,7 @@ def _one(data: pa.Array, subject: str = "m") -> Rows:
         (datetime(1, 1, 1, tzinfo=UTC), "America/New_York"),
     ],
 )
-def test_the_zone_of_a_column_does_not_count_at_the_ends_of_time(
-    subject: str, moment: datetime, zone: str
-) -> None:
+def test_column_zone_does_not_count_at_the_ends(subject: str, moment: datetime, zone: str) -> None:
     at = pa.array([moment], pa.timestamp("us", "UTC")).cast(pa.timestamp("us", zone))
     rows = _one(pa.StructArray.from_arrays([at], ["at"]), subject)
     assert rows.refused == []
@@ -178,9 +185,7 @@ def test_the_zone_of_a_column_does_not_count_at_the_ends_of_time(
 
 
 @pytest.mark.parametrize(("levels", "refused"), [(32, []), (33, ["bad_data"])])
-def test_a_null_that_lies_too_deep_is_refused_as_a_value_is(
-    levels: int, refused: list[str]
-) -> None:
+def test_too_deep_null_is_refused_as_a_value_is(levels: int, refused: list[str]) -> None:
     values = pa.array([None], pa.string())
     for _ in range(levels):
         values = pa.StructArray.from_arrays([values], ["x"])
@@ -209,3 +214,74 @@ def test_a_list_of_nulls_has_all_of_them() -> None:
     nulls = pa.ListArray.from_arrays(pa.array([0, 3], pa.int32()), pa.nulls(3))
     rows = _one(pa.StructArray.from_arrays([nulls], ["x"]))
     assert rows.entries["tail"][0].as_py().endswith(',"data":{"x":[null,null,null]}}')
+
+
+FIRST, LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""Microseconds of the first and the last moment that have a year of four digits."""
+
+_ends = st.sampled_from([FIRST - 1, FIRST, -1_000_000, -1, 0, 1, 999_999, 10**6, LAST, LAST + 1])
+_micros = st.none() | _ends | st.integers(-(2**63), 2**63 - 1) | st.integers(FIRST, LAST)
+_whole = st.integers(FIRST // 10**6, LAST // 10**6).map(lambda second: second * 10**6)
+
+
+def _time_one(micros: int | None) -> str | None:
+    try:
+        return None if micros is None else rfc3339_from_micros(micros)
+    except (OverflowError, NotCanonical):
+        return None
+
+
+@given(st.lists(_micros | _whole))
+def test_every_moment_is_written_as_if_it_were_alone(micros: list[int | None]) -> None:
+    texts, odd = times_of(pa.array(micros, pa.timestamp("us", "UTC")))
+    assert texts.to_pylist() == [_time_one(each) for each in micros]
+    assert odd.tolist() == [each is not None and _time_one(each) is None for each in micros]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_a_time_in_a_literal_or_in_csv_is_utc(zone: str) -> None:
+    moments = [datetime(2026, 11, 2, 12, 15, 0, 5, UTC), None, datetime(1, 1, 1, tzinfo=UTC)]
+    column = pa.chunked_array([pa.array(moments, pa.timestamp("us", zone))])
+    first, last = '"2026-11-02 12:15:00.000005Z"', '"0001-01-01 00:00:00.000000Z"'
+    assert array_literal(column) == f"{{{first},NULL,{last}}}"
+    text = b"".join(csv(pa.table({"n": [1, 2, 3], "at": column})))
+    assert text.decode() == f"1,{first}\n2,\n3,{last}\n"
+
+
+_texts = st.text(alphabet='a"\\\u00e9\U0001f600', max_size=3)
+_bodies = st.lists(st.tuples(st.sampled_from(["", "{", "{\u00e9"]), _texts), max_size=6)
+
+
+def _entries(bodies: list[tuple[str, str]]) -> pa.Table:
+    heads, tails = [head for head, _ in bodies], [tail for _, tail in bodies]
+    text = pa.large_string()
+    return pa.table({"head": pa.array(heads, text), "tail": pa.array(tails, text)})
+
+
+@given(_bodies, st.integers(0, 6))
+def test_contents_are_the_envelopes_in_any_chunks(bodies: list[tuple[str, str]], cut: int) -> None:
+    whole = _entries(bodies)
+    chunked = pa.concat_tables([whole.slice(0, cut), whole.slice(cut)])
+    assert contents(chunked).to_pylist() == [
+        Envelope(head.encode(), tail.encode()).content.hex for head, tail in bodies
+    ]
+
+
+def test_a_hash_of_a_key_is_the_key() -> None:
+    keys = [["a", "\u00e9"], ["b"]]
+    found = hashes(pa.array([canonical_json(parts).decode() for parts in keys]))
+    assert found.to_pylist() == [Key.of(parts).digest.hex for parts in keys]
+
+
+def test_what_arrives_has_the_content_of_its_own_row() -> None:
+    """Contents are hashed in the order of the input, and entries are put in order meanwhile."""
+    rows = [*alternating("m_1", range(9)), *alternating("m_2", range(9))]
+    rows += [rows[3], decision("m_1", 3, minor=9_000_000)]  # the same, and with other content
+    prepared = prepare(BatchInput(table(*rows[::-1])))
+    assert (prepared.duplicate_count, prepared.quarantined.num_rows) == (1, 1)
+    assert prepared.arrived.schema == ARRIVED
+    assert prepared.arrived.to_pylist() == [
+        {name: entry[name] for name in ARRIVED.names if name != "content"}
+        | {"content": Envelope(entry["head"].encode(), entry["tail"].encode()).content.hex}
+        for entry in prepared.entries.to_pylist()
+    ]

@@ -1,6 +1,9 @@
-"""How a check counts, how it chooses its pieces, and which days it leaves out."""
+"""How a check counts, and what a comparison with the receiver says about keys."""
 
+import json
 from datetime import UTC, date, datetime, timedelta
+from itertools import product
+from typing import Any
 
 import pytest
 
@@ -16,8 +19,30 @@ from holdfast.dispatcher.operators.check.rules import (
     unbroken_since,
 )
 from holdfast.dispatcher.operators.check.store import Checks, Range, TooMuchAtOnceError
-from holdfast.dispatcher.operators.receipts.rules import NEEDS_A_PERSON
+from holdfast.dispatcher.operators.receipts.rules import (
+    IN_FLIGHT,
+    NEEDS_A_PERSON,
+    Finding,
+    Here,
+    Proof,
+    Tally,
+    compare,
+)
+from holdfast.dispatcher.operators.receipts.rules import (
+    MEANING as RECEIPT_MEANING,
+)
+from holdfast.dispatcher.outbound.inquiry_answer import (
+    InquiryError,
+    There,
+    asked_seconds,
+    judged,
+    may_pass,
+)
+from holdfast.dispatcher.shared.outcome import NoAnswer, Refused, Response
+from holdfast.receiver.message.secret import Secret
 from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.wire import ReceiptOutcome
+from tests.support.dispatch.sender import OTHER_KEY_BYTES, key_of, receipt, secret_text
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
 RANGE = Range(
@@ -106,3 +131,162 @@ def test_piece_that_takes_too_long_is_taken_again_in_smaller_ones() -> None:
 def test_database_that_is_too_slow_for_the_smallest_piece_is_said() -> None:
     with pytest.raises(CommandError, match="too long for the smallest piece"):
         checking.check([Slow(0)], RANGE, Checked(20), lambda _what, _done, _total: None)
+
+
+KEY = key_of("m_482", 1)
+AT, LATER = "2026-11-02T12:15:01.250000Z", "2026-11-02T12:16:00Z"
+APPLIED, DUPLICATE, STALE = (ReceiptOutcome.APPLIED, ReceiptOutcome.DUPLICATE, ReceiptOutcome.STALE)
+SECRETS = [Secret.parse(secret_text())]
+
+
+def here(*, delivered: bool = True, **changes: Any) -> Here:
+    given = {
+        "key": KEY,
+        "last": "delivered" if delivered else "unknown",
+        "proof": Proof(APPLIED, AT) if delivered else None,
+        "body_sha256": b"a",
+    }
+    return Here(subject="m_482", sequence=1, delivered=delivered, **given | changes)
+
+
+def there(outcome: ReceiptOutcome = APPLIED, at: str = AT, body: bytes | None = b"a") -> There:
+    return There(KEY, outcome, at, body)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "finding"),
+    [
+        (here(), there(), Finding.AGREED),
+        (here(proof=Proof(DUPLICATE, AT)), there(), Finding.AGREED),
+        (here(proof=Proof(STALE, AT)), there(STALE), Finding.STALE_THERE),
+        (here(proof=None), there(STALE), Finding.STALE_THERE),
+        (here(proof=Proof(STALE, AT)), there(STALE, body=b"b"), Finding.OTHER_BODY),
+        (here(proof=Proof(STALE, AT)), there(STALE, LATER), Finding.OTHER_TIME),
+        (here(), there(body=None), Finding.AGREED),
+        (here(body_sha256=None), there(), Finding.AGREED),
+        (here(), None, Finding.MISSING_THERE),
+        (here(proof=None), None, Finding.MISSING_THERE),
+        (here(), there(body=b"b"), Finding.OTHER_BODY),
+        (here(proof=None), there(body=b"b"), Finding.OTHER_BODY),
+        (here(delivered=False), there(body=b"b"), Finding.OTHER_BODY),
+        (here(), there(STALE), Finding.OTHER_OUTCOME),
+        (here(proof=Proof(DUPLICATE, AT)), there(STALE), Finding.OTHER_OUTCOME),
+        (here(proof=Proof(STALE, AT)), there(), Finding.OTHER_OUTCOME),
+        (here(), there(at=LATER), Finding.OTHER_TIME),
+        (here(proof=None), there(), Finding.NO_RECEIPT),
+        (here(delivered=False), there(), Finding.UNDELIVERED_HERE),
+        (here(delivered=False, last=IN_FLIGHT), there(STALE), Finding.UNDELIVERED_HERE),
+        (here(delivered=False), None, Finding.NEITHER),
+        (here(key=None, proof=None, body_sha256=None), None, Finding.PRUNED_HERE),
+    ],
+)
+def test_both_sides_give_one_finding(ours: Here, theirs: There | None, finding: Finding) -> None:
+    assert compare(ours, theirs) is finding
+
+
+def test_what_is_stale_behind_what_was_sent_from_here_is_overtaken() -> None:
+    for proof in (None, Proof(STALE, AT)):
+        assert compare(here(proof=proof), there(STALE), overtaken=True) is Finding.OVERTAKEN
+    assert compare(here(), there(), overtaken=True) is Finding.AGREED
+
+
+def test_only_a_delivered_key_that_the_receiver_applied_word_for_word_is_agreed() -> None:
+    """Over everything that the two sides can say about a key."""
+    proofs = [None, *(Proof(*said) for said in product((APPLIED, DUPLICATE, STALE), (AT, LATER)))]
+    tables = [
+        None,
+        *(there(*said) for said in product((APPLIED, STALE), (AT, LATER), (b"a", b"b", None))),
+    ]
+    for delivered, proof, table in product((True, False), proofs, tables):
+        finding = compare(here(delivered=delivered, proof=proof), table)
+        assert (finding is Finding.AGREED) == (
+            delivered
+            and proof is not None
+            and table is not None
+            and table.body_sha256 in (b"a", None)
+            and proof.applied_at == table.applied_at
+            and STALE not in (proof.outcome, table.outcome)
+        )
+
+
+def test_each_finding_has_a_sentence_and_those_for_a_person_are_the_five() -> None:
+    assert RECEIPT_MEANING.keys() == set(Finding)
+    assert {each.value for each in NEEDS_A_PERSON} == {
+        *("missing_there", "other_body", "other_outcome", "other_time", "stale_there")
+    }
+
+
+def test_tally_counts_all_and_keeps_the_first_of_each_kind() -> None:
+    tally = Tally(limit=2)
+    assert tally.empty
+    for _ in range(3):
+        tally.sent(here())
+        tally.found(Finding.AGREED, here(), there())
+        tally.found(Finding.NO_RECEIPT, here(proof=None), there())
+    assert not tally.needs_a_person
+    tally.found(Finding.ONLY_THERE, None, there())
+    tally.found(Finding.MISSING_THERE, here(), None)
+    assert tally.needs_a_person
+    assert not tally.empty
+    assert tally.findings[Finding.NO_RECEIPT] == tally.receipts[APPLIED] == tally.delivered == 3
+    shown = [(each.finding, each.key) for each in tally.differences]
+    assert shown == [
+        (Finding.MISSING_THERE, KEY),
+        *[(Finding.NO_RECEIPT, KEY)] * 2,
+        (Finding.ONLY_THERE, KEY),
+    ]
+
+
+def _answer(status: int = 200, **changes: Any) -> Response:
+    content = {"key": KEY, "outcome": "applied", "applied_at": AT, **changes}
+    content.setdefault("receipt", receipt(content))
+    return Response(status, body=json.dumps(content).encode())
+
+
+def test_answer_that_proves_itself_is_believed() -> None:
+    body = bytes(range(32))
+    assert judged(_answer(body_sha256=body.hex()), KEY, SECRETS) == there(body=body)
+    assert judged(_answer(outcome="stale"), KEY, SECRETS) == there(STALE, body=None)
+    assert judged(_answer(body_sha256="xyz"), KEY, SECRETS) == there(body=None)
+
+
+def test_key_is_unknown_only_where_the_protocol_says_so() -> None:
+    unknown = Response(404, body=b'{"reason":"unknown_key"}')
+    assert judged(unknown, KEY, SECRETS) is None
+    with pytest.raises(InquiryError, match="404"):
+        judged(Response(404, body=b"Not Found"), KEY, SECRETS)
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (_answer(receipt="v1,x"), "no receipt"),
+        (_answer(receipt=None), "no receipt"),
+        (_answer(key=key_of("m_482", 2)), "no receipt"),
+        (_answer(outcome="duplicate"), "not final"),
+        (Response(401, body=b'{"reason":"too_\\u001bold"}'), r"401 \(too_�old\)"),
+        (Response(200, body=b"[" * 16_000), "no receipt"),
+        (Response(200, body=b"\xff"), "no receipt"),
+        (Response(302), "302"),
+        (NoAnswer("no answer within 2 s"), "within 2 s"),
+        (Refused("10.0.0.1 is a private address"), "private"),
+    ],
+)
+def test_answer_that_proves_nothing_ends_the_asking(
+    answer: Response | NoAnswer | Refused, complaint: str
+) -> None:
+    with pytest.raises(InquiryError, match=complaint):
+        judged(answer, KEY, SECRETS)
+
+
+def test_receipt_of_another_secret_is_not_believed() -> None:
+    with pytest.raises(InquiryError, match="no receipt"):
+        judged(_answer(), KEY, [Secret(OTHER_KEY_BYTES)])
+
+
+def test_question_is_repeated_only_where_another_answer_may_come() -> None:
+    assert all(map(may_pass, (Response(503), Response(429), Response(500), NoAnswer("x"))))
+    assert not any(map(may_pass, (Response(200), Response(404), Response(401), Refused("x"))))
+    assert asked_seconds(Response(503, ("3",))) == 3
+    assert asked_seconds(Response(503, ("86400",))) == 10
+    assert asked_seconds(NoAnswer("x")) == 0

@@ -1,10 +1,14 @@
-"""The registry of settings, and what `holdfast config check` makes of what it sees."""
+"""The registry of settings, what a check makes of it, and the watch of the schema."""
 
 import re
 from pathlib import Path
+from threading import Event, Timer
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from holdfast.dispatcher.api import serving
 from holdfast.dispatcher.operators.config import settings as config
 from holdfast.dispatcher.operators.config.rules import (
     Check,
@@ -117,11 +121,37 @@ def changed(**facts: object) -> Database:
         (checks(SOUND, References("a", None, ("file:/s",))), "secrets of a", Level.WARN),
     ],
 )
-def test_each_fault_is_a_named_check_with_advice(
-    found: list[Check], name: str, level: Level
-) -> None:
+def test_fault_is_a_named_check_with_advice(found: list[Check], name: str, level: Level) -> None:
     [fault] = [check for check in found if check.level is not Level.OK]
     assert (fault.name, fault.level) == (name, level)
     assert fault.advice
     code = ExitCode.FAILED if level is Level.FAIL else ExitCode.DEGRADED
     assert exit_code(found) is code
+
+
+class Silent:
+    """A pool whose database answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked, self.answers = Event(), Event()
+
+    def misfit(self) -> None:
+        self.asked.set()
+        self.answers.wait()
+
+
+def test_server_ends_while_its_watch_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "WATCH_SECONDS", 0.01)
+    pool = Silent()
+    app = SimpleNamespace(state=SimpleNamespace(pool=pool))
+    running: Any = SimpleNamespace(config=SimpleNamespace(app=app), should_exit=False)
+    answering = Timer(30, pool.answers.set)
+    answering.start()
+    try:
+        with serving._watched(running) as found:
+            assert pool.asked.wait(60)
+        assert not pool.answers.is_set()
+        assert found == []
+    finally:
+        answering.cancel()
+        pool.answers.set()

@@ -17,12 +17,7 @@ from holdfast.dispatcher.operators.endpoints.rules import CHECKS
 from holdfast.dispatcher.operators.endpoints.store import DEFAULTS
 
 HEAD = '[endpoint.payouts]\nurl = "https://payouts.example/"\nsecret_refs = ["env:S"]\n'
-LEAST = {
-    **DEFAULTS,
-    "name": "payouts",
-    "url": "https://payouts.example/",
-    "secret_refs": ["env:S"],
-}
+LEAST = {**DEFAULTS, "name": "payouts", "url": "https://payouts.example/", "secret_refs": ["env:S"]}
 
 
 def only(text: str) -> dict[str, Any]:

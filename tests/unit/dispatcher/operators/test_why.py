@@ -1,4 +1,4 @@
-"""What an entry waits for, told from the facts of one endpoint."""
+"""Where an entry stands, what it waits for, and what its dead letter holds up."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -6,8 +6,17 @@ from typing import Any
 
 import pytest
 
+from holdfast.dispatcher.cli.output import counted
 from holdfast.dispatcher.operators.common.text import between
-from holdfast.dispatcher.operators.entries.rules import PATIENCE_SECONDS, SKIPPED_MAX, BatchCursor
+from holdfast.dispatcher.operators.dead_letters.rules import WAITING_MAX, what_helps, what_it_holds
+from holdfast.dispatcher.operators.entries.rules import (
+    PATIENCE_SECONDS,
+    SKIPPED_MAX,
+    BatchCursor,
+    Stage,
+    Standing,
+    standing,
+)
 from holdfast.dispatcher.operators.why.lock_holders import row_holder, snapshot_holder
 from holdfast.dispatcher.operators.why.rules import (
     AT_REST,
@@ -281,9 +290,7 @@ def test_batch_that_is_not_routed_waits_for_somebody(
         (_around(IDLE | {"backend_xid": None}), Verdict.DUE, "due since"),
     ],
 )
-def test_what_is_due_waits_for_a_dispatcher_and_for_whoever_holds_its_rows(
-    around: Around, verdict: Verdict, words: str
-) -> None:
+def test_due_waits_for_dispatcher_and_locks(around: Around, verdict: Verdict, words: str) -> None:
     answer = judge(ROW, ENTRY, around)
     assert answer.verdict is verdict
     assert words in answer.sentence
@@ -374,3 +381,115 @@ def test_batch_that_commits_after_a_later_one_is_looked_for_as_long_as_it_may_co
     followed.see([1_000_000], 0.0)
     assert len(followed.missing) < SKIPPED_MAX
     assert followed.missing[-1] == 999_999
+
+
+DUE: dict[str, Any] = {
+    "endpoint_state": "active",
+    "breaker": "closed",
+    "breaker_until": None,
+    "held_until": None,
+    "delivered_sequence": 2,
+    "last_sequence": 5,
+    "due_at": NOW,
+    "lease_until": None,
+    "head_sequence": 3,
+    "dead_reason": None,
+    "died_at": None,
+    "delivered_at": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, Standing(Stage.DUE, until=NOW)),
+        ({"lease_until": NOW}, Standing(Stage.SENDING, until=NOW)),
+        ({"due_at": None}, Standing(Stage.STOPPED)),
+        ({"delivered_sequence": 3, "head_sequence": None}, Standing(Stage.PASSED)),
+        ({"delivered_sequence": 3, "delivered_at": NOW}, Standing(Stage.DELIVERED, until=NOW)),
+        ({"dead_reason": "rejected", "died_at": NOW}, Standing(Stage.DEAD, until=NOW)),
+        ({"last_sequence": 2}, Standing(Stage.UNROUTED)),
+        ({"last_sequence": None, "delivered_sequence": None}, Standing(Stage.UNROUTED)),
+        (
+            {"delivered_sequence": 0, "head_sequence": 1, "lease_until": NOW},
+            Standing(Stage.BEHIND, behind=1),
+        ),
+        # Tried, and then the endpoint was changed to take its type no more.
+        ({"delivered_sequence": 2, "head_sequence": None}, Standing(Stage.BEHIND)),
+        (
+            {"endpoint_state": "paused"},
+            Standing(Stage.DUE, until=NOW, hold_reason="the endpoint is paused"),
+        ),
+        ({"breaker": "open"}, Standing(Stage.DUE, until=NOW, hold_reason="its breaker is open")),
+        (
+            {"held_until": NOW, "delivered_sequence": 0, "head_sequence": 1},
+            Standing(Stage.BEHIND, behind=1, hold_reason="its receiver asked for time"),
+        ),
+    ],
+)
+def test_place_of_an_entry_follows_from_facts(change: dict[str, Any], expected: Standing) -> None:
+    assert standing(DUE | change, 3) == expected
+
+
+@pytest.mark.parametrize(
+    ("noun", "plural"),
+    [("row", "rows"), ("entry", "entries"), ("batch", "batches"), ("diverged replay", "replays")],
+)
+def test_noun_is_in_the_plural_unless_there_is_one(noun: str, plural: str) -> None:
+    assert counted(1, noun) == f"1 {noun}"
+    for count in (0, 2, 11):
+        said = counted(count, noun)
+        assert said.startswith(f"{count} ")
+        assert said.endswith(plural)
+
+
+DEAD_ROW: dict[str, Any] = {
+    "id": 7,
+    "key": "hf_1",
+    "endpoint": "payouts",
+    "reason": "exhausted",
+    "resolution": None,
+    "holds_lane": True,
+    "waiting": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, "2 later entries"),
+        ({"waiting": 1}, "1 later entry of this subject waits"),
+        ({"waiting": 0}, "next decision"),
+        ({"waiting": WAITING_MAX}, "1000 or more"),
+        ({"holds_lane": False}, "continues without it"),
+        ({"resolution": "dismissed"}, "resolved"),
+    ],
+)
+def test_what_waits_behind_it_is_said(change: dict[str, Any], said: str) -> None:
+    assert said in what_it_holds(DEAD_ROW | change)
+
+
+@pytest.mark.parametrize(
+    ("change", "commands"),
+    [
+        ({}, ["redeliver", "reissue", "dead"]),
+        ({"reason": "rejected"}, ["redeliver", "reissue", "dead"]),
+        ({"reason": "refused"}, ["endpoint", "redeliver", "reissue", "dead"]),
+        ({"resolution": "reissued"}, []),
+    ],
+)
+def test_open_letter_has_three_ways_out(change: dict[str, Any], commands: list[str]) -> None:
+    assert [each.command.split()[1] for each in what_helps(DEAD_ROW | change)] == commands
+
+
+def test_later_entries_go_out_without_it_only_where_it_holds_them() -> None:
+    *_, holding = what_helps(DEAD_ROW)
+    *_, beside = what_helps(DEAD_ROW | {"holds_lane": False})
+    assert ("--skip" in holding.command, "continues" in holding.effect) == (True, True)
+    assert ("--skip" in beside.command, "continues" in beside.effect) == (False, False)
+
+
+def test_repetition_is_named_as_one_and_redelivery_as_safe() -> None:
+    redeliver, reissue, _ = what_helps(DEAD_ROW)
+    assert "safe" in redeliver.effect
+    assert "REPEATED" in reissue.effect

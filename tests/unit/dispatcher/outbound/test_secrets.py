@@ -1,4 +1,4 @@
-"""What references name is read where the dispatcher runs, all or nothing, and never shown."""
+"""Which references may be resolved, and that what they name is read all or nothing, never shown."""
 
 import os
 from dataclasses import replace
@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from holdfast.dispatcher.outbound.endpoint import Endpoint, EndpointRow
-from holdfast.dispatcher.outbound.reference_rule import ReferenceRule
+from holdfast.dispatcher.outbound.reference_rule import (
+    ALLOW_DIR,
+    ALLOW_PREFIX,
+    ReferenceRule,
+    rule_of,
+)
 from holdfast.dispatcher.outbound.secrets import Material
 from holdfast.dispatcher.outbound.secrets import read_material as read
 from holdfast.sink.contract.states import OrderPolicy
@@ -40,9 +45,7 @@ def test_secrets_are_read_from_environment_and_file(tmp_path: Path) -> None:
     assert material.fault is None
 
 
-def test_headers_and_certificates_are_read_as_secrets_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_headers_are_read_as_secrets_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_TOKEN", f"Bearer {CANARY}")
     monkeypatch.setenv("TEST_CA", "-----BEGIN CERTIFICATE-----\n")
     (tmp_path / "key").write_text("-----BEGIN PRIVATE KEY-----\n")
@@ -77,9 +80,7 @@ def test_headers_and_certificates_are_read_as_secrets_are(
         *("file:/etc", "env:", "file:", "env:TEST_NOT_ASCII", "vault:x", f"whsec_{CANARY}"),
     ],
 )
-def test_one_missing_secret_is_a_fault_of_all(
-    reference: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_secret_is_fault_of_all(reference: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_SHORT", secret_text(b"short"))
     monkeypatch.setenv("TEST_EMPTY", "  ")
     monkeypatch.setenv("TEST_NOT_ASCII", f"{CANARY}é")
@@ -168,9 +169,7 @@ def test_reference_that_leaves_its_folder_is_refused(tmp_path: Path, how: str) -
     assert "not allowed" in (material.fault or "")
 
 
-def test_link_that_is_changed_behind_the_check_is_not_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_link_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inside, outside = room(tmp_path)
     (inside / "a").mkdir()
     (inside / "a" / "token").write_text(secret_text())
@@ -187,3 +186,55 @@ def test_link_that_is_changed_behind_the_check_is_not_followed(
     material = read_material(row(f"file:{inside}/a/token"), inside)
     assert material.secrets == ()
     assert material.fault is not None
+
+
+OURS = ReferenceRule(("PAYOUTS_", "HOLDFAST_SECRET_"), ("/srv/secrets", "/run/secrets/holdfast"))
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        *("env:HOLDFAST_SECRET_A", "env:PAYOUTS_KEY", "file:/srv/secrets/a"),
+        *("file:/run/secrets/holdfast/eu/..data/token", "file:/srv/secrets//a"),
+    ],
+)
+def test_reference_below_what_is_allowed_is_fine(reference: str) -> None:
+    assert OURS.fault(reference) is None
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        *("env:HOLDFAST_DSN", "env:HOLDFAST_ALLOW_SECRET_DIR", "env:PGPASSWORD", "env:OTEL_X"),
+        *("env:PATH", "env:XHOLDFAST_SECRET_A", "env:holdfast_secret_a", "env:AWS_SECRET"),
+        *("file:/etc/passwd", "file:/proc/self/environ", "file:/srv/secrets", "file:/srv/secretsx"),
+        *("file:srv/secrets/a", "file:/srv/secrets/../x", "file:/srv/secrets/..", "file://srv/x"),
+        "file:./srv/secrets/a",
+    ],
+)
+def test_any_other_reference_is_refused_and_what_is_allowed_is_named(reference: str) -> None:
+    fault = OURS.fault(reference) or ""
+    for named in (reference, "PAYOUTS_*", "HOLDFAST_SECRET_*", "/srv/secrets"):
+        assert named in fault
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((ALLOW_PREFIX, value) for value in ("H", "HOLDFAST_", "HOLDFAST_D", "P", "PG", "OTEL_A")),
+        *((ALLOW_PREFIX, value) for value in ("A B", "*", "ABC_:", "9", "é", "9ABC_", "ABC_é_")),
+        # The beginnings of names that were not meant, such as PATH and DATABASE_URL.
+        *((ALLOW_PREFIX, value) for value in ("_", "D", "DAT", "DATA", "A_", "AB_", "ABC_:DATA")),
+        *((ALLOW_DIR, value) for value in ("/", "//", "/.", "x", "/proc", "/proc/self", "/sys/a")),
+        *((ALLOW_DIR, value) for value in ("/a/../..", "/dev", "/a:", "/a:b")),
+    ],
+)
+def test_rule_that_reaches_the_process_itself_is_refused(name: str, value: str) -> None:
+    with pytest.raises(ValueError, match="cannot be a"):
+        rule_of({name: value})
+
+
+def test_environment_gives_the_rule_and_nothing_the_default() -> None:
+    assert rule_of({ALLOW_PREFIX: "ABC_:B_C_", ALLOW_DIR: ""}) == ReferenceRule(("ABC_", "B_C_"))
+    assert rule_of({ALLOW_DIR: "/a:/b"}) == ReferenceRule(folders=("/a", "/b"))
+    assert rule_of({}) == ReferenceRule(("HOLDFAST_SECRET_",), ("/run/secrets/holdfast",))

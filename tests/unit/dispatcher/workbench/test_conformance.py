@@ -92,9 +92,7 @@ def test_same_seed_makes_the_same_bytes_and_another_seed_other_keys() -> None:
         (None, "fail", "fail"),
     ],
 )
-def test_bad_request_is_graded_by_what_the_sender_makes_of_the_answer(
-    status: int | None, must: str, should: str
-) -> None:
+def test_bad_request_is_graded_by_its_outcome(status: int | None, must: str, should: str) -> None:
     assert judge.refused(MUST, reply(status), 400).grade == must
     assert judge.refused(SHOULD, reply(status), 400).grade == should
 
@@ -118,9 +116,7 @@ def test_bad_request_is_graded_by_what_the_sender_makes_of_the_answer(
         (reply(None), None, "fail"),
     ],
 )
-def test_repeat_is_judged_by_its_outcome_and_a_count_is_believed_over_it(
-    answer: Reply, applied: int | None, grade: str
-) -> None:
+def test_repeat_is_judged_by_outcome_count(answer: Reply, applied: int | None, grade: str) -> None:
     assert judge.once(MUST, answer, applied).grade == grade
 
 

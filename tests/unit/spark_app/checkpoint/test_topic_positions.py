@@ -130,9 +130,7 @@ def _require(files: _Files, broker: _Broker, newest: int, committed: int, accept
     return found
 
 
-def test_a_gap_is_refused_and_named_unless_a_person_accepts_it(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_gap_is_refused_unless_a_person_accepts_it(capsys: pytest.CaptureFixture[str]) -> None:
     files = _Files({"offsets/0": _plan({P0: 3})})
     broker = _Broker(SAME, {P0: Range(5, 9)})
     with pytest.raises(CommandError) as raised:
@@ -168,9 +166,7 @@ def test_a_batch_that_was_planned_beyond_the_end_is_refused_or_ends_there() -> N
     _require(_Files(dict(plans)), broker, 1, 1, accept=True)
 
 
-def test_a_topic_that_was_made_anew_is_read_from_its_first_record(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_recreated_topic_is_read_from_its_start(capsys: pytest.CaptureFixture[str]) -> None:
     files = _Files({"offsets/0": _plan({P0: 3}), "offsets/1": _plan({P0: 7})})
     broker = _Broker({"pay": "two"}, {P0: Range(0, 50)})
     found = _require(files, broker, 1, 0, accept=True)

@@ -1,7 +1,9 @@
-"""The step and the naive reference, written independently from the rules, agree row for row."""
+"""Whole runs: equal to the naive reference, also with an idle clock and other batch boundaries."""
 
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -9,9 +11,11 @@ from hypothesis import strategies as st
 
 from holdfast.deploy.local.demo.reference import Reference
 from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.settings import Settings
 from holdfast.spark_app.exposure.state import GroupState
 from holdfast.spark_app.exposure.step import StepOutput, next_timer_us, step
-from tests.support.job.exposure_runs import Batch, Run, apply, arrow, plain, runs
+from tests.support.job.exposure_runs import Batch, Run, apply, arrow, plain, policies, runs, splits
+from tests.support.job.idle_runs import IdleRun, idle_runs, played
 from tests.support.job.stored_state import content
 
 MakeReference = Callable[[Run], Reference]
@@ -69,3 +73,76 @@ def test_timer_tells_exactly_when_a_step_without_rows_does_something(run: Run) -
             )
         after, _ = apply(state, Batch([], due), policy, run.settings)
         assert after != state
+
+
+POLICY = 'version = "v1"\n[[default]]\nlimit_minor = 60\nrelease_level_minor = 20\n'
+
+
+@pytest.fixture(scope="session")
+def idle_reference(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Reference]:
+    """Make a reference of `POLICY`."""
+    path: Path = tmp_path_factory.mktemp("policy") / "policy.toml"
+    path.write_text(POLICY)
+    return lambda: Reference(path)
+
+
+@pytest.mark.rest
+@given(idle_runs(prompt=False))
+@settings(max_examples=150, deadline=None)
+def test_idle_clock_equals_reference(idle_reference: Callable[[], Reference], run: IdleRun) -> None:
+    naive, policy, state = idle_reference(), Policy.parse(POLICY), GroupState.empty()
+    for each in played(run):
+        state, output = apply(state, each.batch, policy, run.settings)
+        assert plain(output) == naive.batch(list(each.batch.rows), each.batch.watermark)
+    # After a long silence every window is closed, and no hold is left.
+    assert state == GroupState.empty()
+
+
+@given(idle_runs(prompt=False))
+@settings(max_examples=100, deadline=None)
+def test_the_watermark_never_moves_back_and_follows_the_clock_while_nothing_comes(
+    run: IdleRun,
+) -> None:
+    batches = played(run)
+    clocks, newest = run.clocks, 0
+    known = [each.batch.watermark or 0 for each in batches]
+    assert known == sorted(known)
+    for each, reached in zip(batches, [*known[1:], known[-1]], strict=True):
+        newest = max([newest, *(row.occurred_at_us for row in each.batch.rows)])
+        of_tick = each.at - clocks.timeout - clocks.delay if each.tick else 0
+        assert of_tick <= reached
+        assert reached <= max(each.batch.watermark or 0, newest - clocks.delay, of_tick)
+    assert known[-1] >= run.until - 3 * clocks.timeout - 2 * clocks.interval - clocks.delay
+
+
+@pytest.mark.rest
+@given(idle_runs(prompt=True))
+@settings(max_examples=150, deadline=None)
+def test_the_idle_clock_makes_no_event_late_that_arrives_within_the_delay(run: IdleRun) -> None:
+    policy, state = Policy.parse(POLICY), GroupState.empty()
+    for each in played(run):
+        state, output = apply(state, each.batch, policy, run.settings)
+        assert not output.late.num_rows
+        for row in each.batch.rows:
+            assert (each.batch.watermark or 0) <= row.occurred_at_us
+
+
+def _outcome(batches: list[Batch], policy: Policy) -> tuple[list[Any], list[Any]]:
+    state, windows, decisions = GroupState.empty(), [], []
+    for batch in batches:
+        state, output = apply(state, batch, policy, Settings())
+        result = plain(output)
+        windows += result.windows
+        decisions += result.decisions
+        assert not [late for late in result.late if late[0] != "duplicate"]
+    assert state.windows.num_rows == 0
+    return sorted(windows), sorted(decisions)
+
+
+@pytest.mark.rest
+@given(policies(), splits())
+@settings(max_examples=100, deadline=None)
+def test_other_cuts_change_nothing(text: str, split: tuple[list[Batch], list[Batch]]) -> None:
+    policy = Policy.parse(text)
+    one, other = (_outcome(batches, policy) for batches in split)
+    assert one == other

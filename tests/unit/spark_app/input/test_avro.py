@@ -150,9 +150,7 @@ def test_field_of_another_type_is_refused_and_not_converted(
         (DECIMAL, "amount_minor", Decimal(2**63), Reason.AMOUNT_OUT_OF_RANGE),
     ],
 )
-def test_value_beyond_what_an_event_holds_is_refused(
-    kind: Any, name: str, written: Any, reason: Reason
-) -> None:
+def test_too_large_value_is_refused(kind: Any, name: str, written: Any, reason: Reason) -> None:
     assert _fault(_record(**{name: kind}), **{name: written}).reason is reason
 
 
@@ -327,9 +325,7 @@ LONGS = {"type": "array", "items": "long"}
          b"\x02\x02a\x02\x0a\x00"),
     ],
 )  # fmt: skip
-def test_bytes_that_break_the_rules_of_avro_are_no_amount(
-    kind: Any, damaged: bytes, good: bytes
-) -> None:
+def test_bytes_that_are_no_avro_are_no_amount(kind: Any, damaged: bytes, good: bytes) -> None:
     schema = {"type": "record", "name": "E", "fields": [{"name": "a", "type": kind}]}
     parsed = _parsed(schema, damaged, good)
     assert [*parsed.faults] == [0]

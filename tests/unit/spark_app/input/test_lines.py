@@ -1,8 +1,11 @@
-"""JSON lines as events."""
+"""Files of JSON lines as events: their names, bytes and lines."""
 
 import itertools
 import json
+import os
+import zlib
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.spark_app.input import lines as module
+from holdfast.spark_app.input.file_names import describe, describe_skipped, skipped, unreadable
 from holdfast.spark_app.input.lines import parse_lines, parse_time, parse_times
+from holdfast.spark_app.input.missing_files import FileGone
+from holdfast.spark_app.input.missing_files import describe as missing_describe
+from holdfast.spark_app.input.text_bytes import all_visible_ascii, crc32
+from holdfast.spark_app.lifecycle.failure import Cause, diagnose, one_line
 
 GOOD = {
     "event_id": "e917",
@@ -247,3 +255,118 @@ def test_a_column_reads_as_its_texts_one_by_one(texts: list[str]) -> None:
 def test_the_text_of_a_moment_is_that_moment(moment: datetime) -> None:
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     assert parse_time(moment.isoformat()) == (moment - epoch) // timedelta(microseconds=1)
+
+
+def _put(folder: Path, *names: bytes) -> bytes:
+    for name in names:
+        place = folder / os.fsdecode(name)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(b"")
+    return os.fsencode(folder)
+
+
+READ = [
+    "zürich",
+    "e\u0301",
+    "{a}",
+    "[a]",
+    "a*",
+    "a?",
+    "a,b",
+    "a%20b",
+    "a#b",
+    "a\nb",
+    "a\\b",
+    " a ",
+    "_day=1",
+    "a" * 255,
+    "a:b/c",
+    "zürich/c",
+]
+SKIPPED = ["_a", ".a", "a._COPYING_", "_a/b", ".a/b:c"]
+
+
+@pytest.mark.parametrize("name", [*READ, *SKIPPED])
+def test_name_that_spark_reads_or_skips_by_rule_passes(name: str, tmp_path: Path) -> None:
+    assert [*unreadable(_put(tmp_path, name.encode()))] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding", "reason"),
+    [
+        (b"z\xfcrich", "UTF-8", "is not UTF-8"),
+        (b"z\xfc/a", "UTF-8", "is not UTF-8"),
+        (b"\xed\xa0\x80", "UTF-8", "is not UTF-8"),
+        ("zürich".encode(), "ANSI_X3.4-1968", "LC_ALL=C.UTF-8"),
+        ("zürich/a".encode(), "ANSI_X3.4-1968", "LC_ALL=C.UTF-8"),
+        ("zürich".encode(), "unknown-17", "LC_ALL=C.UTF-8"),
+        (b"a:b", "UTF-8", "has a colon"),
+        (b"a/b:c", "UTF-8", "has a colon"),
+    ],
+)
+def test_name_that_spark_cannot_read_is_named(
+    name: bytes, encoding: str, reason: str, tmp_path: Path
+) -> None:
+    [found] = unreadable(_put(tmp_path, b"plain", name), encoding)
+    assert reason in found.reason
+    assert found.place.startswith(os.fsencode(tmp_path) + b"/" + name.partition(b"/")[0])
+    assert describe([found, found]).count("(and 1 more)") == 1
+
+
+def test_directory_that_leads_into_itself_is_listed_once(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path)
+    [_] = unreadable(_put(tmp_path, b"a:b"))
+    assert [*unreadable(os.fsencode(tmp_path / "gone"))] == []
+
+
+def test_names_that_are_skipped_are_reported_without_checksums(tmp_path: Path) -> None:
+    _put(tmp_path, b"a", b"_SUCCESS", b".a.crc", b"_b\xff", b".c\n")
+    assert skipped(str(tmp_path)) == [b".c\n", b"_b\xff"]
+    said = one_line(describe_skipped(str(tmp_path), skipped(str(tmp_path))))
+    assert said.startswith(".c (and 1 more) in ")
+    assert (skipped(str(tmp_path / "gone")), skipped("hdfs://host/a")) == ([], [])
+
+
+def test_the_files_that_are_gone_are_told_by_the_first_one_and_their_number() -> None:
+    one = missing_describe(["file:/data/events/3.jsonl"], 4)
+    assert one.startswith("/data/events/3.jsonl is gone, and batch 4 was planned to read it. ")
+    three = missing_describe(["s3a://bucket/a b.jsonl", "file:/b", "file:/c"], 4)
+    assert three.startswith("s3a://bucket/a b.jsonl (and 2 more) are gone, and batch 4 was planned")
+
+
+def test_a_file_that_is_gone_may_come_back_and_has_its_own_word_on_what_to_do() -> None:
+    error = FileGone(missing_describe(["s3a://me:secret@bucket/new\nline"], 4))
+    gone = diagnose(error, jvm_gone=True)
+    assert (gone.cause, gone.permanent) == (Cause.FILE, False)
+    assert gone.message.startswith("s3a://me:***@bucket/new line is gone, and batch 4 ")
+    assert gone.message.endswith("put an empty file in its place.")
+    assert "\n" not in gone.message
+
+
+TEXTS = st.lists(st.text(max_size=12), max_size=20)
+
+
+@settings(deadline=None)
+@given(TEXTS, st.integers(0, 5))
+def test_checksums_are_those_of_zlib_also_in_a_slice(texts: list[str], first: int) -> None:
+    expected = [zlib.crc32(text.encode()) for text in texts]
+    column = pa.array(texts, pa.string())
+    assert crc32(column).tolist() == expected
+    assert crc32(column.slice(first)).tolist() == expected[first:]
+
+
+@settings(deadline=None)
+@given(TEXTS, st.integers(0, 5))
+def test_visible_ascii_is_seen_as_a_person_would_read_it(texts: list[str], first: int) -> None:
+    column = pa.array(texts, pa.string()).slice(first)
+    expected = bool(texts[first:]) and all(
+        1 <= len(text) <= 4 and all("!" <= letter <= "~" for letter in text)
+        for text in texts[first:]
+    )
+    assert all_visible_ascii(column, 4) == expected
+
+
+@pytest.mark.parametrize("other", [None, "", "a b", "a\t", "\u00e9", "a\x7f", "12345"])
+def test_one_other_text_is_enough(other: str | None) -> None:
+    assert all_visible_ascii(pa.array(["!", "~~~~"]), 4)
+    assert not all_visible_ascii(pa.array(["!", other, "~~~~"]), 4)

@@ -66,9 +66,7 @@ BAD_ROWS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("row", "reason"), BAD_ROWS, ids=lambda x: repr(x)[:50])
-def test_each_bad_row_has_its_reason_and_its_neighbours_pass(
-    row: dict[str, Any], reason: str
-) -> None:
+def test_bad_row_has_its_reason_alone(row: dict[str, Any], reason: str) -> None:
     events, refused = validate(_parsed({}, row, {"event_id": "e2"}), POLICY)
     assert events.column("event_id").to_pylist() == ["e1", "e2"]
     assert refused.column("reason").to_pylist() == [reason]

@@ -42,9 +42,7 @@ def _minute(moment: Any) -> int:
     return int((moment - EPOCH).total_seconds() * 1e6 - at("00:00")) // MINUTE_US
 
 
-def test_one_timer_is_armed_at_the_earliest_moment_at_which_something_is_due(
-    operator: Operator,
-) -> None:
+def test_one_timer_is_armed_at_the_earliest_due_moment(operator: Operator) -> None:
     operator.rows(table(row("e1", "12:20", 1)))
     assert operator.timers == [at("12:30")]
     operator.rows(table(row("e2", "12:01", 1)), table(row("e3", "12:40", 1)))
@@ -71,9 +69,7 @@ def test_a_timer_publishes_without_rows(operator: Operator) -> None:
     assert [d["action"] for d in put_out["decisions"]] == ["block"]
 
 
-def test_rows_at_a_later_watermark_publish_and_leave_nothing_for_the_old_timer(
-    operator: Operator,
-) -> None:
+def test_rows_at_a_later_watermark_leave_the_old_timer_nothing(operator: Operator) -> None:
     operator.rows(table(row("e1", "12:01", OVER)))
     put_out = operator.batch(at("12:15"), table(row("e2", "12:16", 1)))
     assert [kind for kind, _ in put_out] == ["windows", "decisions"]
@@ -126,9 +122,7 @@ def test_the_state_is_gone_when_nothing_is_waited_for(operator: Operator) -> Non
     assert operator.timers == []
 
 
-def test_a_batch_that_changes_nothing_reads_three_times_and_writes_nothing(
-    operator: Operator,
-) -> None:
+def test_batch_without_change_reads_thrice_and_writes_nothing(operator: Operator) -> None:
     operator.rows(table(row("e1", "12:01", 1)))
     operator.calls.clear()
     late = dict(operator.rows(table(row("e1", "12:01", 1))))

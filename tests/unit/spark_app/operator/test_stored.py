@@ -1,17 +1,33 @@
-"""What is kept of a key group between batches, without Spark."""
+"""What is kept of a key group between batches: packed, stored, written out by a worker."""
 
+import json
+import subprocess
+import sys
+from collections import Counter
 from dataclasses import replace
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.sink.contract.canonical import INTEGER_MAX
+from holdfast.sink.contract.key import Key
+from holdfast.sink.rows.batch import prepare
 from holdfast.spark_app.exposure.errors import StateError
 from holdfast.spark_app.exposure.policy import Policy
-from holdfast.spark_app.exposure.schema import STATE_ABSORBED
+from holdfast.spark_app.exposure.schema import DECISIONS, ROWS, STATE_ABSORBED, TIMESTAMP
 from holdfast.spark_app.exposure.state import GroupState
+from holdfast.spark_app.input.events import REFUSED
+from holdfast.spark_app.input.lines import parse_lines
+from holdfast.spark_app.operator import pack as module
 from holdfast.spark_app.operator import stored
+from holdfast.spark_app.operator.blobs import SCHEMAS, Kind, from_blob, to_blob
+from holdfast.spark_app.operator.groups import group_numbers, key_group, spark_hash
 from holdfast.spark_app.operator.id_segments import BASE, plan_segment
+from holdfast.spark_app.operator.output import entries, select, unpack
+from holdfast.spark_app.operator.pack import PACKED, Packer
 from holdfast.spark_app.operator.stored import GroupValue, SegmentKey
 from tests.support.job.exposure import Group, at, row
 from tests.support.job.exposure_runs import Run, apply, runs
@@ -117,3 +133,226 @@ def test_pieces_are_as_few_as_the_digits_of_their_count_allow(count: int) -> Non
         digits[level] += 1
         assert len(held[segment]) == BASE**level
     assert all(digit < BASE for digit in digits)
+
+
+NOON = 1_793_620_800_000_000
+MINUTE = 60_000_000
+POLICY = Policy.parse('version = "v1"\n[[default]]\nlimit_minor = 100\nrelease_level_minor = 100\n')
+
+
+def _line(event_id: str, merchant: str, minute: int, **changed: Any) -> bytes:
+    row = {
+        "event_id": event_id,
+        "merchant_id": merchant,
+        "type": "payout_submitted",
+        "amount_minor": 5,
+        "currency": "USD",
+        "occurred_at": f"2026-11-02T12:{minute:02}:00Z",
+    }
+    return json.dumps(row | changed).encode()
+
+
+GROUPS = group_numbers(4, 2)
+
+
+def _packed(*batches: list[bytes], groups: tuple[int, ...] = GROUPS) -> list[dict[str, Any]]:
+    """Pack lines that arrive at 12:30, with a tolerance of 5 minutes."""
+    packer = Packer(lambda b: parse_lines(b.column("line")), POLICY, 5 * MINUTE, groups)
+    arrays = [
+        pa.RecordBatch.from_arrays(
+            [pa.array(lines, pa.binary()), pa.array([NOON + 30 * MINUTE] * len(lines), TIMESTAMP)],
+            names=["line", "batch_time"],
+        )
+        for lines in batches
+    ]
+    packed = list(packer(iter(arrays)))
+    assert all(batch.schema == PACKED for batch in packed)
+    return [row for batch in packed for row in batch.to_pylist()]
+
+
+def _events(rows: list[dict[str, Any]]) -> dict[int, list[str]]:
+    return {
+        row["key_group"]: from_blob(row["events"], ROWS).column("event_id").to_pylist()
+        for row in rows
+        if row["events"] is not None
+    }
+
+
+def test_each_event_travels_once_to_the_group_of_its_merchant() -> None:
+    lines = [_line(f"e{i}", f"m_{i % 50}", i % 30) for i in range(500)]
+    by_group = _events(_packed(lines[:200], lines[200:]))
+    expected: dict[int, list[str]] = {}
+    for i in range(500):
+        expected.setdefault(key_group(f"m_{i % 50}", GROUPS), []).append(f"e{i}")
+    assert by_group == expected
+
+
+def test_key_groups_never_change() -> None:
+    """A merchant's state lies in its group: another function would lose it."""
+    numbers = group_numbers(16, 2)
+    assert numbers == (2, 0, 4, 1, 5, 3, 10, 6, 12, 7, 13, 8, 14, 9, 18, 11)
+    assert [key_group(name, numbers) for name in ("m_482", "m_1", "\u00e9")] == [4, 2, 18]
+
+
+@pytest.mark.parametrize(("groups", "partitions"), [(1, 1), (4, 2), (32, 2), (32, 3), (64, 8)])
+def test_spark_spreads_key_groups_evenly_over_the_partitions(groups: int, partitions: int) -> None:
+    numbers = group_numbers(groups, partitions)
+    assert len(set(numbers)) == groups
+    shares = Counter(spark_hash(number) % partitions for number in numbers)
+    assert max(shares.values()) - min(shares.values()) <= 1
+
+
+def test_refused_rows_travel_with_their_reason() -> None:
+    rows = _packed([_line("e1", "m_1", 1), b"{", _line("e2", "m_1", 2, currency="EUR")])
+    refused = [row for row in rows if row["refused"] is not None]
+    assert len(refused) == 1
+    table = from_blob(refused[0]["refused"], REFUSED)
+    assert table.column("reason").to_pylist() == ["malformed", "wrong_currency"]
+    assert _events(rows) == {key_group("m_1", GROUPS): ["e1"]}
+
+
+def test_a_future_dated_event_is_marked_and_never_moves_the_watermark() -> None:
+    lines = [_line("now", "m_1", 20), _line("edge", "m_1", 35), _line("ahead", "m_1", 36)]
+    (row,) = _packed(lines, groups=(0,))
+    events = from_blob(row["events"], ROWS)
+    assert dict(
+        zip(*(events.column(n).to_pylist() for n in ("event_id", "future_dated")), strict=True)
+    ) == {"now": False, "edge": False, "ahead": True}
+    assert row["plausible_at"].isoformat() == "2026-11-02T12:35:00+00:00"
+
+
+@pytest.mark.parametrize("line", [b"{", _line("e", "m", 50), _line("e", "m", 1, amount_minor=None)])
+def test_nothing_that_is_not_applied_moves_the_watermark(line: bytes) -> None:
+    assert [row["plausible_at"] for row in _packed([line])] == [None]
+
+
+def test_nothing_to_read_is_nothing_to_send() -> None:
+    assert _packed([], [b"", b"  "]) == []
+
+
+def test_a_large_partition_is_sent_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ROWS_PER_PACK", 2)
+    rows = _packed([_line("e1", "m", 1), _line("e2", "m", 2)], [_line("e3", "m", 3)], groups=(0,))
+    assert [from_blob(row["events"], ROWS).num_rows for row in rows] == [2, 1]
+
+
+END = 1_793_621_700_000_000  # 2026-11-02T12:15:00Z
+DECISION = {
+    "merchant_id": "m_482",
+    "action": "block",
+    "window_start": END - 900_000_000,
+    "window_end": END,
+    "revision": 1,
+    "ordinal": 1,
+    "exposure_minor": 8_500_000,
+    "limit_minor": 5_000_000,
+    "release_level_minor": 5_000_000,
+    "currency": "USD",
+    "policy_version": "v1",
+}
+
+
+def _blobs(*parts: tuple[Kind, list[dict[str, Any]]]) -> pa.Table:
+    rows = [
+        {"kind": kind.value, "blob": to_blob(pa.Table.from_pylist(part, schema=SCHEMAS[kind]))}
+        for kind, part in parts
+    ]
+    return pa.Table.from_pylist(rows, schema=pa.schema({"kind": pa.string(), "blob": pa.binary()}))
+
+
+def test_a_decision_is_an_entry_with_the_key_of_its_business_action() -> None:
+    decisions = pa.Table.from_pylist(
+        [DECISION, DECISION | {"action": "release", "ordinal": 2, "merchant_id": "m_1"}],
+        schema=DECISIONS,
+    )
+    block, release = entries(decisions).to_pylist()
+    assert block["subject"] == "m_482"
+    assert block["type"] == "payout_hold.block"
+    assert block["key"] == ["payout-hold/v1", "m_482", "2026-11-02T12:15:00Z", "block", "1"]
+    assert block["priority"] == 0
+    assert block["occurred_at"].isoformat() == "2026-11-02T12:15:00+00:00"
+    assert set(block["data"]) == set(DECISION) - {"ordinal"}
+    assert release["key"][1:] == ["m_1", "2026-11-02T12:15:00Z", "release", "2"]
+    assert (release["type"], release["priority"]) == ("payout_hold.release", 1)
+
+
+def test_a_decision_beyond_what_json_carries_goes_out_with_the_most_it_carries() -> None:
+    exposures = [INTEGER_MAX, INTEGER_MAX + 1, 2**63 - 1, -INTEGER_MAX, -INTEGER_MAX - 1, -(2**63)]
+    decisions = [
+        DECISION | {"ordinal": number, "exposure_minor": exposure}
+        for number, exposure in enumerate(exposures, 1)
+    ]
+    window = {name: DECISION[name] for name in SCHEMAS[Kind.WINDOWS].names}
+    window["exposure_minor"] = 2**63 - 1
+    batch = select(_blobs((Kind.DECISIONS, decisions), (Kind.WINDOWS, [window])))
+    prepared = prepare(batch)
+    assert not prepared.quarantined.num_rows
+    sent = [row["data"]["exposure_minor"] for row in batch.entries.to_pylist()]
+    assert sent == [INTEGER_MAX] * 3 + [-INTEGER_MAX] * 3
+    assert prepared.entries.num_rows == len(exposures)
+    assert batch.companions["windows"]["exposure_minor"].to_pylist() == [2**63 - 1]
+
+
+def test_the_sink_takes_what_the_job_selects() -> None:
+    late = {
+        "reason": "late",
+        "event_id": "e1",
+        "merchant_id": "m_1",
+        "type": "t",
+        "amount_minor": 1,
+        "currency": "USD",
+        "occurred_at": END,
+        "watermark": None,
+    }
+    window = {name: DECISION[name] for name in SCHEMAS[Kind.WINDOWS].names}
+    refused = {"reason": "malformed", "detail": "not JSON", "row": "{"}
+    batch = select(
+        _blobs(
+            (Kind.DECISIONS, [DECISION]),
+            (Kind.WINDOWS, [window]),
+            (Kind.LATE, [late]),
+            (Kind.REFUSED, [refused]),
+            (Kind.WINDOWS, [window | {"merchant_id": "m_1"}]),
+        )
+    )
+    prepared = prepare(batch)
+    key = Key.of(["payout-hold/v1", "m_482", "2026-11-02T12:15:00Z", "block", "1"])
+    assert prepared.entries["key"].to_pylist() == [key.digest.hex]
+    assert prepared.quarantined["reason"].to_pylist() == ["malformed"]
+    assert prepared.row_count == 2
+    assert batch.companions["windows"].num_rows == 2
+    assert batch.companions["late"].num_rows == 1
+
+
+def test_a_batch_without_blobs_is_a_batch_without_rows() -> None:
+    blobs = _blobs()
+    assert prepare(select(blobs)).row_count == 0
+    assert unpack(blobs).windows.num_rows == 0
+
+
+PROGRAM = """
+import gc
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.settings import Settings
+from holdfast.spark_app.operator.pack import Packer
+from holdfast.spark_app.operator.processor import KeyGroupProcessor
+
+policy = Policy.parse('version = "1"\\n[[default]]\\nlimit_minor = 1\\nrelease_level_minor = 1\\n')
+{task}
+print(len(gc.get_objects()))
+"""
+
+TASKS = {
+    "pack": "list(Packer(None, policy, 0, (1, 2))(iter(())))",
+    "step": "KeyGroupProcessor(policy, Settings()).close()",
+}
+
+LEFT = 1_000
+"""More than a task leaves, and far less than the tens of thousands that imports make."""
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_collection_after_a_task_looks_at_no_imported_object(task: str) -> None:
+    program = [sys.executable, "-c", PROGRAM.format(task=TASKS[task])]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < LEFT

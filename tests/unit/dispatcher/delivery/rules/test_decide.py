@@ -1,4 +1,4 @@
-"""What becomes of a lane after its turn."""
+"""What becomes of a lane after its turn, when a retry is due, and how far a lease is trusted."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.dispatcher.delivery.rules.decide import release, settle
+from holdfast.dispatcher.delivery.rules.lease import fits, lease_seconds_for, may_send
 from holdfast.dispatcher.delivery.rules.lifecycle import Move
+from holdfast.dispatcher.delivery.rules.schedule import RETRY_AFTER_SECONDS_MAX, retry_delay_us
 from holdfast.dispatcher.delivery.rules.values import Attempt, Entry, Lane
 from holdfast.dispatcher.outbound.endpoint import Endpoint
 from holdfast.sink.contract.states import DeadReason, OrderPolicy, Outcome
@@ -176,3 +178,56 @@ def test_entry_whose_receiver_puts_it_off_for_ever_is_dead_when_its_budget_is_us
     settlement = settle(given, [replace(last, asked_seconds=1.0)], ENDPOINT, draw=0.5)
     assert settlement.dead is not None
     assert settlement.dead.reason is DeadReason.EXHAUSTED
+
+
+SCHEDULE = (5, 30, 120)
+SECOND = 1_000_000
+
+
+def test_each_attempt_waits_for_its_step_and_the_last_has_none() -> None:
+    delays = [retry_delay_us(SCHEDULE, number, draw=0.5) for number in (1, 2, 3, 4)]
+    assert delays == [5 * SECOND, 30 * SECOND, 120 * SECOND, None]
+
+
+@given(
+    schedule=st.lists(st.integers(0, 7 * 86400), min_size=1, max_size=32),
+    number=st.integers(1, 40),
+    draw=st.floats(0, 1, exclude_max=True),
+    asked=st.none() | st.floats(0, 1e12),
+    conflict=st.booleans(),
+)
+def test_delay_is_within_its_bounds(
+    schedule: list[int], number: int, draw: float, asked: float | None, conflict: bool
+) -> None:
+    delay = retry_delay_us(schedule, number, draw=draw, asked_seconds=asked, conflict=conflict)
+    if number > len(schedule):
+        assert delay is None
+        return
+    assert delay is not None
+    step = schedule[number - 1]
+    longest = max(step * 1.2, min(asked or 0, RETRY_AFTER_SECONDS_MAX) * 1.1)
+    assert (0 if conflict else round(step * 0.8 * SECOND)) <= delay <= longest * SECOND + 1
+
+
+def test_receiver_may_ask_for_more_time_but_not_for_less() -> None:
+    assert retry_delay_us(SCHEDULE, 1, draw=0, asked_seconds=600) == 600 * SECOND
+    assert retry_delay_us(SCHEDULE, 2, draw=0.5, asked_seconds=0) == 30 * SECOND
+    assert retry_delay_us(SCHEDULE, 1, draw=0, asked_seconds=1e9) == 86400 * SECOND
+
+
+@pytest.mark.parametrize(("number", "seconds"), [(1, 5), (2, 5), (3, 5), (4, 600)])
+def test_running_request_is_asked_again_soon_but_not_for_ever(number: int, seconds: int) -> None:
+    schedule = (5, 30, 120, 600)
+    assert retry_delay_us(schedule, number, draw=0.5, conflict=True) == seconds * SECOND
+
+
+def test_lease_has_room_for_the_slowest_endpoint() -> None:
+    assert lease_seconds_for([2.0, 30.0]) == 35
+    assert lease_seconds_for([]) == 35
+    assert fits(35, 30)
+    assert not fits(31, 30)
+
+
+def test_nothing_is_sent_that_could_outlive_its_lease() -> None:
+    assert may_send(now=100, trusted_until=131, total_timeout=30)
+    assert not may_send(now=100.5, trusted_until=131, total_timeout=30)

@@ -106,9 +106,7 @@ def test_answer_between_failures_keeps_the_breaker_closed(outcome: Outcome) -> N
         (tried(Outcome.FAILED), replace(LIMITS, breaker_threshold=0)),
     ],
 )
-def test_faults_of_ours_and_a_threshold_of_nothing_never_open_it(
-    settlement: Settlement, limits: Limits
-) -> None:
+def test_own_faults_and_threshold_0_never_open_it(settlement: Settlement, limits: Limits) -> None:
     assert judged(CLOSED, *[settlement] * 50, limits=limits) == CLOSED
 
 
@@ -203,9 +201,7 @@ def test_retry_after_holds_the_endpoint_and_the_latest_wins() -> None:
     rate=st.integers(1, 500),
     steps=st.lists(st.tuples(st.floats(0, 0.5), st.integers(0, 5)), min_size=1, max_size=60),
 )
-def test_no_second_has_more_than_the_rate_however_late_each_is_begun(
-    rate: int, steps: list[tuple[float, int]]
-) -> None:
+def test_no_second_has_more_than_the_rate(rate: int, steps: list[tuple[float, int]]) -> None:
     """A process sends what it claims within `BEGIN_SECONDS`, or releases it."""
     limits, pace, now = replace(LIMITS, rate_per_second=rate), CLOSED, 0.0
     sent: list[tuple[float, int]] = []
@@ -298,9 +294,7 @@ def test_clock_that_is_set_back_never_makes_a_stall_count_for_less_than_nothing(
 
 
 @pytest.mark.parametrize("threshold", [0, 1, 10])
-def test_address_that_is_refused_opens_the_breaker_whatever_failures_it_allows(
-    threshold: int,
-) -> None:
+def test_refused_address_opens_the_breaker_at_any_threshold(threshold: int) -> None:
     limits, refused = (
         replace(LIMITS, breaker_threshold=threshold),
         tried(Outcome.REFUSED, barred=True),
@@ -345,9 +339,7 @@ def test_refused_credentials_open_the_breaker(threshold: int, opens_at: int) -> 
 
 
 @given(rate=st.integers(1, 5_000), ahead=st.floats(0, 1e6), reads=st.integers(1, 20))
-def test_debt_of_a_rate_delays_a_claim_by_two_seconds_at_most(
-    rate: int, ahead: float, reads: int
-) -> None:
+def test_debt_delays_a_claim_by_two_seconds_at_most(rate: int, ahead: float, reads: int) -> None:
     """As after a clock that was set back; reads in between do not extend it."""
     limits = replace(LIMITS, rate_per_second=rate)
     pace = replace(CLOSED, paid_until=after(ahead))
@@ -367,9 +359,7 @@ def test_bound_of_the_debt_forgives_nothing_that_a_claim_took(rate: int, at: flo
 
 
 @given(ahead=st.floats(0, 1e6), reads=st.integers(1, 20))
-def test_opening_and_hold_last_no_longer_than_the_longest_after_a_clock_that_was_set_back(
-    ahead: float, reads: int
-) -> None:
+def test_opening_and_hold_are_bounded_after_a_clock_set_back(ahead: float, reads: int) -> None:
     """Reads in between do not extend them."""
     for breaker in (BreakerState.OPEN, BreakerState.HALF_OPEN):
         pace = replace(CLOSED, breaker=breaker, breaker_until=after(ahead), probe=TOKEN)
@@ -383,9 +373,7 @@ def test_opening_and_hold_last_no_longer_than_the_longest_after_a_clock_that_was
 
 
 @given(openings=st.integers(0, 40), draw=st.floats(0, 1, exclude_max=True), asked=st.floats(0, 1e7))
-def test_bounds_take_nothing_from_an_opening_or_a_hold(
-    openings: int, draw: float, asked: float
-) -> None:
+def test_bounds_keep_an_opening_and_a_hold(openings: int, draw: float, asked: float) -> None:
     failed = tried(Outcome.THROTTLED, asked=asked)
     limits = replace(LIMITS, breaker_threshold=1)
     pace = settled(replace(CLOSED, openings=openings), [failed], limits, NOON, draw=draw)

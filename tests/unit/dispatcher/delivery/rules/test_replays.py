@@ -1,7 +1,8 @@
-"""A replay's pace, what it leaves to live traffic, and what becomes of its items."""
+"""A replay's pace and its items, and why nothing is sent for now: in words, with the way out."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.dispatcher.delivery.rules.decide import release, settle
+from holdfast.dispatcher.delivery.rules.hold_reason import why_held_up
 from holdfast.dispatcher.delivery.rules.lifecycle import Move
 from holdfast.dispatcher.delivery.rules.pace import Allowance
 from holdfast.dispatcher.delivery.rules.replays import (
@@ -20,7 +22,7 @@ from holdfast.dispatcher.delivery.rules.replays import (
     paid,
 )
 from holdfast.dispatcher.delivery.rules.values import Attempt, Entry, Lane
-from holdfast.dispatcher.operators.replays.rules import drain_seconds
+from holdfast.dispatcher.operators.replays.rules import drain_seconds, obstacles
 from holdfast.dispatcher.outbound.endpoint import Endpoint
 from holdfast.sink.contract.states import OrderPolicy, Outcome
 
@@ -130,10 +132,51 @@ def test_item_whose_endpoint_is_refused_waits_for_it() -> None:
 
 
 @given(rate=st.none() | st.integers(1, 10_000), ahead=st.floats(0, 1e6))
-def test_debt_of_a_replay_keeps_it_waiting_for_no_more_than_two_seconds(
-    rate: int | None, ahead: float
-) -> None:
+def test_replays_debt_waits_for_two_seconds_at_most(rate: int | None, ahead: float) -> None:
     stored = ReplayRate(rate, NOON + timedelta(seconds=ahead))
     assert affordable(bounded(stored, NOON), 64, NOON + timedelta(seconds=2)) >= 1
     fresh = ReplayRate(rate, paid(ReplayRate(rate, None), 64 if rate is None else 1, NOON))
     assert bounded(fresh, NOON) == fresh
+
+
+NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
+ROW: dict[str, Any] = {
+    "name": "payouts",
+    "state": "active",
+    "state_reason": None,
+    "breaker": "closed",
+    "breaker_until": None,
+    "breaker_reason": None,
+    "held_until": None,
+    "held_by": None,
+}
+OPEN = {"breaker": "open", "breaker_until": NOW, "breaker_reason": "HTTP 500"}
+HELD = {"held_until": NOW, "held_by": "answered 429 with Retry-After"}
+RESUME = "until `holdfast endpoint resume payouts --reason TEXT`"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"state": "paused"}, f"it is paused {RESUME}"),
+        ({"state": "paused", "state_reason": "their\n deploy"} | OPEN, f"(their deploy) {RESUME}"),
+        ({"state": "disabled"}, f"it is disabled {RESUME}"),
+        (
+            {"state": "disabled", "state_reason": "answered 410"} | OPEN | HELD,
+            f"it is disabled (answered 410) {RESUME}",
+        ),
+        (OPEN | HELD, "its breaker is open until 2026-11-02T12:00:00Z, after HTTP 500"),
+        (HELD, "its receiver answered 429 with Retry-After: it is held until 2026-11-02T12:00:00Z"),
+        (HELD | {"held_by": None}, "its receiver asked for time"),
+    ],
+)
+def test_held_endpoint_says_until_when(change: dict[str, Any], said: str) -> None:
+    assert said in why_held_up(ROW | change)
+
+
+def test_obstacles_of_a_replay_name_what_ends_them() -> None:
+    states = [{"endpoint": "eu", "endpoint_state": each} for each in ("paused", "disabled")]
+    rows = [row | {"state_reason": "\x1b[2J"} for row in states]
+    for row, said in zip(rows, obstacles(rows), strict=True):
+        assert f"endpoint eu is {row['endpoint_state']} (\\x1b[2J)" in said
+        assert said.endswith("before `holdfast endpoint resume eu --reason TEXT`")

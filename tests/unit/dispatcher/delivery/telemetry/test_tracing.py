@@ -46,11 +46,7 @@ def test_attempt_is_a_trace_of_its_own_linked_to_the_batch() -> None:
         with outer, attempt_span(ENDPOINT, _entry()) as span:
             span.judged(_attempt(Outcome.DELIVERED, 200))
         found = spans.ended[0]
-    assert (found.name, found.kind, found.parent) == (
-        "holdfast.deliver",
-        api.SpanKind.CLIENT,
-        None,
-    )
+    assert (found.name, found.kind, found.parent) == ("holdfast.deliver", api.SpanKind.CLIENT, None)
     (link,) = found.links
     assert f"{link.context.trace_id:032x}-{link.context.span_id:016x}" == TRACEPARENT[3:-3]
     assert dict(found.attributes or {}) == {
@@ -69,9 +65,7 @@ def test_attempt_is_a_trace_of_its_own_linked_to_the_batch() -> None:
 @pytest.mark.parametrize(
     ("outcome", "status"), [(Outcome.FAILED, 500), (Outcome.UNKNOWN, None), (Outcome.REFUSED, None)]
 )
-def test_attempt_that_was_not_delivered_is_an_error_by_its_outcome_alone(
-    outcome: Outcome, status: int | None
-) -> None:
+def test_undelivered_attempt_is_an_error(outcome: Outcome, status: int | None) -> None:
     with tracing() as spans, attempt_span(ENDPOINT, _entry()) as span:
         span.judged(_attempt(outcome, status))
     found = spans.one
@@ -104,9 +98,7 @@ def test_span_that_is_not_sampled_is_not_exported() -> None:
     assert spans.ended == []
 
 
-def test_without_an_sdk_or_without_the_package_nothing_is_traced(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_nothing_is_traced_without_sdk_or_package(monkeypatch: pytest.MonkeyPatch) -> None:
     before = api.get_current_span()
     with attempt_span(ENDPOINT, _entry()) as span:
         assert api.get_current_span() is before

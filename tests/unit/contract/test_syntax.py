@@ -1,0 +1,144 @@
+"""Numbers, durations and types as people write them: one definition each, in every command."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import typer
+from pydantic import TypeAdapter
+
+from holdfast.dispatcher.api.requests import Limit
+from holdfast.dispatcher.api.routes.endpoints import Types
+from holdfast.dispatcher.cli.endpoints.settings import _schedule, _seconds
+from holdfast.dispatcher.cli.main import command
+from holdfast.dispatcher.cli.workbench.options import seconds_of
+from holdfast.dispatcher.operators.endpoints.rules import CHECKS
+from holdfast.dispatcher.operators.subjects.rules import By, state_after
+from holdfast.dispatcher.workbench.conform.plan import plan_of
+from holdfast.dispatcher.workbench.listen.sample import compose
+from holdfast.receiver import Secret, VerificationError
+from holdfast.receiver.message.body import parse_body
+from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.numbers import _form, milliseconds, whole_number
+from holdfast.sink.contract.retention import whole_days
+from holdfast.sink.rows.entry import Refused, entry_of
+from holdfast.sink.rows.read_rows import read_rows
+from holdfast.spark_app.command.values import mebibytes
+
+MISTYPED = ("1_0", "+5", "\u0661\u0660", "\uff15", "1\u00b2", "0x1", "1e3", "", "5\n", "nan")
+
+
+@pytest.mark.parametrize("text", MISTYPED)
+def test_mistyped_number_is_refused_by_each_parser(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a whole number"):
+        whole_number(text)
+    for unit, parse in (
+        ("s", milliseconds),
+        ("d", whole_days),
+        ("m", mebibytes),
+        ("s", lambda given: _seconds("--budget", given)),
+        ("s", lambda given: seconds_of("--delay", given)),
+        ("", _schedule),
+        ("", lambda given: _schedule(f"5,{given}")),
+    ):
+        with pytest.raises((ValueError, CommandError, typer.BadParameter)):
+            parse(text + unit)
+
+
+def _numeric(node: Any) -> Iterator[tuple[Any, Any]]:
+    yield from ((node, each) for each in node.params if _form(each) is not None)
+    for each in getattr(node, "commands", {}).values():
+        yield from _numeric(each)
+
+
+@pytest.mark.parametrize("text", MISTYPED)
+def test_no_command_takes_a_mistyped_number(text: str) -> None:
+    found = list(_numeric(command([])))
+    assert len(found) > 60, "every command is here"
+    for node, parameter in found:
+        several = parameter.multiple or parameter.nargs == -1
+        with pytest.raises(typer.BadParameter):
+            parameter.process_value(typer.Context(node), [text] if several else text)
+
+
+def test_numbers_of_digits_are_taken_as_before() -> None:
+    assert (whole_number("042"), _schedule("5, 30,120")) == (42, [5, 30, 120])
+    assert (milliseconds("90 s"), whole_days("90d"), mebibytes("2G")) == (90_000, 90, 2048)
+    node = command(["dispatch"])
+    [stop] = [each for _, each in _numeric(node) if each.name == "stop_seconds"]
+    assert stop.process_value(typer.Context(node), "2.5") == 2.5
+
+
+@pytest.mark.parametrize("text", ["1_0", "+5", " 5"])
+def test_url_of_the_api_takes_digits_alone(text: str) -> None:
+    from pydantic import TypeAdapter, ValidationError
+
+    with pytest.raises(ValidationError):
+        TypeAdapter(Limit).validate_python(text)
+    assert TypeAdapter(Limit).validate_python("5") == 5
+
+
+AT = datetime(2026, 11, 2, 12, 15, tzinfo=UTC)
+TYPES = {
+    "payout_hold.block": True,
+    "A": True,
+    "0._.z": True,
+    "a" * 128: True,
+    "a" * 129: False,
+    "": False,
+    ".": False,
+    ".a": False,
+    "a.": False,
+    "a..b": False,
+    "a b": False,
+    "a-b": False,
+    "a\n": False,
+    "\u00e9": False,
+    "hold.\u0661": False,
+}
+
+
+def _read_as_a_column(text: str) -> None:
+    row = {"subject": "m", "type": text, "key": ["k"], "data": {"n": 1}}
+    table = pa.Table.from_pylist([row]).append_column("occurred_at", pa.array([AT]))
+    if refused := read_rows(table).refused:
+        raise ValueError(refused[0].reason)
+
+
+def _received(text: str) -> None:
+    members = {"type": text, "timestamp": "2026-11-02T12:15:00Z", "sequence": 1}
+    parse_body(json.dumps(members | {"key": f"hf_{'0' * 32}", "data": {}}).encode())
+
+
+def _repaired(text: str) -> None:
+    state = {"ahead": True, "latest": AT, "stored_type": None, "stored_occurred_at": None}
+    assert state_after(state, By(text, AT)) is not None
+
+
+READERS: dict[str, Callable[[str], object]] = {
+    "a row of the sink": lambda text: entry_of("m", text, ["k"], 0, {}, 0, None),
+    "a column of the sink": _read_as_a_column,
+    "the kit": _received,
+    "the types of an endpoint": lambda text: CHECKS["types"]([text]),
+    "the types of an endpoint in the API": lambda text: TypeAdapter(Types).validate_python([text]),
+    "subjects repair": _repaired,
+    "trigger": lambda text: compose(text, subject="m", sequence=1, data=None, changes=[]),
+    "conform": lambda text: plan_of(
+        "http://127.0.0.1/", [Secret(bytes(32))], seed=1, type_=text, data=b'{"s":"{subject}"}'
+    ),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("text", TYPES, ids=ascii)
+def test_every_reader_of_a_type_agrees(reader: str, text: str) -> None:
+    try:
+        READERS[reader](text)
+    except (ValueError, Refused, VerificationError, CommandError):
+        accepted = False
+    else:
+        accepted = True
+    assert accepted == TYPES[text]

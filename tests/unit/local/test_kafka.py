@@ -1,0 +1,152 @@
+"""Kafka on this machine: its jars, the lines that are written, and what a batch read."""
+
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from holdfast.deploy.local.demo import topic_batches
+from holdfast.deploy.local.kafka import cli, jars, topics
+from holdfast.sink.contract.exits import CommandError
+
+
+@pytest.mark.parametrize("kind", jars.KINDS)
+def test_every_jar_is_pinned_by_coordinates_and_checksum(kind: str) -> None:
+    pinned = jars.pins(kind)
+    assert len({pin.name for pin in pinned}) == len(pinned) == {"connector": 5, "broker": 45}[kind]
+    assert all(len(bytes.fromhex(pin.sha256)) == 32 for pin in pinned)
+    assert all(pin.group and pin.version[0].isdigit() for pin in pinned)
+
+
+@pytest.fixture
+def pinned(monkeypatch: pytest.MonkeyPatch) -> jars.Pin:
+    pin = jars.Pin("org.example", "example", "1.0", hashlib.sha256(b"right").hexdigest())
+    monkeypatch.setattr(jars, "pins", lambda _: [pin])
+    return pin
+
+
+def _fetching(content: bytes | None) -> jars._Fetch:
+    def fetch(wanted: list[jars.Pin], folder: Path) -> str | None:
+        if content is None:
+            return "it is away"
+        (folder / wanted[0].name).write_bytes(content)
+        return None
+
+    return fetch
+
+
+@pytest.mark.parametrize("wrong", [None, b"wrong"])
+def test_what_maven_cannot_get_or_gets_wrong_comes_by_ivy(
+    pinned: jars.Pin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wrong: bytes | None
+) -> None:
+    monkeypatch.setattr(jars, "_by_maven", _fetching(wrong))
+    monkeypatch.setattr(jars, "_by_ivy", _fetching(b"right"))
+    assert jars.stage("connector", tmp_path) is True
+    assert [file.name for file in tmp_path.rglob("*")] == ["connector", pinned.name]
+    monkeypatch.setattr(jars, "_by_ivy", _fetching(None))
+    assert jars.stage("connector", tmp_path) is False
+    assert jars.staged("connector", tmp_path) == tmp_path / "connector"
+
+
+@pytest.mark.usefixtures("pinned")
+def test_without_a_way_nothing_changes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "connector").mkdir()
+    (tmp_path / "connector" / "example-1.0.jar").write_bytes(b"changed")
+    monkeypatch.setattr(jars, "_by_maven", _fetching(None))
+    monkeypatch.setattr(jars, "_by_ivy", _fetching(b"also wrong"))
+    with pytest.raises(CommandError) as caught:
+        jars.stage("connector", tmp_path)
+    told = str(caught.value)
+    assert "\n" not in told
+    for part in (
+        "org.example:example:1.0",
+        "Maven: it is away",
+        "another SHA-256",
+        "connector.txt",
+    ):
+        assert part in told
+    assert [file.read_bytes() for file in tmp_path.rglob("*.jar")] == [b"changed"]
+    with pytest.raises(CommandError, match="make kafka-jars"):
+        jars.staged("connector", tmp_path)
+
+
+def test_a_download_is_a_list_of_exact_jars_without_what_they_ask_for() -> None:
+    (first, *_) = jars.pins("connector")
+    pom = jars._filled(jars._POM, jars._POM_DEPENDENCY, [first])
+    assert "<version>4.2.0</version>" in pom
+    assert pom.count("<artifactId>*</artifactId>") == 1
+    ivy = jars._filled(jars._IVY, jars._IVY_DEPENDENCY, [first])
+    assert 'rev="4.2.0" transitive="false"' in ivy
+
+
+def test_certificate_that_java_does_not_trust_is_called_so() -> None:
+    said = "module not found: x#y;1\n\tServer access error (PKIX path building failed: ...)"
+    told = jars._failure([sys.executable, "-c", f"print({said!r}); raise SystemExit(1)"])
+    assert told
+    assert "trustStore" in told
+    assert "not found" not in told
+
+
+def test_line_ends_with_a_line_feed_alone(tmp_path: Path) -> None:
+    lines = [json.dumps({"note": f"a{end}b"}, ensure_ascii=False) for end in "\u2028\u2029\x85"]
+    (tmp_path / "events").write_bytes("\r\n".join([*lines, " ", "{}\n"]).encode())
+    assert cli._lines(tmp_path / "events") == [*lines, "{}"]
+
+
+def test_spaces_in_json_do_not_move_a_merchant() -> None:
+    for merchant in ("m_1", 'm"2', "\u00e9"):
+        event = {"event_id": "e", "merchant_id": merchant}
+        dense = json.dumps(event, separators=(",", ":"), ensure_ascii=False)
+        wide = [json.dumps(event | {"event_id": str(at)}, indent=1) for at in range(8)]
+        assert {topics.partition_of(line, 97) for line in wide} == {topics.partition_of(dense, 97)}
+    found = {topics.partition_of(line, 97) for line in ("[1]", "hello", '{"merchant_id":7}', "5")}
+    assert len(found) > 1
+
+
+def test_too_large_line_and_full_queue_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "SECONDS", 0.1)
+    writer = topics.Writer("127.0.0.1:9")
+    with pytest.raises(CommandError, match="a record of 2000000 bytes cannot be written to pay"):
+        writer.write("pay", "x" * 2_000_000)
+
+    def fill() -> None:
+        for _ in range(200_000):
+            writer.write("pay", "{}")
+
+    with pytest.raises(CommandError, match="the broker took no record of pay"):
+        fill()
+
+
+def _checkpoint(folder: Path, ends: Sequence[dict[str, int]], *, recorded: int) -> Path:
+    for name in ("offsets", "commits"):
+        (folder / name).mkdir()
+    for batch_id, end in enumerate(ends):
+        lines = ["v1", '{"batchWatermarkMs":0}', json.dumps({"events": end}), "-"]
+        (folder / "offsets" / str(batch_id)).write_text("\n".join(lines))
+        if batch_id < recorded:
+            (folder / "commits" / str(batch_id)).write_text("v1")
+    return folder
+
+
+def test_batches_are_those_that_spark_recorded(tmp_path: Path) -> None:
+    folder = _checkpoint(tmp_path, [{"0": 1}, {"0": 1, "1": 2}, {"0": 5, "1": 2}], recorded=2)
+    ends = topic_batches.planned(folder, "events")
+    assert ends == [{0: 1}, {0: 1, 1: 2}]
+    records = {0: ["a", "d"], 1: ["b", "c"]}
+    assert topic_batches.batches([*ends, ends[-1]], records) == [["a"], ["b", "c"], []]
+
+
+def test_a_batch_that_ends_before_the_last_one_is_told() -> None:
+    for behind in ({0: 1}, {1: 2}):
+        with pytest.raises(CommandError, match="batch 1 ends before"):
+            topic_batches.batches([{0: 2}, behind], {0: ["a", "b"], 1: ["c", "d"]})
+
+
+def test_a_checkpoint_without_its_first_batches_is_told(tmp_path: Path) -> None:
+    folder = _checkpoint(tmp_path, [{"0": 1}, {"0": 2}], recorded=2)
+    (folder / "commits" / "0").unlink()
+    with pytest.raises(CommandError, match="no longer has all"):
+        topic_batches.planned(folder, "events")
