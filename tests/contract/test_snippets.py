@@ -40,13 +40,16 @@ def _program(name: str, snippet: str) -> str:
 
 def _node(folder: Path) -> list[str]:
     del folder
-    return [_program("node", "verify.mjs"), str(PROGRAMS / "run.mjs"), str(SNIPPETS / "verify.mjs")]
+    return [
+        _program("node", "verify.mjs"),
+        str(PROGRAMS / "run.mjs"),
+        str(SNIPPETS / "typescript/verify.mjs"),
+    ]
 
 
 def _go(folder: Path) -> list[str]:
     go = _program("go", "verify.go")
-    (folder / "webhook").mkdir()
-    shutil.copy(SNIPPETS / "verify.go", folder / "webhook")
+    shutil.copytree(SNIPPETS / "go/webhook", folder / "webhook")
     shutil.copy(PROGRAMS / "main.go", folder)
     (folder / "go.mod").write_text("module example\n\ngo 1.21\n")
     _built([go, "build", "-o", "judge", "."], folder)
@@ -55,14 +58,18 @@ def _go(folder: Path) -> list[str]:
 
 def _java(folder: Path) -> list[str]:
     compiler, java = _program("javac", "Verify.java"), _program("java", "Verify.java")
-    sources = [str(SNIPPETS / "Verify.java"), str(PROGRAMS / "Run.java")]
+    sources = [str(SNIPPETS / "java/Verify.java"), str(PROGRAMS / "Run.java")]
     _built([compiler, "-Xlint:all", "-Werror", "-d", str(folder), *sources], folder)
     return [java, "-cp", str(folder), "Run"]
 
 
 def _php(folder: Path) -> list[str]:
     del folder
-    return [_program("php", "verify.php"), str(PROGRAMS / "run.php"), str(SNIPPETS / "verify.php")]
+    return [
+        _program("php", "verify.php"),
+        str(PROGRAMS / "run.php"),
+        str(SNIPPETS / "php/verify.php"),
+    ]
 
 
 def _built(command: list[str], folder: Path) -> None:
@@ -87,6 +94,12 @@ def _cases() -> list[tuple[str, dict[str, Any], str]]:
         about_body = vector["reason"] in BODY_REASONS or vector["name"] == NOT_READ
         verdict = f"genuine {_id(vector)}" if about_body else vector["reason"]
         cases.append((vector["name"], vector, verdict))
+    good = VECTORS["accepted"][0]
+    headers = [
+        [name, f"{value} v1,é" if name.lower() == "webhook-signature" else value]
+        for name, value in good["headers"]
+    ]
+    cases.append(("signature beyond ASCII", {**good, "headers": headers}, "bad_header"))
     for vector in VECTORS["signatures"]:
         headers = [["webhook-id", vector["id"]], ["webhook-timestamp", str(vector["timestamp"])]]
         headers.append(["webhook-signature", vector["signature"]])
@@ -138,7 +151,9 @@ def test_snippet_agrees_with_every_published_vector(language: str) -> None:
     assert wrong == {}
 
 
-@pytest.mark.parametrize("name", ["verify.mjs", "verify.go", "Verify.java", "verify.php"])
+@pytest.mark.parametrize(
+    "name", ["typescript/verify.mjs", "go/webhook/verify.go", "java/Verify.java", "php/verify.php"]
+)
 def test_page_about_other_languages_links_every_snippet(name: str) -> None:
     page = Path(__file__).parents[2] / "docs" / "receivers" / "other-languages.md"
     assert f"dispatcher/receiver/snippets/{name})" in page.read_text()

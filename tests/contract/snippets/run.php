@@ -13,7 +13,8 @@ while (($line = fgets(STDIN)) !== false) {
         $headers[$name] = isset($headers[$name]) ? $headers[$name] . ', ' . $value : $value;
     }
     try {
-        echo 'genuine ', verify_webhook($headers, $body, explode("\n", $secrets), (int) $now), "\n";
+        // One text: `echo` of a list would print the word before the call.
+        echo 'genuine ' . verify_webhook($headers, $body, explode("\n", $secrets), (int) $now) . "\n";
     } catch (WebhookRefused $refused) {
         echo $refused->getMessage(), "\n";
     }

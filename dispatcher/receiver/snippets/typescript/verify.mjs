@@ -6,9 +6,9 @@ const ONCE = [...NAMES, "content-encoding"];
 const SIGNATURE = /^v1,([A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=)$/;
 
 export class Refused extends Error {
-  constructor(reason) {
+  constructor(reason, status = ["too_old", "too_new", "no_match"].includes(reason) ? 401 : 400) {
     super(reason);
-    this.status = ["too_old", "too_new", "no_match"].includes(reason) ? 401 : 400;
+    this.status = status;
   }
 }
 
@@ -21,8 +21,12 @@ export function verify(rawHeaders, body, secrets, now = Math.floor(Date.now() / 
   const fields = new Map();
   for (let i = 0; i < rawHeaders.length; i += 2) {
     const name = rawHeaders[i].toLowerCase();
-    if (ONCE.includes(name) && fields.has(name)) throw new Refused("duplicate_header");
+    if (!ONCE.includes(name)) continue;
+    if (fields.has(name)) throw new Refused("duplicate_header");
     fields.set(name, rawHeaders[i + 1]);
+  }
+  for (const value of fields.values()) {
+    if (/[^\x00-\x7f]/.test(value)) throw new Refused("bad_header");
   }
   const [id, timestamp, signatures] = NAMES.map((name) => fields.get(name));
   if (!id || !timestamp || !signatures) throw new Refused("missing_header");

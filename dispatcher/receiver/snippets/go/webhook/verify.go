@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
@@ -17,11 +18,19 @@ var (
 	aTimestamp  = regexp.MustCompile(`^(0|[1-9][0-9]{0,11})$`)
 	aSignature  = regexp.MustCompile(`^v1,([A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=)$`)
 	headerNames = []string{"webhook-id", "webhook-timestamp", "webhook-signature"}
+	onceOnly    = append([]string{"content-encoding"}, headerNames...)
 )
 
-// Verify returns webhook-id, or an error with the reason: too_old, too_new and no_match are 401,
-// the others 400. Pass http.Request.Header, the raw bytes of the body, and "whsec_..."
-// texts, two during a rotation. Compare the result with the `key` of the parsed body.
+// Refused is the error for a request that is not a genuine delivery.
+type Refused struct {
+	Status int    `json:"status"` // of the answer
+	Reason string `json:"reason"`
+}
+
+func (r Refused) Error() string { return r.Reason }
+
+// Verify returns webhook-id or Refused. Pass http.Request.Header, the raw bytes of the body, and
+// "whsec_..." texts, two during a rotation. Compare the result with the `key` of the parsed body.
 func Verify(
 	header map[string][]string, body []byte, secrets []string, now time.Time,
 ) (string, error) {
@@ -29,38 +38,43 @@ func Verify(
 	for name, values := range header {
 		fields[strings.ToLower(name)] = append(fields[strings.ToLower(name)], values...)
 	}
-	for _, name := range append([]string{"content-encoding"}, headerNames...) {
+	for _, name := range onceOnly {
 		if len(fields[name]) > 1 {
-			return "", errors.New("duplicate_header")
+			return refuse("duplicate_header")
+		}
+	}
+	for _, name := range onceOnly {
+		if len(fields[name]) == 1 && strings.ContainsFunc(fields[name][0], beyondASCII) {
+			return refuse("bad_header")
 		}
 	}
 	for _, name := range headerNames {
 		if len(fields[name]) == 0 || fields[name][0] == "" {
-			return "", errors.New("missing_header")
+			return refuse("missing_header")
 		}
 	}
 	for _, encoding := range fields["content-encoding"] {
 		if strings.ToLower(encoding) != "identity" {
-			return "", errors.New("encoded_body")
+			return refuse("encoded_body")
 		}
 	}
 	id, timestamp := fields[headerNames[0]][0], fields[headerNames[1]][0]
 	if !anID.MatchString(id) {
-		return "", errors.New("bad_id")
+		return refuse("bad_id")
 	}
 	if !aTimestamp.MatchString(timestamp) {
-		return "", errors.New("bad_timestamp")
+		return refuse("bad_timestamp")
 	}
 	seconds, _ := strconv.ParseInt(timestamp, 10, 64)
 	if now.Unix()-seconds > 300 {
-		return "", errors.New("too_old")
+		return refuse("too_old")
 	}
 	if now.Unix()-seconds < -300 {
-		return "", errors.New("too_new")
+		return refuse("too_new")
 	}
 	entries := strings.Split(fields[headerNames[2]][0], " ")
 	if len(entries) > 16 {
-		return "", errors.New("too_many_signatures")
+		return refuse("too_many_signatures")
 	}
 	var given [][]byte
 	for _, entry := range entries {
@@ -70,7 +84,7 @@ func Verify(
 		}
 	}
 	if len(given) == 0 {
-		return "", errors.New("bad_signature")
+		return refuse("bad_signature")
 	}
 	genuine := false
 	for _, secret := range secrets {
@@ -86,7 +100,17 @@ func Verify(
 		}
 	}
 	if !genuine {
-		return "", errors.New("no_match")
+		return refuse("no_match")
 	}
 	return id, nil
 }
+
+func refuse(reason string) (string, error) {
+	switch reason {
+	case "too_old", "too_new", "no_match":
+		return "", Refused{http.StatusUnauthorized, reason}
+	}
+	return "", Refused{http.StatusBadRequest, reason}
+}
+
+func beyondASCII(r rune) bool { return r > 0x7f }

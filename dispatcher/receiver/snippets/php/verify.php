@@ -6,7 +6,8 @@ final class WebhookRefused extends RuntimeException
 {
     public function status(): int
     {
-        return in_array($this->getMessage(), ['too_old', 'too_new', 'no_match'], true) ? 401 : 400;
+        $unauthenticated = in_array($this->getMessage(), ['too_old', 'too_new', 'no_match'], true);
+        return $this->getCode() ?: ($unauthenticated ? 401 : 400);
     }
 }
 
@@ -35,6 +36,8 @@ function verify_webhook(array $headers, string $body, array $secrets, ?int $now 
     }
     $check(!str_contains($fields['content-encoding'] ?? '', ','), 'duplicate_header');
     [$id, $timestamp, $signatures] = $three;
+    $read = implode($three) . ($fields['content-encoding'] ?? '');
+    $check(preg_match('/[^\x00-\x7f]/', $read) === 0, 'bad_header');
     $check($id !== '' && $timestamp !== '' && $signatures !== '', 'missing_header');
     $check(strtolower($fields['content-encoding'] ?? 'identity') === 'identity', 'encoded_body');
     $check(preg_match('/\A[A-Za-z0-9_-]{1,256}\z/', $id) === 1, 'bad_id');

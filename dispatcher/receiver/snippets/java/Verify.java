@@ -15,17 +15,21 @@ import javax.crypto.spec.SecretKeySpec;
 
 /** Tells whether a request is a genuine delivery. Java 17 or newer, no libraries. */
 public final class Verify {
-    /** The message is the reason: too_old, too_new and no_match are 401, the others 400. */
+    /** The message is the reason, the status that of the answer. */
     public static final class Refused extends Exception {
         private static final long serialVersionUID = 1;
+        public final int status;
 
-        Refused(String reason) {
+        Refused(String reason, int status) {
             super(reason);
+            this.status = status;
         }
     }
 
     private static final List<String> NAMES =
             List.of("webhook-id", "webhook-timestamp", "webhook-signature");
+    private static final List<String> ONCE =
+            List.of("webhook-id", "webhook-timestamp", "webhook-signature", "content-encoding");
     private static final Pattern SIGNATURE =
             Pattern.compile("v1,([A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=)");
 
@@ -46,11 +50,13 @@ public final class Verify {
                 fields.computeIfAbsent(lower, each -> new ArrayList<>()).addAll(values);
             }
         });
-        for (String name : NAMES) {
+        for (String name : ONCE) {
             check(fields.getOrDefault(name, List.of()).size() <= 1, "duplicate_header");
         }
-        int encodings = fields.getOrDefault("content-encoding", List.of()).size();
-        check(encodings <= 1, "duplicate_header");
+        for (String name : ONCE) {
+            boolean ascii = fields.getOrDefault(name, List.of("")).get(0).matches("\\p{ASCII}*");
+            check(ascii, "bad_header");
+        }
         for (String name : NAMES) {
             check(!fields.getOrDefault(name, List.of("")).get(0).isEmpty(), "missing_header");
         }
@@ -90,8 +96,13 @@ public final class Verify {
     }
 
     private static void check(boolean holds, String reason) throws Refused {
+        boolean unknown = List.of("too_old", "too_new", "no_match").contains(reason);
+        check(holds, reason, unknown ? 401 : 400);
+    }
+
+    static void check(boolean holds, String reason, int status) throws Refused {
         if (!holds) {
-            throw new Refused(reason);
+            throw new Refused(reason, status);
         }
     }
 
