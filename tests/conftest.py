@@ -13,7 +13,13 @@ from hypothesis import settings
 from psycopg.conninfo import make_conninfo
 
 from tests.support.job.class_archive import SHORT_LIVED
-from tests.support.servers.databases import create, dropping_behind, template_on
+from tests.support.servers.databases import (
+    PREPARED,
+    PREPARED_TEMPLATE,
+    create,
+    dropping_behind,
+    template_on,
+)
 
 if TYPE_CHECKING:  # a unit test need not wait for what it does not use
     from tests.support.dispatch.webhooks import WebhookReceiver
@@ -74,6 +80,9 @@ def server_dsn() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def template_database(server_dsn: str) -> Iterator[str]:
     """Name of a database that was migrated today; each test gets a copy of it."""
+    if os.environ.get(PREPARED):
+        yield PREPARED_TEMPLATE
+        return
     with template_on(server_dsn) as name:
         yield name
 

@@ -18,6 +18,7 @@ import sys
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -25,6 +26,8 @@ from tempfile import TemporaryDirectory
 from xml.etree import ElementTree as ET
 
 import pytest
+
+from tests.support.servers.databases import PREPARED, PREPARED_TEMPLATE, migrate
 
 RECORD = Path(__file__).with_name("durations.json")
 
@@ -189,6 +192,22 @@ def run_all(work: Iterable[Part], workers: int, *, quiet: bool = False) -> list[
     return ended
 
 
+@contextmanager
+def prepared() -> Iterator[None]:
+    """Make once what every unit would make: classes of Spark, a server with a migrated template."""
+    from holdfast.deploy.local.postgres import EmbeddedPostgres
+    from tests.support.job.class_archive import java_environment
+    from tests.support.servers.embedded import chosen_major, server_directory
+
+    for name, value in java_environment().items():
+        os.environ.setdefault(name, value)
+    with server_directory() as directory:
+        with EmbeddedPostgres(directory, major=chosen_major()) as server:
+            migrate(server.dsn, PREPARED_TEMPLATE)
+        os.environ[PREPARED] = str(directory)
+        yield
+
+
 def main(names: Sequence[str], *, record: bool) -> int:
     """Run tiers, or `quick`; return 0 if all passed."""
     began, quick = time.monotonic(), "quick" in names
@@ -198,17 +217,13 @@ def main(names: Sequence[str], *, record: bool) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as below nohup
             signal.signal(number, signal.default_int_handler)
-    if not quick:
-        from tests.support.job.class_archive import java_environment
-
-        for name, value in java_environment().items():
-            os.environ.setdefault(name, value)
     recorded = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     work = [part for name in names for part in parts(name, recorded)]
     work.sort(key=lambda part: part.expected, reverse=True)
     processors = os.cpu_count() or 1
     workers = processors if quick else min(2 * processors, WORKERS_MAX)
-    ended = run_all(work, workers, quiet=quick)
+    with nullcontext() if quick or PREPARED in os.environ else prepared():
+        ended = run_all(work, workers, quiet=quick)
     if record:
         for name in names:
             recorded[name] = {

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.run import NEW_SECONDS, UNIT_SECONDS, files_of, units
+from tests.support.servers.databases import PREPARED
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +51,7 @@ def running(folder: Path, texts: Mapping[str, str]) -> Iterator[subprocess.Popen
         file = folder / "tests" / name / "test_it.py"
         file.parent.mkdir(parents=True)
         file.write_text(text)
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "", "HOLDFAST_SPARK_JAVA_OPTIONS": ""}
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "", PREPARED: ""}
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM], cwd=folder, env=environment, stdout=subprocess.PIPE
     ) as process:

@@ -18,6 +18,12 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixe
 TEMPLATE = "holdfast_test_template_"
 """What the names of templates begin with. The comment of one is the day of its migration."""
 
+PREPARED = "HOLDFAST_TEST_PREPARED"
+"""The variable with the directory of a stopped server, of which each process has a copy."""
+
+PREPARED_TEMPLATE = f"{TEMPLATE}prepared"
+"""The template on that server."""
+
 _DAY = """
     SELECT shobj_description(oid, 'pg_database'), (now() AT TIME ZONE 'UTC')::date
     FROM pg_database WHERE datname = %s
@@ -28,7 +34,7 @@ _DAY = """
 def template_on(server_dsn: str) -> Iterator[str]:
     """Yield the name of a migrated database to copy, and drop it."""
     name = f"{TEMPLATE}{secrets.token_hex(4)}"
-    _migrate(server_dsn, name)
+    migrate(server_dsn, name)
     try:
         yield name
     finally:
@@ -68,7 +74,7 @@ def create(server_dsn: str, name: str, template: str | None = None) -> None:
             migrated, today = _days(server, template)
             if migrated != today:
                 drop(server_dsn, template)
-                _migrate(server_dsn, template)
+                migrate(server_dsn, template)
         statement = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY")
         server.execute(
             statement.format(sql.Identifier(name), sql.Identifier(template or "template1"))
@@ -93,7 +99,8 @@ def _drop_in_any_company(server_dsn: str, name: str) -> None:
     drop(server_dsn, name)
 
 
-def _migrate(server_dsn: str, name: str) -> None:
+def migrate(server_dsn: str, name: str) -> None:
+    """Make a migrated database, and note the day."""
     from holdfast.migrations.upgrade import upgrade
 
     create(server_dsn, name)

@@ -13,6 +13,7 @@ import psycopg
 
 from holdfast.deploy.local import binaries
 from holdfast.deploy.local.postgres import EmbeddedPostgres
+from tests.support.servers.databases import PREPARED
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - private folders are made inside
 """A file system in memory, on Linux. Servers keep their durability settings there: what a killed
@@ -81,13 +82,19 @@ def speaking(language: str, folder: Path) -> Iterator[EmbeddedPostgres]:
 
 @contextmanager
 def chosen_server() -> Iterator[EmbeddedPostgres]:
-    """Run the server of the tests: the version and the language that the environment chooses."""
+    """Run the server of the tests: the version and the language that the environment chooses.
+
+    It is a copy of the prepared one, if there is one.
+    """
     if language := os.environ.get(LANGUAGE):
         with speaking(language, Path(os.environ[CHOSEN]).resolve()) as server:
             yield server
         return
-    major = chosen_major()
-    with server_directory() as directory, EmbeddedPostgres(directory, major=major) as server:
+    major, prepared = chosen_major(), os.environ.get(PREPARED)
+    with (
+        server_directory(Path(prepared) if prepared else None) as directory,
+        EmbeddedPostgres(directory, major=major) as server,
+    ):
         yield server
 
 
