@@ -1,6 +1,6 @@
 """The engines of the transport, and how a test sends with each of them.
 
-`pytestmark = each_engine` runs every test of a file with both; the tests take `send`.
+`pytestmark = each_engine` runs every test of a file with each; the tests take `send`.
 """
 
 import asyncio
@@ -90,14 +90,15 @@ ENGINES: dict[str, Callable[[Path | None, Resolve], Transport]] = {
     "httpx": HttpxTransport,
     "asyncio": AsyncioTransport,
 }
-each_engine = pytest.mark.parametrize(
-    "send",
-    [
-        *(pytest.param(Sending(engine), id=name) for name, engine in ENGINES.items()),
-        pytest.param(Sending(AsyncioTransport, uvloop.new_event_loop), id="asyncio-uvloop"),
-    ],
-)
-"""The asyncio engine on uvloop, too: a dispatcher's loop, whose transports differ."""
+_HTTPX = pytest.param(Sending(HttpxTransport), id="httpx")
+_ASYNCIO = pytest.param(Sending(AsyncioTransport), id="asyncio")
+_UVLOOP = pytest.param(Sending(AsyncioTransport, uvloop.new_event_loop), id="asyncio-uvloop")
+
+each_engine = pytest.mark.parametrize("send", [_HTTPX, _ASYNCIO, _UVLOOP])
+"""The asyncio engine on both loops, whose transports differ."""
+
+each_parser = pytest.mark.parametrize("send", [_HTTPX, _UVLOOP])
+"""For what is sent and read, which is the same on both loops: a dispatcher's loop alone."""
 
 
 def answering(*answers: Sequence[str]) -> Resolve:

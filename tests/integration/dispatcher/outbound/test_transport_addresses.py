@@ -11,10 +11,10 @@ from holdfast.dispatcher.outbound.target import Target
 from holdfast.dispatcher.outbound.transport.transport import Progress
 from holdfast.dispatcher.shared.outcome import Answer, NotSent, Refused, Response
 from tests.support.dispatch import webhooks
-from tests.support.dispatch.transports import LOOPBACK, REQUEST, Sending, answering, each_engine
+from tests.support.dispatch.transports import LOOPBACK, REQUEST, Sending, answering, each_parser
 from tests.support.dispatch.webhooks import WebhookReceiver
 
-pytestmark = [pytest.mark.rest, each_engine]
+pytestmark = [pytest.mark.rest, each_parser]
 
 SECOND = (ip_network("127.0.0.2/32"),)
 NAME = "receiver.test"

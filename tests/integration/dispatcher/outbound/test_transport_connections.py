@@ -106,7 +106,7 @@ def test_interim_answer_that_says_close_is_not_the_last(
 def test_scheme_in_capitals_is_encrypted_all_the_same(
     send: Sending, receiver: WebhookReceiver
 ) -> None:
-    assert isinstance(send(receiver.url.replace("http:", "HTTPS:")), NotSent)
+    assert isinstance(send(receiver.url.replace("http:", "HTTPS:"), total=1), NotSent)
     assert receiver.seen == []
 
 

@@ -11,7 +11,7 @@ import pytest
 from holdfast.dispatcher.shared.outcome import Answer, NoAnswer, Response
 from holdfast.dispatcher.shared.text import storable
 from tests.support.dispatch import webhooks
-from tests.support.dispatch.transports import Sending, each_engine
+from tests.support.dispatch.transports import Sending, each_parser
 from tests.support.dispatch.webhooks import (
     Behaviour,
     Seen,
@@ -23,7 +23,7 @@ from tests.support.dispatch.webhooks import (
 )
 from tests.support.dispatch.webhooks import response as written
 
-pytestmark = [pytest.mark.rest, each_engine]
+pytestmark = [pytest.mark.rest, each_parser]
 
 OK = b"HTTP/1.1 200 OK\r\n"
 LENGTH = b"content-length: "
