@@ -129,11 +129,29 @@ test-spark-versions: $(SPARK_VERSIONS:%=.holdfast/spark-%) ## move a job between
 	@HOLDFAST_TEST_SPARK_VERSIONS="$(SPARK_VERSIONS)" $(BIN)/python -m pytest tests/soak/spark_versions.py
 
 .PHONY: check
-check: $(STAMP) links deploy-check ## format, lint, types, import arrows, and what is under deploy/
+check: $(STAMP) links deptry deploy-check ## format, lint, types, import arrows, dependencies, and what is under deploy/
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	PYTHONPATH=$(LINKS) $(BIN)/lint-imports
+
+EXTRAS := $(shell sed -n '/^\[project.optional-dependencies/,/^\[dependency-groups/s/^\([a-z-]*\) = \[$$/\1/p' pyproject.toml)
+blank := $() $()
+comma := ,
+# $(1): folders, $(2): the extras whose packages they may import, $(3): what is left out of the folders.
+part = $(BIN)/deptry --ignore DEP002 $(1) $(3:%=--extend-exclude %) \
+  --optional-dependencies-dev-groups $(subst $(blank),$(comma),$(filter-out $(2),$(EXTRAS)))
+
+.PHONY: deptry
+deptry: $(STAMP) ## compare imports with the declared dependencies, and those of each part with its extras
+	$(BIN)/deptry sink dispatcher migrations spark_app deploy
+	$(BIN)/deptry --ignore DEP002,DEP004 --exclude tests/benchmarks/dispatch/peers tests
+	$(call part,sink spark_app,sink spark,sink/contract/tables)
+	$(call part,migrations sink/contract/tables,migrations)
+	$(call part,dispatcher,migrations dispatcher,dispatcher/api dispatcher/receiver)
+	$(call part,dispatcher/api,migrations dispatcher api)
+	$(call part,dispatcher/receiver,receiver receiver-fastapi receiver-sqlalchemy)
+	$(call part,deploy/local deploy/payouts,migrations dispatcher receiver java sink spark local kafka)
 
 .PHONY: deploy-check deploy-rules
 deploy-check: $(STAMP) ## check manifests, compose file, Dockerfile and alerts against schemas, commands and each other
@@ -173,11 +191,11 @@ deploy-check-api: $(STAMP) $(KUBE)/etcd $(KUBE)/kube-apiserver $(KUBE)/crds ## g
 deploy-rules: $(STAMP) ## write the alerts as the Prometheus operator takes them
 	@$(BIN)/python -m holdfast.deploy.check --write-rules
 
-LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
+LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
 LOCK_AS_TESTED := $(LOCK) --constraint requirements/dev.txt
 
 .PHONY: lock
-lock: ## pin every dependency again, with hashes and without an index (needs uv)
+lock: $(STAMP) ## pin every dependency again, with hashes and without an index
 	$(LOCK) pyproject.toml --extra dev --output-file requirements/dev.txt
 	$(LOCK_AS_TESTED) pyproject.toml --extra spark --no-emit-package pyspark --no-emit-package py4j \
 	  --output-file requirements/cluster.txt

@@ -62,11 +62,13 @@ def kafka(
     """Run the demo with a Kafka broker as the source, and kill the broker too.
 
     A producer writes into a topic of three partitions, Spark reads it, two dispatchers deliver.
-    Broker, Spark and one dispatcher are killed. Needs `make kafka-jars`. Exit code 1: an action was
-    lost or repeated.
+    Broker, Spark and one dispatcher are killed. Needs the extra `kafka` and `make kafka-jars`. Exit
+    code 1: an action was lost or repeated.
     """
+    from holdfast.deploy.local.kafka import require_client  # noqa: PLC0415 - as below
     from holdfast.deploy.local.kafka.jars import KINDS, staged  # noqa: PLC0415 - as below
 
+    require_client()
     for kind in KINDS:
         staged(kind)
     _demo(directory, seed, events, as_json=as_json, kafka=True)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from holdfast.deploy.local.kafka import require_client
 from holdfast.sink.contract.exits import CommandError
 
 POLL_SECONDS = 0.2
@@ -29,9 +30,11 @@ def kafka(
     """Run a Kafka broker with a topic until Ctrl-C or SIGTERM; its data end with it.
 
     Prints the address for `job run --bootstrap-servers` when the records are there. All records of
-    a merchant are in one partition, in the order of the lines. Needs `make kafka-jars`.
+    a merchant are in one partition, in the order of the lines. Needs the extra `kafka` and
+    `make kafka-jars`.
     """
-    from holdfast.deploy.local.kafka import topics  # noqa: PLC0415 - of the extra `local`
+    require_client()
+    from holdfast.deploy.local.kafka import topics  # noqa: PLC0415 - of the extra `kafka`
     from holdfast.deploy.local.kafka.broker import HOST, Broker  # noqa: PLC0415 - as above
 
     lines = [line for each in write or [] for line in _lines(each)]

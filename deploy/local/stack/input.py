@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from holdfast.deploy.local.demo import files
 from holdfast.deploy.local.demo.generator import TrafficFile
 from holdfast.deploy.local.demo.layout import Layout
+from holdfast.deploy.local.kafka import has_client, require_client
 from holdfast.deploy.local.kafka.jars import KINDS, STAGED, problems
 from holdfast.deploy.local.stack.settings import Input, StackSettings
 from holdfast.sink.contract.exits import CommandError
@@ -28,10 +29,10 @@ class Feed:
 
 
 def chosen(wanted: Input) -> Input:
-    """Return what `AUTO` means here: a topic where all jars are staged as pinned, else files."""
+    """Return what `AUTO` means here: a topic with the client and all jars as pinned, else files."""
     if wanted is not Input.AUTO:
         return wanted
-    there = not any(problems(kind, STAGED / kind) for kind in KINDS)
+    there = has_client() and not any(problems(kind, STAGED / kind) for kind in KINDS)
     return Input.TOPIC if there else Input.FILES
 
 
@@ -46,6 +47,7 @@ def feeding(layout: Layout, settings: StackSettings, source: Input) -> Iterator[
         paths = ("--path", str(layout.events), "--max-files-per-trigger", "1")
         yield Feed(lambda file: files.add(layout.events, file), paths, lambda: None, None)
         return
+    require_client()
     # Imported here, because files need no client of Kafka.
     from holdfast.deploy.local.kafka import topics  # noqa: PLC0415 - see above
     from holdfast.deploy.local.kafka.broker import Broker  # noqa: PLC0415 - as above

@@ -3,14 +3,17 @@
 import hashlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from holdfast.deploy.local import cli_demo
 from holdfast.deploy.local.demo import topic_batches
 from holdfast.deploy.local.kafka import cli, jars, topics
-from holdfast.sink.contract.exits import CommandError
+from holdfast.deploy.local.stack.input import chosen
+from holdfast.deploy.local.stack.settings import Input
+from holdfast.sink.contract.exits import CommandError, ExitCode
 
 
 @pytest.mark.parametrize("kind", jars.KINDS)
@@ -150,3 +153,14 @@ def test_a_checkpoint_without_its_first_batches_is_told(tmp_path: Path) -> None:
     (folder / "commits" / "0").unlink()
     with pytest.raises(CommandError, match="no longer has all"):
         topic_batches.planned(folder, "events")
+
+
+@pytest.mark.parametrize("command", [cli.kafka, cli_demo.kafka])
+def test_command_without_the_kafka_client_names_its_extra(
+    command: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    with pytest.raises(CommandError, match=r"holdfast\[kafka\]") as refused:
+        command()
+    assert refused.value.exit_code is ExitCode.USAGE
+    assert chosen(Input.AUTO) is Input.FILES
