@@ -5,47 +5,32 @@ a name, and `holdfast.*` elsewhere. A span never holds a row, a key, a statement
 error it records the class and the SQLSTATE only, because messages may quote rows.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
+from opentelemetry.trace import Span, SpanKind
+
+from holdfast.sink.contract.spans import failing_span, traceparent_of
+
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span, Tracer
-
     from holdfast.sink.transaction.ledger import Replayed, Written
-
-_NAME = "holdfast.sink"
 
 
 class BatchSpan:
-    """The span of one batch; without OpenTelemetry it has no traceparent and records nothing.
+    """The span of one batch; without an SDK it has no traceparent and records nothing."""
 
-    >>> BatchSpan(None).traceparent is None
-    True
-    """
-
-    def __init__(self, span: "Span | None") -> None:
+    def __init__(self, span: Span) -> None:
         self._span = span
 
     @property
     def traceparent(self) -> str | None:
         """The W3C header of this span, for entries without one; None without tracing."""
-        if self._span is None:
-            return None
-        api, propagation = _api(), import_module("opentelemetry.trace.propagation.tracecontext")
-        carrier: dict[str, str] = {}
-        propagation.TraceContextTextMapPropagator().inject(
-            carrier, api.set_span_in_context(self._span)
-        )
-        return carrier.get("traceparent")
+        return traceparent_of(self._span)
 
     def written(self, outcome: "Written | Replayed") -> None:
         """Record the outcome of the batch: the counts of its ledger row."""
-        if self._span is None:
-            return
         counts = outcome.counts
         self._span.set_attributes(
             {
@@ -64,17 +49,13 @@ class BatchSpan:
 def batch_span(stream: str, query_id: UUID, batch_id: int) -> Iterator[BatchSpan]:
     """Run the block in a span that is current in this thread and ends with the block.
 
-    Errors of the block propagate. Without opentelemetry-api, or without an SDK, this is a no-op:
+    Errors of the block propagate. Without an SDK this is a no-op:
 
     >>> with batch_span("payouts", UUID(int=1), 0) as span:
     ...     print(span.traceparent)
     None
     """
-    tracer = _tracer()
-    if tracer is None:
-        yield BatchSpan(None)
-        return
-    attributes: Mapping[str, str | int] = {
+    attributes = {
         "messaging.system": "holdfast",
         "messaging.operation.name": "send",
         "messaging.operation.type": "send",
@@ -83,49 +64,14 @@ def batch_span(stream: str, query_id: UUID, batch_id: int) -> Iterator[BatchSpan
         "holdfast.query_id": str(query_id),
         "holdfast.batch_id": batch_id,
     }
-    with tracer.start_as_current_span(
-        f"send {stream}",
-        kind=_api().SpanKind.PRODUCER,
-        attributes=attributes,
-        # Both would record the message of an error, which may quote rows.
-        record_exception=False,
-        set_status_on_exception=False,
+    with failing_span(
+        "holdfast.sink", f"send {stream}", kind=SpanKind.PRODUCER, attributes=attributes
     ) as span:
         try:
             yield BatchSpan(span)
         except BaseException as error:
-            _failed(span, error)
+            for each in (error, error.__cause__):
+                if isinstance(state := getattr(each, "sqlstate", None), str):
+                    span.set_attribute("db.response.status_code", state)
+                    break
             raise
-
-
-def _failed(span: "Span", error: BaseException) -> None:
-    kind = type(error)
-    span.set_attribute("error.type", f"{kind.__module__}.{kind.__qualname__}")
-    state = next(
-        (
-            found
-            for each in (error, error.__cause__)
-            if isinstance(found := getattr(each, "sqlstate", None), str)
-        ),
-        None,
-    )
-    if state is not None:
-        span.set_attribute("db.response.status_code", state)
-    span.set_status(_api().StatusCode.ERROR)
-
-
-def _tracer() -> "Tracer | None":
-    api = _api()
-    if api is None or isinstance(api.get_tracer_provider(), api.ProxyTracerProvider):
-        return None
-    tracer: Tracer = api.get_tracer(_NAME)
-    return tracer
-
-
-@cache
-def _api() -> Any:
-    """`opentelemetry.trace`, or None where it is not installed."""
-    try:
-        return import_module("opentelemetry.trace")
-    except ModuleNotFoundError:
-        return None
