@@ -1,11 +1,15 @@
 """The service's metrics for Prometheus. docs/reference/metrics.md has each; a test compares."""
 
-from collections import Counter
-from collections.abc import Iterator
+from itertools import product
+from typing import Any
 
-from prometheus_client import CollectorRegistry, Metric, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    disable_created_metrics,
+    generate_latest,
+)
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.deploy.payouts.holds import Effect
@@ -17,21 +21,31 @@ REFUSED = "refused"
 
 
 class Measures:
-    """Counts of this process. Written only by the event loop's thread."""
+    """Counts of this process."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._counts, self._states = CollectorRegistry(), CollectorRegistry()
+        named: dict[str, Any] = {"namespace": "holdfast_payouts", "registry": self._counts}
+        self.answers = Counter("answers", "Answers to webhooks", ["status"], **named)
+        self.deliveries = Counter("deliveries", "Verified deliveries", ["outcome"], **named)
+        self.actions = Counter("actions", "Orders carried out", ["action", "effect"], **named)
+        self._held = Gauge("holdfast_payouts_held", "Merchants held", registry=self._states)
         # Prometheus sees no increase from an absent series.
-        self.answers: Counter[str] = Counter({"200": 0, "401": 0})
-        self.deliveries: Counter[str] = Counter(dict.fromkeys((*ReceiptOutcome, REFUSED), 0))
-        self.actions: Counter[tuple[str, ...]] = Counter(
-            {(action.value, effect.value): 0 for action in Action for effect in Effect}
-        )
+        for status in ("200", "401"):
+            self.answers.labels(status)
+        for outcome in (*ReceiptOutcome, REFUSED):
+            self.deliveries.labels(outcome)
+        for action, effect in product(Action, Effect):
+            self.actions.labels(action.value, effect.value)
 
     def text(self, held: int | None) -> bytes:
         """Return all metrics; without `held` there is no gauge of it."""
-        registry = CollectorRegistry()
-        registry.register(_Collector(self, held))
-        return generate_latest(registry)
+        counts = generate_latest(self._counts)
+        if held is None:
+            return counts
+        self._held.set(held)
+        return counts + generate_latest(self._states)
 
 
 class Answered:
@@ -54,41 +68,12 @@ class Answered:
             nonlocal answered
             if message["type"] == "http.response.start":
                 answered = True
-                self._measures.answers[str(message["status"])] += 1
+                self._measures.answers.labels(str(message["status"])).inc()
             await send(message)
 
         try:
             await self._app(scope, receive, answer)
         except Exception:
             # Starlette answers 500 outside of all middleware.
-            self._measures.answers["500"] += not answered
+            self._measures.answers.labels("500").inc(not answered)
             raise
-
-
-class _Collector(Collector):
-    def __init__(self, measures: Measures, held: int | None) -> None:
-        self._measures = measures
-        self._held = held
-
-    def collect(self) -> Iterator[Metric]:
-        m = self._measures
-        yield _counter("answers", "Answers to webhooks", ["status"], _named(m.answers))
-        yield _counter("deliveries", "Verified deliveries", ["outcome"], _named(m.deliveries))
-        yield _counter("actions", "Orders carried out", ["action", "effect"], m.actions)
-        held = GaugeMetricFamily("holdfast_payouts_held", "Merchants held", labels=[])
-        if self._held is not None:
-            held.add_metric([], self._held)
-        yield held
-
-
-def _named(values: Counter[str]) -> Counter[tuple[str, ...]]:
-    return Counter({(name,): count for name, count in values.items()})
-
-
-def _counter(
-    name: str, help_text: str, labels: list[str], values: Counter[tuple[str, ...]]
-) -> CounterMetricFamily:
-    family = CounterMetricFamily(f"holdfast_payouts_{name}", help_text, labels=labels)
-    for each, count in values.items():
-        family.add_metric(each, count)
-    return family

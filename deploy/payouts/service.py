@@ -30,7 +30,7 @@ async def receive(pool: Pool, inbox: Inbox, delivery: Delivery, measures: Measur
         async with pool.connection() as connection, connection.transaction():
             arrival = await holds.arrive(connection)
             await holds.log(connection, delivery, arrival=arrival, subject=None, outcome=REFUSED)
-        measures.deliveries[REFUSED] += 1
+        measures.deliveries.labels(REFUSED).inc()
         return refused.problem.answer()
     effect = None
     async with pool.connection() as connection, connection.transaction():
@@ -43,9 +43,9 @@ async def receive(pool: Pool, inbox: Inbox, delivery: Delivery, measures: Measur
         await holds.log(
             connection, delivery, arrival=arrival, subject=subject, outcome=receipt.outcome.value
         )
-    measures.deliveries[receipt.outcome.value] += 1
+    measures.deliveries.labels(receipt.outcome.value).inc()
     if effect is not None:
-        measures.actions[order.action.value, effect.value] += 1
+        measures.actions.labels(order.action.value, effect.value).inc()
     failpoint("R4")
     return answer(receipt, delivery.secret)
 

@@ -3,20 +3,26 @@
 No label contains a token, a key or a person's name; a route is named by its pattern.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http import HTTPStatus
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.responses import Response
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.dispatcher.operators.common.pool import PoolCounts
 from holdfast.dispatcher.shared.clock import seconds
-from holdfast.dispatcher.shared.metrics import ATTEMPT_SECONDS, Histogram, Labels
+from holdfast.dispatcher.shared.metrics import ATTEMPT_SECONDS
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OTHER = "other"
@@ -29,22 +35,43 @@ _REFUSED: dict[int, str] = {
 
 
 class ApiMeasures:
-    """Current values of all metrics. Written only by the event loop's thread."""
+    """All metrics of one application, in a registry of its own."""
 
-    def __init__(self) -> None:
-        self.requests: Counter[Labels] = Counter()
-        """By method, route and status."""
-        self.refused: Counter[Labels] = Counter({(missing,): 0 for missing in _REFUSED.values()})
-        """By what was missing: a token or the role."""
-        self.request_seconds = Histogram(ATTEMPT_SECONDS)
-        self.in_flight = 0
+    def __init__(self, pool: Callable[[], PoolCounts]) -> None:
+        """`pool` returns the connection counts."""
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        named: dict[str, Any] = {"namespace": "holdfast_api", "registry": self.registry}
+        labels = ["method", "route", "status"]
+        self._requests = Counter("requests", "Requests answered", labels, **named)
+        self._refused = Counter(
+            "auth_failures", "Requests refused for a missing token or role", ["missing"], **named
+        )
+        for missing in _REFUSED.values():
+            self._refused.labels(missing)
+        self._seconds = Histogram(
+            "request_seconds", "Request duration", labels[:2], buckets=ATTEMPT_SECONDS, **named
+        )
+        self.in_flight = Gauge("requests_in_flight", "Requests in flight", **named)
+
+        def show(name: str, told: str, value: Callable[[PoolCounts], float]) -> None:
+            Gauge(name, told, **named).set_function(lambda: value(pool()))
+
+        show("db_connections", "Open database connections", lambda each: each.connections)
+        show("db_connections_idle", "Idle database connections", lambda each: each.idle)
+        show("db_waiting", "Requests waiting for a database connection", lambda each: each.waiting)
+        show(
+            "database_answer_age_seconds",
+            "Time since the database answered",
+            lambda each: each.answer_age_seconds,
+        )
 
     def answered(self, method: str, route: str, status: int, took: float) -> None:
         """Record an answered request."""
-        self.requests[method, route, str(status)] += 1
-        self.request_seconds.observe(took, (method, route))
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(method, route).observe(took)
         if missing := _REFUSED.get(status):
-            self.refused[(missing,)] += 1
+            self._refused.labels(missing).inc()
 
 
 class Measured:
@@ -69,11 +96,10 @@ class Measured:
                 status = message["status"]
             await send(message)
 
-        self._measures.in_flight += 1
         try:
-            await self._app(scope, receive, answer)
+            with self._measures.in_flight.track_inprogress():
+                await self._app(scope, receive, answer)
         finally:
-            self._measures.in_flight -= 1
             method = scope["method"] if scope["method"] in METHODS else OTHER
             self._measures.answered(method, self._route(scope), status, seconds() - began)
 
@@ -85,55 +111,12 @@ class Measured:
         return self._prefix + path if below else path
 
 
-class ApiCollector(Collector):
-    """Exposes `measures` to Prometheus; `pool` returns the connection counts."""
-
-    def __init__(self, measures: ApiMeasures, pool: Callable[[], PoolCounts]) -> None:
-        self._measures = measures
-        self._pool = pool
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield every metric family, including those without values."""
-        labels = ["method", "route", "status"]
-        requests = CounterMetricFamily("holdfast_api_requests", "Requests answered", labels=labels)
-        for each, count in list(self._measures.requests.items()):
-            requests.add_metric(each, count)
-        yield requests
-        refused = CounterMetricFamily(
-            "holdfast_api_auth_failures",
-            "Requests refused for a missing token or role",
-            labels=["missing"],
-        )
-        for each, count in list(self._measures.refused.items()):
-            refused.add_metric(each, count)
-        yield refused
-        took = HistogramMetricFamily(
-            "holdfast_api_request_seconds", "Request duration", labels=labels[:2]
-        )
-        yield self._measures.request_seconds.add_to(took)
-        pool = self._pool()
-        for name, told, value in (
-            ("requests_in_flight", "Requests in flight", self._measures.in_flight),
-            ("db_connections", "Open database connections", pool.connections),
-            ("db_connections_idle", "Idle database connections", pool.idle),
-            ("db_waiting", "Requests waiting for a database connection", pool.waiting),
-            (
-                "database_answer_age_seconds",
-                "Time since the database answered",
-                pool.answer_age_seconds,
-            ),
-        ):
-            yield GaugeMetricFamily(f"holdfast_api_{name}", told, value)
-
-
 def install(app: FastAPI, pool: Callable[[], PoolCounts], prefix: str) -> None:
     """Measure every request of `app`, and serve the metrics at /metrics."""
-    measures = ApiMeasures()
-    registry = CollectorRegistry()
-    registry.register(ApiCollector(measures, pool))
+    measures = ApiMeasures(pool)
 
     @app.get("/metrics", include_in_schema=False)
     def metrics() -> Response:
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(generate_latest(measures.registry), media_type=CONTENT_TYPE_LATEST)
 
     app.add_middleware(Measured, measures=measures, prefix=prefix)

@@ -1,4 +1,4 @@
-"""Histograms for the metrics of the dispatcher and of the API."""
+"""The histogram of the dispatcher, which counts on the path of each delivery."""
 
 from bisect import bisect_left
 from collections.abc import Sequence

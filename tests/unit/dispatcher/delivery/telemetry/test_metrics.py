@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from holdfast.deploy.payouts.metrics import Measures as PayoutsMeasures
-from holdfast.dispatcher.api.metrics import ApiCollector, ApiMeasures
+from holdfast.dispatcher.api.metrics import ApiMeasures
 from holdfast.dispatcher.delivery.store.session import Pools
 from holdfast.dispatcher.delivery.telemetry.metrics import DispatcherCollector, Measures
 from holdfast.dispatcher.delivery.telemetry.server_state import ServerState, TableState
@@ -34,11 +34,10 @@ def _registry(measures: Measures) -> CollectorRegistry:
 
 
 def _api_registry() -> CollectorRegistry:
-    measures, registry = ApiMeasures(), CollectorRegistry()
+    measures = ApiMeasures(lambda: PoolCounts(2, 1, 0, 0.5))
     for status in (200, 401):
         measures.answered("GET", "/api/v1/status", status, 0.01)
-    registry.register(ApiCollector(measures, lambda: PoolCounts(2, 1, 0, 0.5)))
-    return registry
+    return measures.registry
 
 
 class _Served(Collector):
@@ -145,8 +144,7 @@ def test_counters_of_an_endpoint_begin_at_zero_and_keep_what_they_have() -> None
 
 
 def test_api_shows_before_the_first_refusal_that_there_was_none() -> None:
-    registry = CollectorRegistry()
-    registry.register(ApiCollector(ApiMeasures(), lambda: PoolCounts(2, 1, 0, 0.5)))
+    registry = ApiMeasures(lambda: PoolCounts(2, 1, 0, 0.5)).registry
     for missing in ("token", "role"):
         value = registry.get_sample_value("holdfast_api_auth_failures_total", {"missing": missing})
         assert value == 0
