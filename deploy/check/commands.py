@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import typer
 
-from holdfast.dispatcher.cli.main import command
+from holdfast.dispatcher.cli import main
 from holdfast.dispatcher.operators.config.settings import SETTINGS
 
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][\w.-]*)\)")
@@ -17,18 +16,12 @@ SECRET_PREFIX = "HOLDFAST_SECRET_"  # noqa: S105 - the beginning of names
 KNOWN = frozenset(each.name for each in SETTINGS)
 
 
-@cache
-def _command(first: str) -> Any:
-    """Return the parser with the group of a first word; finding the groups takes most time."""
-    return command([first])
-
-
 def options_of(words: Sequence[str]) -> dict[str, Any]:
     """Return the values of all options of a command, with their defaults.
 
     Raises `ValueError` with the parser's reason; nothing is run.
     """
-    command = _command(words[0] if words else "")
+    command = main.command(words[0] if words else "")
     name, context, left = "holdfast", None, list(words)
     try:
         while True:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points, version
 from inspect import cleandoc
@@ -110,9 +111,13 @@ def application(first: list[str]) -> typer.Typer:
     return app
 
 
-def command(first: list[str]) -> Any:
-    """Return the command of `application`, whose numbers are digits and nothing else."""
-    return exact(get_command(application(first)), typer.BadParameter)
+@cache
+def command(*first: str) -> Any:
+    """Return the command of `application`, whose numbers are digits and nothing else.
+
+    Finding the groups takes most of the time of a short command.
+    """
+    return exact(get_command(application(list(first))), typer.BadParameter)
 
 
 def _add(app: typer.Typer, name: str, place: str) -> None:
@@ -149,7 +154,7 @@ def main() -> None:
     _prepare_output()
     try:
         try:
-            command(sys.argv[1:2])()
+            command(*sys.argv[1:2])()
         finally:
             _write_out()
     except CommandError as error:

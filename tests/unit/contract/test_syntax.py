@@ -56,7 +56,7 @@ def _numeric(node: Any) -> Iterator[tuple[Any, Any]]:
 
 @pytest.mark.parametrize("text", MISTYPED)
 def test_no_command_takes_a_mistyped_number(text: str) -> None:
-    found = list(_numeric(command([])))
+    found = list(_numeric(command()))
     assert len(found) > 60, "every command is here"
     for node, parameter in found:
         several = parameter.multiple or parameter.nargs == -1
@@ -67,7 +67,7 @@ def test_no_command_takes_a_mistyped_number(text: str) -> None:
 def test_numbers_of_digits_are_taken_as_before() -> None:
     assert (whole_number("042"), _schedule("5, 30,120")) == (42, [5, 30, 120])
     assert (milliseconds("90 s"), whole_days("90d"), mebibytes("2G")) == (90_000, 90, 2048)
-    node = command(["dispatch"])
+    node = command("dispatch")
     [stop] = [each for _, each in _numeric(node) if each.name == "stop_seconds"]
     assert stop.process_value(typer.Context(node), "2.5") == 2.5
 
