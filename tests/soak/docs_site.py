@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -17,6 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 from holdfast.deploy.release import links
 from holdfast.deploy.release.pages import ROOT, WORK, SiteError, build, pages
 from tests.support.console.browser import NARROW, Window, chromium
+from tests.support.servers.threads import in_threads
 
 KEPT = Path(os.environ.get("HOLDFAST_TEST_SCREENSHOTS") or WORK / "pictures")
 
@@ -35,14 +35,9 @@ def url() -> Iterator[str]:
     """A server of the built site."""
     assert BUILT.exists(), "`make docs` builds it"
     handler = functools.partial(_Quiet, directory=str(BUILT))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    with in_threads(server):
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,9 @@
 """Processes found by what they are, while they and others start and end."""
 
+import signal
+import subprocess
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import psutil
 
@@ -28,3 +31,18 @@ def java_below(pid: int | None = None) -> list[psutil.Process]:
     return matching(
         psutil.Process(pid).children(recursive=True), lambda each: each.name() == "java"
     )
+
+
+def end(
+    process: "subprocess.Popen[Any]", seconds: float, number: signal.Signals = signal.SIGTERM
+) -> None:
+    """End a process that this one started: by a signal, and after so many seconds by SIGKILL."""
+    if process.poll() is None:
+        process.send_signal(number)
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

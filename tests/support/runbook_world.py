@@ -25,6 +25,7 @@ from tests.support.dispatch.dispatching import Process, dispatching
 from tests.support.dispatch.entries import NOON, WINDOW
 from tests.support.dispatch.payouts import READY
 from tests.support.dispatch.sender import hold, secret_text
+from tests.support.processes import end
 
 STOP_SECONDS_MAX = 20
 
@@ -140,15 +141,7 @@ class World:
     def stop_serving(self) -> None:
         """End what serves, in order."""
         while self._services:
-            process = self._services.pop()
-            process.terminate()
-            try:
-                process.wait(STOP_SECONDS_MAX)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+            end(self._services.pop(), STOP_SECONDS_MAX)
 
     def age(self, by: timedelta) -> None:
         """Move back everything that was recorded, as if it had happened then; at most a day."""

@@ -20,7 +20,7 @@ import psutil
 import pyspark
 
 from holdfast.deploy.local.java import spark_environment
-from tests.support.processes import matching
+from tests.support.processes import end, matching
 from tests.support.waiting import eventually
 
 HOST = "127.0.0.1"
@@ -140,11 +140,7 @@ class Standalone:
         for part in self._parts.values():
             part.send_signal(SIGTERM)
         for part in self._parts.values():
-            try:
-                part.wait(20)
-            except subprocess.TimeoutExpired:
-                part.kill()
-                part.wait()
+            end(part, 20)
         for each in executors:
             with suppress(psutil.NoSuchProcess):
                 each.kill()

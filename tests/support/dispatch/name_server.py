@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from socketserver import BaseRequestHandler, ThreadingTCPServer, ThreadingUDPServer
 
+from tests.support.servers.threads import in_threads
+
 LATE_SECONDS = 0.5
 MANY = 400
 _A, _CNAME = 1, 5
@@ -111,22 +113,11 @@ def name_server(port: int = 0, address: str = "127.0.0.1") -> Iterator[NameServe
         daemon_threads = True
         allow_reuse_address = True
 
-    with (
-        Streams((address, port), Stream) as streams,
-        Datagrams((address, streams.server_address[1]), Datagram) as datagrams,
-    ):
-        server = NameServer(streams.server_address[1])
-        threads = [
-            threading.Thread(target=each.serve_forever, args=(0.01,))
-            for each in (streams, datagrams)
-        ]
-        for thread in threads:
-            thread.start()
+    streams = Streams((address, port), Stream)
+    datagrams = Datagrams((address, streams.server_address[1]), Datagram)
+    server = NameServer(streams.server_address[1])
+    with in_threads(streams, datagrams):
         try:
             yield server
         finally:
             server.over.set()
-            streams.shutdown()
-            datagrams.shutdown()
-            for thread in threads:
-                thread.join()

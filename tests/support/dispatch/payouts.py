@@ -18,6 +18,7 @@ from psycopg.conninfo import make_conninfo
 from holdfast.sink.contract.failpoints import ENVIRONMENT
 from holdfast.sink.contract.wire import INQUIRY_PATH
 from tests.support.dispatch.sender import KEY_BYTES, Sent, secret_text, sign
+from tests.support.processes import end
 
 READY = "payouts service ready on "
 STOP_SECONDS_MAX = 20
@@ -90,11 +91,4 @@ def payouts(dsn: str, *options: str, failpoints: str = "") -> Iterator[Payouts]:
         assert line.startswith(READY), f"exit code {process.poll()}: {line!r}"
         yield Payouts(line.removeprefix(READY).split()[0], process, dsn)
     finally:
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        end(process, STOP_SECONDS_MAX)

@@ -1,7 +1,6 @@
 """Decisions in an outbox, written by the real sink."""
 
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
@@ -24,12 +23,7 @@ class Decisions:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._writer.close()
 
     def write(self, *subjects: str, type_: str = BLOCK, **other: Any) -> Written:

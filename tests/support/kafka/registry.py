@@ -4,8 +4,10 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Thread
+from threading import Event
 from typing import Any
+
+from tests.support.servers.threads import in_threads
 
 EVENT = {"type": "record", "name": "Event", "fields": [{"name": "event_id", "type": "string"}]}
 _UNKNOWN = (404, {"error_code": 40403, "message": "Schema not found"})
@@ -59,11 +61,5 @@ class _Handler(BaseHTTPRequestHandler):
 def registry_server() -> Iterator[RegistryServer]:
     """Serve; it is stopped at the end."""
     server = RegistryServer()
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with in_threads(server):
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -1,7 +1,6 @@
 """A receiver of OTLP over HTTP: it parses the protobuf of each export and keeps the spans."""
 
 import gzip
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +11,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+
+from tests.support.servers.threads import in_threads
 
 
 @dataclass(frozen=True)
@@ -88,11 +89,5 @@ def collecting() -> Iterator[Collector]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     collector.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with in_threads(server):
         yield collector
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -12,7 +12,6 @@ import random
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Self
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -69,12 +68,7 @@ class FaultProxy:
         self._await(self._listen())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._await(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -9,7 +9,6 @@ import subprocess
 import tempfile
 from pathlib import Path
 from signal import SIGKILL
-from types import TracebackType
 from typing import Self
 
 import psycopg
@@ -76,12 +75,7 @@ class PgBouncer:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.kill()
         shutil.rmtree(self._folder)
 

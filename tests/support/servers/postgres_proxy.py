@@ -13,7 +13,6 @@ from contextlib import suppress
 from enum import Enum, auto
 from pathlib import Path
 from threading import Event, Thread
-from types import TracebackType
 from typing import Self
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -63,12 +62,7 @@ class PostgresProxy:
         self._spawn(self._accept)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         _break(self._listener)
         for line in self._lines:
             _break(line)

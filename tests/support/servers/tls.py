@@ -8,7 +8,6 @@ import ssl
 import struct
 from contextlib import suppress
 from threading import Thread
-from types import TracebackType
 from typing import Self
 
 import trustme
@@ -46,12 +45,7 @@ class TlsFront:
         self._spawn(self._accept)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         for line in (self._listener, *self._lines):
             _break(line)
         for thread in self._threads:

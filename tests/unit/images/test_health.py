@@ -5,11 +5,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
 
 import pytest
 
 from holdfast.deploy.images.health import fault
+from tests.support.servers.threads import in_threads
 
 
 @contextmanager
@@ -24,14 +24,9 @@ def _answering(status: int, body: bytes) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/healthz"
-        finally:
-            server.shutdown()
-            thread.join()
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    with in_threads(server):
+        yield f"http://127.0.0.1:{server.server_port}/healthz"
 
 
 def _asked(url: str) -> subprocess.CompletedProcess[str]:

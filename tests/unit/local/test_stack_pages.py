@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from threading import enumerate as enumerate_
 
 import httpx
@@ -16,6 +16,7 @@ from holdfast.deploy.local.stack.dashboards.pages import _alert, serving
 from holdfast.deploy.local.stack.input import chosen
 from holdfast.deploy.local.stack.settings import Input
 from tests.support.runbook_world import free_port
+from tests.support.servers.threads import in_threads
 from tests.support.waiting import eventually
 
 
@@ -69,14 +70,9 @@ def other_server(
         def log_message(self, *_arguments: object) -> None:
             """Stay silent."""
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    with in_threads(server):
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 @pytest.mark.parametrize("path", ["/missing.svg", "/job.svg/", "/prometheus.yml"])

@@ -1,7 +1,6 @@
 """Asking a receiver over HTTP: what is sent, how often, and to whom."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +15,7 @@ from holdfast.dispatcher.outbound.secrets import Material
 from holdfast.receiver.message.secret import Secret
 from holdfast.sink.contract.states import OrderPolicy
 from tests.support.dispatch.sender import key_of, receipt, secret_text, sign
+from tests.support.servers.threads import in_threads
 
 KEYS = [key_of("m_482", n) for n in range(40)]
 MATERIAL = Material(secrets=(Secret.parse(secret_text()),), headers=(("x-tenant", "canary"),))
@@ -80,15 +80,10 @@ def receiver() -> Iterator[Asked]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        asked = Asked(f"http://127.0.0.1:{server.server_port}")
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield asked
-        finally:
-            server.shutdown()
-            thread.join()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    asked = Asked(f"http://127.0.0.1:{server.server_port}")
+    with in_threads(server):
+        yield asked
 
 
 def test_each_key_has_one_signed_inquiry_on_few_connections(receiver: Asked) -> None:

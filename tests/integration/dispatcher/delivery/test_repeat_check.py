@@ -1,7 +1,6 @@
 """Before a key is sent again, its receiver is asked and its key-retention window respected."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -15,6 +14,7 @@ from tests.support.dispatch.delivery import attempts, lanes, make_due
 from tests.support.dispatch.dispatching import add_endpoint, drain
 from tests.support.dispatch.sender import receipt
 from tests.support.job.decisions import Decisions
+from tests.support.servers.threads import in_threads
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.rest
@@ -86,15 +86,10 @@ def memory() -> Iterator[Memory]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        memory = Memory(f"http://127.0.0.1:{server.server_port}/webhooks")
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield memory
-        finally:
-            server.shutdown()
-            thread.join()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    memory = Memory(f"http://127.0.0.1:{server.server_port}/webhooks")
+    with in_threads(server):
+        yield memory
 
 
 def remember(db: psycopg.Connection, seconds: int) -> None:
