@@ -269,11 +269,11 @@ sbom: $(STAMP) ## write what each image has from PyPI, with hashes: dist/sbom-*.
 
 .PHONY: bench bench-sink
 bench: bench-sink ## the same as bench-sink
-bench-sink: $(STAMP) ## measure the sink against JDBC and others, with a plot; takes long
-	@$(BIN)/python -m tests.benchmarks.sink
+bench-sink: $(STAMP) ## measure the sink against JDBC and others; takes long: BASE=COMMIT
+	@$(BIN)/python -m tests.benchmarks.sink $(if $(BASE),--base $(BASE))
 
 .PHONY: bench-operator
-bench-operator: $(STAMP) ## measure the exposure operator against Spark's own, with a plot; takes long
+bench-operator: $(STAMP) ## measure the exposure operator against Spark's own; takes long
 	@$(BIN)/python -m tests.benchmarks.operator
 
 .PHONY: bench-cluster
@@ -281,8 +281,8 @@ bench-cluster: $(STAMP) ## measure the job with one and two executors, and the d
 	@$(BIN)/python -m tests.benchmarks.cluster
 
 .PHONY: bench-dispatch
-bench-dispatch: $(STAMP) ## measure the dispatcher against bare clients and other queues; needs npm
-	@$(BIN)/python -m tests.benchmarks.dispatch
+bench-dispatch: $(STAMP) ## measure the dispatcher against bare clients and other queues; needs npm: BASE=COMMIT
+	@$(BIN)/python -m tests.benchmarks.dispatch $(if $(BASE),--base $(BASE))
 
 .PHONY: bench-neighbours
 bench-neighbours: $(STAMP) ## measure a healthy endpoint beside faulty neighbours, and without them
@@ -304,12 +304,8 @@ bench-receiver: $(STAMP) ## measure the receiving half: verifications a core, th
 bench-queries: $(STAMP) ## measure every page, read and list on a million entries: QUERIES="--server DSN"
 	@$(BIN)/python -m tests.benchmarks.queries $(QUERIES)
 
-.PHONY: bench-slow-clients
-bench-slow-clients: $(STAMP) ## measure healthy clients of the API beside slow bodies and wrong tokens, and without
-	@$(BIN)/python -m tests.benchmarks.slow_clients
-
 .PHONY: bench-source
-bench-source: kafka-jars ## measure topics: rate against files and Spark's own, lag, catch-up, slow partitions
+bench-source: kafka-jars ## measure topics: rate against files and Spark's own, lag, catch-up
 	@$(BIN)/python -m tests.benchmarks.source
 
 .PHONY: kills

@@ -1,7 +1,7 @@
 """The measured unit costs, and what they were measured on.
 
 `docs/spark/recovery-time.json` has the same values and the measurements behind them; a test
-compares. To measure again: `make bench-operator` with `--docs`.
+compares. To measure again: docs/spark/recovery-time.md.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Units:
     python_bytes_per_million_ids: float
 
 
-COMMAND: Final = "python -m tests.benchmarks.operator --only d,e,f,g --docs"
+COMMAND: Final = "python -m tests.benchmarks.operator --only sweep,state,restore"
 """Its part f ran once more after that: `--only f --docs`."""
 
 DATE: Final = "2026-11-25"

@@ -85,7 +85,7 @@ NOT_RUN = {
         "it builds images for minutes; `make test-images` runs them"
     ),
     "python -m tests.benchmarks.footprint          # bytes, WAL, processor time of Postgres: a"
-    " decision, a delivery": "they are benchmarks of minutes to an hour, on a quiet machine",
+    " decision, a delivery; disk by rate": "benchmarks of minutes to an hour, on a quiet machine",
     "make images": "it builds images for minutes, and there is no Docker",
     'echo \'{"event_id": "e1", "merchant_id": "m_482", "type": "payout_submitted", "amount_minor":'
     ' 9000000, "currency": "USD", "occurred_at": "2026-11-02T12:01:00Z"}\' | docker compose'

@@ -18,8 +18,6 @@ from collections import Counter
 from typing import Any
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
-BIN_S = 0.1
-"""Arrivals are counted by tenths of a second, to find the busiest whole one."""
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _KEY = re.compile(rb"\r\nwebhook-id: *([^\r]+)", re.IGNORECASE)
@@ -36,16 +34,12 @@ class Counts:
         self.unsigned = 0
         self.inversions = 0
         self.overlaps = 0
-        self.busiest = 0
         self.first_s = self.last_s = 0.0
         self.open: Counter[bytes] = Counter()
-        self.under_way = 0
-        self.connections = 0
         self.times: dict[str, float] | None = {} if times else None
         self._keys: set[bytes] = set()
         self._moments: list[float] = []
         self._newest: dict[bytes, int] = {}
-        self._bins: Counter[int] = Counter()
 
     def arrived(self, head: bytes, body: bytes) -> bytes:
         """Count one request; returns its subject."""
@@ -57,7 +51,6 @@ class Counts:
         self.unsigned += b"webhook-signature" not in head.lower()
         self.first_s = self.first_s or now
         self.last_s = now
-        self._bins[int(now / BIN_S)] += 1
         name, number = subject[1], int(sequence[1])
         if key[1] not in self._keys:
             self._keys.add(key[1])
@@ -72,13 +65,10 @@ class Counts:
         """Count a request that is answered later."""
         self.overlaps += self.open[subject] > 0
         self.open[subject] += 1
-        self.under_way += 1
-        self.busiest = max(self.busiest, self.under_way)
 
     def ended(self, subject: bytes) -> None:
         """Count its end."""
         self.open[subject] -= 1
-        self.under_way -= 1
 
     def figures(self) -> dict[str, Any]:
         """As `GET /` returns them; moments are seconds of this machine's monotonic clock.
@@ -91,23 +81,12 @@ class Counts:
             "unsigned": self.unsigned,
             "inversions": self.inversions,
             "overlaps": self.overlaps,
-            "busiest": self.busiest,
-            "connections": self.connections,
             "first_s": self.first_s,
             "last_s": self.last_s,
             "most_s": self._moments[len(self._moments) * 99 // 100 - 1] if self._moments else 0.0,
-            "most_in_a_second": self._most_in_a_second(),
             "processor_s": time.process_time(),
             "times": self.times,
         }
-
-    def _most_in_a_second(self) -> int:
-        """The most arrivals within any whole second, to a tenth of a second."""
-        width = round(1 / BIN_S)
-        return max(
-            (sum(self._bins[first + place] for place in range(width)) for first in self._bins),
-            default=0,
-        )
 
 
 class Connection(asyncio.Protocol):
@@ -154,12 +133,7 @@ class Connection(asyncio.Protocol):
 async def serve(counts: Counts) -> None:
     """Listen on the loopback address until the process is ended; prints the port."""
     loop = asyncio.get_running_loop()
-
-    def connection() -> Connection:
-        counts.connections += 1
-        return Connection(counts)
-
-    server = await loop.create_server(connection, "127.0.0.1", 0, backlog=1024)
+    server = await loop.create_server(lambda: Connection(counts), "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 

@@ -1,10 +1,9 @@
-"""The resource usage of a process and its descendants."""
+"""The processor time and the memory of a process and its descendants."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from threading import Event, Thread
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import psutil
 
@@ -19,95 +18,65 @@ def processor_seconds(pid: int | None = None) -> float:
     return seconds
 
 
-class PeakMemory:
-    """While entered, watches the memory of this process, of its JVM and of its Python workers.
+class Peak:
+    """While entered, looks at something again and again; `most` has the largest of each figure."""
 
-    Peaks are in bytes; `driver` is that of this process and its JVM together. Workers are forks
-    that share pages: theirs is the proportional set size, where the system knows it.
-    """
-
-    def __init__(self, every_s: float = 0.5) -> None:
+    def __init__(self, look: Callable[[], Mapping[str, int]], every_s: float = 0.1) -> None:
+        self._look = look
         self._every_s = every_s
         self._stop = Event()
         self._thread = Thread(target=self._watch, daemon=True)
-        self.java = 0
-        self.python = 0
-        self.driver = 0
+        self.most: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._stop.set()
         self._thread.join()
 
     def _watch(self) -> None:
         while not self._stop.wait(self._every_s):
-            java, python = 0, 0
-            for each in psutil.Process().children(recursive=True):
-                with suppress(psutil.Error):
-                    if "java" in each.name():
-                        java += each.memory_info().rss
-                    else:
-                        python += _shared_once(each)
-            self.java, self.python = max(self.java, java), max(self.python, python)
-            self.driver = max(self.driver, java + psutil.Process().memory_info().rss)
+            for name, value in self._look().items():
+                self.most[name] = max(self.most.get(name, 0), value)
 
 
-class PeakRss:
-    """While entered, watches the resident memory of a process and all that it started, in bytes.
+def memory_of(
+    pid: int | None, *, shared_once: bool = False, name: str = "bytes"
+) -> Callable[[], dict[str, int]]:
+    """Return a look at the resident bytes of a process and all that it started.
 
-    With `shared_once`, a page that several of them share counts once (the proportional set size),
+    With `shared_once` a page that several of them share counts once (the proportional set size),
     where the system knows it.
     """
 
-    def __init__(self, pid: int | None, every_s: float = 0.1, *, shared_once: bool = False) -> None:
-        self._pid = pid
-        self._every_s = every_s
-        self._shared_once = shared_once
-        self._stop = Event()
-        self._thread = Thread(target=self._watch, daemon=True)
-        self.bytes = 0
+    def look() -> dict[str, int]:
+        used = 0
+        for each in _family(pid):
+            with suppress(psutil.Error):
+                used += _shared_once(each) if shared_once else each.memory_info().rss
+        return {name: used}
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(self._every_s):
-            used = 0
-            for each in _family(self._pid):
-                with suppress(psutil.Error):
-                    used += _shared_once(each) if self._shared_once else each.memory_info().rss
-            self.bytes = max(self.bytes, used)
+    return look
 
 
-def driver_bytes() -> int:
-    """The memory of this process and its JVM now."""
-    size = psutil.Process().memory_info().rss
+def driver_memory() -> dict[str, int]:
+    """Return the bytes of this process's JVM, of its Python workers, and of JVM and itself.
+
+    Workers are forks that share pages: theirs is the proportional set size.
+    """
+    java, python = 0, 0
     for each in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             if "java" in each.name():
-                size += each.memory_info().rss
-    return int(size)
+                java += each.memory_info().rss
+            else:
+                python += _shared_once(each)
+    return {"java": java, "python": python, "driver": java + psutil.Process().memory_info().rss}
 
 
-def _shared_once(process: psutil.Process) -> int:
+def _shared_once(process: Any) -> int:
     full = process.memory_full_info()
     return int(getattr(full, "pss", full.rss))
 

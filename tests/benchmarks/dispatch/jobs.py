@@ -1,6 +1,7 @@
 """The jobs: written by our sink and read back for the peers, so that all send the same bytes."""
 
 import json
+import random
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -22,26 +23,21 @@ START: Final = datetime(2026, 11, 2, 12, 15, tzinfo=UTC)
 WINDOW: Final = timedelta(minutes=15)
 SECRET_NAME: Final = "HOLDFAST_SECRET_BENCH"
 SECRET: Final = "whsec_" + "YmVuY2htYXJrLXNlY3JldC1vZi10aGlydHktdHdvLWI="
+IN_A_ROW: Final = 4
 
+_TIME = pa.timestamp("us", "UTC")
 _SCHEMA: Final = pa.schema(
     {
         "subject": pa.string(),
         "type": pa.string(),
         "key": pa.list_(pa.string()),
-        "occurred_at": pa.timestamp("us", "UTC"),
+        "occurred_at": _TIME,
         "data": pa.struct(
-            {
-                "merchant_id": pa.string(),
-                "action": pa.string(),
-                "window_start": pa.timestamp("us", "UTC"),
-                "window_end": pa.timestamp("us", "UTC"),
-                "revision": pa.int64(),
-                "exposure_minor": pa.int64(),
-                "limit_minor": pa.int64(),
-                "release_level_minor": pa.int64(),
-                "currency": pa.string(),
-                "policy_version": pa.string(),
-            }
+            {"merchant_id": pa.string(), "action": pa.string()}
+            | {"window_start": _TIME, "window_end": _TIME, "revision": pa.int64()}
+            | {"exposure_minor": pa.int64(), "limit_minor": pa.int64()}
+            | {"release_level_minor": pa.int64(), "currency": pa.string()}
+            | {"policy_version": pa.string()}
         ),
     }
 )
@@ -50,7 +46,6 @@ _ENDPOINT: Final = """
 INSERT INTO holdfast.endpoint (name, url, secret_refs, allow_cidrs, concurrency)
 VALUES ('payouts', 'http://127.0.0.1:1/webhooks', %s, '{127.0.0.0/8}', %s)
 """
-
 _ENTRIES: Final = """
 SELECT name, sequence, convert_from(body, 'UTF8')
 FROM holdfast.entry JOIN holdfast.subject ON subject.id = entry.subject_id
@@ -112,8 +107,27 @@ def add_endpoint(dsn: str, connections: int, days: int = 0) -> None:
         db.execute(_ENDPOINT, [[f"env:{SECRET_NAME}"], connections])
 
 
-def write(dsn: str, subjects: Sequence[int], batch: int) -> None:
-    """Fill our tables with a job for each of `subjects`, `batch` of them in a transaction."""
+def point_endpoint(dsn: str, url: str, state: str = "active") -> None:
+    """Let our endpoint be this receiver."""
+    with psycopg.connect(dsn, autocommit=True) as db:
+        db.execute("UPDATE holdfast.endpoint SET url = %s, state = %s", [url, state])
+
+
+def shuffled(jobs: int, subjects: int) -> list[int]:
+    """Return the subject of each of so many jobs, mixed; the n-th job of one has sequence n."""
+    found = [number % subjects for number in range(jobs)]
+    random.Random(jobs).shuffle(found)  # noqa: S311 - an order, not a secret
+    return found
+
+
+def burst(jobs: int, subjects: int) -> list[int]:
+    """Return the subjects with IN_A_ROW jobs of one in a row."""
+    return [number // IN_A_ROW % (subjects // IN_A_ROW) for number in range(jobs)]
+
+
+def write(dsn: str, subjects: Sequence[int], batch: int, connections: int, days: int = 0) -> None:
+    """Add the endpoint, and a job for each of `subjects`, `batch` of them in a transaction."""
+    add_endpoint(dsn, connections, days)
     outbox = Outbox(dsn)
     for first in range(0, len(subjects), batch):
         outbox.write(subjects[first : first + batch])

@@ -1,191 +1,117 @@
-"""`make bench-operator`: measure, print the tables, write the report and the picture.
+"""`make bench-operator`: the exposure operator against Spark's own, its checkpoints, its state.
 
-A benchmark is not a test: whatever the figures are, it ends with 0.
+After `--only sweep,state,restore`, `python -m tests.benchmarks.operator.recovery` writes the page
+docs/spark/recovery-time.md.
 """
 
-import argparse
-import json
-import signal
-import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any
+import statistics
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, ClassVar
 
-from tests.benchmarks.common.machine import git_commit, machine, versions
-from tests.benchmarks.common.runs import last_line, ratios
-from tests.benchmarks.operator import (
-    growth,
-    plot,
-    providers,
-    recovery,
-    report,
-    restore,
-    rounds,
-    tradeoff,
-)
-from tests.benchmarks.operator.events import write
-from tests.benchmarks.operator.rounds import Case
-from tests.benchmarks.operator.sizes import Sizes
+from tests.benchmarks.common.runner import Bench, Run, main
+from tests.benchmarks.common.trees import HERE, Tree
+from tests.benchmarks.operator import recovery, restore, state, sweep
+from tests.benchmarks.operator.cases import Input, disagreements
+from tests.benchmarks.operator.events import Shape, write
 
-FOLDER = Path(".holdfast/bench")
-
-
-def main() -> None:
-    """Run what was asked for."""
-    # As an exception, so that whatever was started is ended and removed.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    given = _options()
-    sizes = Sizes.quick() if given.quick else Sizes.full()
-    sizes = sizes.changed(events=given.events, rounds=given.rounds)
-    only = set(given.only.split(","))
-    began = time.monotonic()
-    found: dict[str, Any] = {
-        "cases": {},
-        "ratios": {},
-        "machine": machine(),
-        "versions": versions(),
-        "git_commit": git_commit(),
-        "commits": {},
-        "parameters": {**sizes.described(), "only": sorted(only)},
-    }
-    if given.docs:
-        _take_over(found, recovery.PARTS.keys() - only)
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        for letters, measure in _PARTS.items():
-            if wanted := only & set(letters):
-                measure(found, sizes, Path(folder), wanted)
-                found["commits"] |= dict.fromkeys(wanted, found["git_commit"])
-                found["parameters"]["seconds"] = round(time.monotonic() - began)
-                _write(found)
-    _show(found)
-    if given.docs:
-        recovery.publish(found)
-
-
-def _take_over(found: dict[str, Any], letters: Iterable[str]) -> None:
-    """Take the parts of the documents that this run does not measure from the last report."""
-    for letter in letters:
-        last = json.loads((FOLDER / "operator.json").read_text())
-        found[recovery.PARTS[letter]] = last[recovery.PARTS[letter]]
-        found["commits"][letter] = last["commits"][letter]
-
-
-def _write(found: dict[str, Any]) -> None:
-    """Write what there is so far: a later part that fails takes nothing away."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    (FOLDER / "operator.json").write_text(json.dumps(found, indent=2) + "\n")
-    plot.draw(found, FOLDER / "operator.png")
-
-
-def _throughput(found: dict[str, Any], sizes: Sizes, folder: Path, wanted: set[str]) -> None:
-    warm, small_warm = folder / "warm", folder / "small-warm"
-    main_events, small_events = folder / "events", folder / "small"
-    cases = {
-        "a": {"ours": Case("ours", main_events, warm, sizes.rounds)},
-        "b": {"builtin": Case("builtin", main_events, warm, sizes.rounds)},
-        "c": {
-            "textbook": Case("textbook", small_events, small_warm, sizes.textbook_rounds),
-            # On the same small input, so that the comparison can be looked at both ways.
-            "ours_small": Case("ours", small_events, small_warm, sizes.textbook_rounds),
-        },
-    }
-    chosen = {name: case for letter in sorted(wanted) for name, case in cases[letter].items()}
-    print("throughput: writing event files", flush=True)
-    if wanted & {"a", "b"}:
-        write(main_events, sizes.events)
-        write(warm, sizes.warm)
-    if "c" in wanted:
-        write(small_events, sizes.textbook)
-        write(small_warm, sizes.textbook_warm)
-    results = rounds.run_rounds(chosen)
-    found["cases"] = {name: rounds.figures(runs) for name, runs in results.items()}
-    found["disagreements"] = rounds.disagreements(results)
-    found["ratios"] |= ratios(found["cases"], _RATIOS)
-    if "ours" in results:
-        found["ratios"] |= rounds.closing(results["ours"], sizes.events.merchants)
-
-
-def _tradeoff(found: dict[str, Any], sizes: Sizes, folder: Path, _wanted: set[str]) -> None:
-    print("interval sweep: the job on a real Postgres, killed once an interval", flush=True)
-    found["tradeoff"] = tradeoff.measure(folder / "tradeoff", sizes.pace)
-
-
-def _growth(found: dict[str, Any], sizes: Sizes, folder: Path, _wanted: set[str]) -> None:
-    print("state: one window that never closes", flush=True)
-    events = folder / "growth"
-    write(events, sizes.growth)
-    words = ["-m", "tests.benchmarks.operator.growth", str(events), *map(str, sizes.growth_files)]
-    points = last_line([sys.executable, *words])
-    found["state"] = {
-        "points": points,
-        "lines": growth.per_million(points),
-        "on_paper": growth.ON_PAPER,
-    }
-
-
-def _restore(found: dict[str, Any], sizes: Sizes, folder: Path, _wanted: set[str]) -> None:
-    print("restore: the job on a real Postgres, killed by size of its state", flush=True)
-    found["restore"] = restore.measure(folder / "restore", sizes.fill)
-
-
-def _providers(found: dict[str, Any], sizes: Sizes, folder: Path, _wanted: set[str]) -> None:
-    print("state store providers: Spark's own operators on the heap and in RocksDB", flush=True)
-    events, warm = folder / "provided", folder / "provided-warm"
-    write(events, sizes.providers)
-    write(warm, sizes.providers_warm)
-    found["providers"] = providers.measure(events, warm, folder / "providers")
-
-
-_PARTS: dict[str, Callable[[dict[str, Any], Sizes, Path, set[str]], None]] = {
-    "abc": _throughput,
-    "g": _providers,
-    "d": _tradeoff,
-    "e": _growth,
-    "f": _restore,
-}
-
-_RATIOS = {
+FILES = 10
+RATIOS = {
     "vs_builtin": ("ours", "builtin"),
     "vs_textbook": ("ours", "textbook"),
     "vs_textbook_same_input": ("ours_small", "textbook"),
 }
 
 
-def _show(found: dict[str, Any]) -> None:
-    if found["cases"]:
-        print(report.cases(found["cases"]))
-    if "ours" in found["cases"]:
-        print(report.batches(found["cases"]["ours"]))
-    for name, ratio in found["ratios"].items():
-        print(f"{name}: {ratio:.2f}")
-    for words in found.get("disagreements", ()):
-        print(f"THE CASES DISAGREE: {words}")
-    if "tradeoff" in found:
-        print(report.tradeoff(found["tradeoff"]))
-    if "state" in found:
-        print(report.state(found["state"]))
-    if "restore" in found:
-        print(report.restore(found["restore"]))
-    if "providers" in found:
-        print(report.providers(found["providers"]))
-    print(f"\nreport: {FOLDER / 'operator.json'}  picture: {FOLDER / 'operator.png'}")
+@dataclass(frozen=True)
+class Sizes:
+    """Of a run; the full ones are those of the figures in the documents: about an hour."""
 
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.operator")
-    parser.add_argument("--events", type=int, help="events that (a) and (b) read, in ten files")
-    parser.add_argument("--rounds", type=int, help="rounds of (a) and (b)")
-    parser.add_argument("--only", default="a,b,c,d,e,f,g", help="for example a,b")
-    parser.add_argument(
-        "--docs",
-        action="store_true",
-        help="write d to g to docs/spark/recovery-time.*; the others of them as last reported",
+    rounds: int = 3
+    per_file: int = 500_000
+    """Events of each of ten files that this operator and the built-in one read, one a batch."""
+    merchants: int = 200_000
+    textbook_per_file: int = 40_000
+    """A state per merchant is too slow for all of it: fewer events, and fewer merchants alike."""
+    textbook_merchants: int = 16_000
+    warm: int = 100_000
+    """Events of each of four files before those that count."""
+    intervals: tuple[float, ...] = (0.5, 2.0, 10.0, 30.0, 60.0, 120.0)
+    batches: tuple[int, ...] = (64, 48, 16, 8, 5, 4)
+    """Measured of each interval."""
+    events_per_second: int = 4_000
+    sweep_merchants: int = 5_000
+    state_files: tuple[int, ...] = (2, 4, 8)
+    """Files of one window after which the state is looked at."""
+    restore_files: tuple[int, ...] = (1, 10, 40)
+    """Files of one window that a job has in its state when it is killed."""
+    restore_per_file: int = 100_000
+    restore_merchants: int = 200_000
+    quick: ClassVar = (
+        {"rounds": 1, "per_file": 20_000, "merchants": 8_000, "textbook_per_file": 2_000}
+        | {"textbook_merchants": 800, "warm": 5_000, "intervals": (0.5, 2.0, 10.0)}
+        | {"batches": (3, 3, 2), "events_per_second": 400, "sweep_merchants": 200}
+        | {"state_files": (1, 2, 4), "restore_files": (1, 3), "restore_per_file": 2_000}
+        | {"restore_merchants": 500}
     )
-    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
-    return parser.parse_args()
 
+
+def throughput(bench: Bench[Sizes]) -> None:
+    """Events a second of the job's own query and of Spark's, which must find the same windows."""
+    size, inputs = bench.size, {}
+    for name, shape in {
+        "warm": Shape(4, size.warm, 20_000, file_s=600, seed=1),
+        "events": Shape(FILES, size.per_file, size.merchants),
+        "small": Shape(FILES, size.textbook_per_file, size.textbook_merchants),
+    }.items():
+        write(bench.folder / name, shape)
+        inputs[name] = asdict(Input(str(bench.folder / name)))
+
+    def run(query: str, events: str, tree: Tree) -> Run:
+        words = (query, inputs["warm"], inputs[events])
+        result: Run = tree.call("tests.benchmarks.operator.cases:run", *words)
+        return result
+
+    ours = {"ours": partial(run, "job", "events"), "ours_small": partial(run, "job", "small")}
+    runs = bench.compare(
+        "Events a second, from the start of the query to its end",
+        {
+            **bench.with_base(ours),
+            "builtin": partial(run, "aggregate", "events", HERE),
+            # On the same small input as ours_small, so that both ways can be looked at.
+            "textbook": partial(run, "textbook", "small", HERE),
+        },
+        size.rounds,
+        by="events/s",
+        ratios=RATIOS,
+    )
+    bench.found["missing"] |= disagreements(runs)
+    if "ours" in runs:
+        bench.ratio("close_vs_median", [_closing(each, size.merchants) for each in runs["ours"]])
+
+
+def _closing(run: Run, merchants: int) -> float:
+    """How much longer than the median batch that took in which the windows of all are emitted."""
+    full = [batch for batch in run["_batches"] if batch["rows"]]
+    closing = [batch["ms"] for batch in full if batch["emitted"] >= merchants]
+    return max(closing, default=0) / statistics.median(batch["ms"] for batch in full)
+
+
+def _shown(part: Any, name: str, bench: Bench[Sizes]) -> None:
+    part.measure(bench)
+    bench.found.setdefault("commits", {})[name] = bench.found["git_commit"]
+    for title, rows in recovery.tables(bench.found).items():
+        if title == name:
+            bench.table(title, rows)
+
+
+PARTS = {
+    "throughput": throughput,
+    **{
+        name: partial(_shown, part, name)
+        for name, part in {"sweep": sweep, "state": state, "restore": restore}.items()
+    },
+}
 
 if __name__ == "__main__":
-    main()
+    main("operator", Sizes, PARTS, about=__doc__ or "")

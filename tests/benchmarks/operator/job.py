@@ -1,24 +1,20 @@
 """`holdfast job run` as a process, with its notes and files."""
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from holdfast.deploy.local.java import spark_environment
-from tests.benchmarks.operator.rules import POLICY_TEXT
+from tests.benchmarks.operator.ours import POLICY_TEXT
+from tests.support.job.job_process import JobProcess
+from tests.support.job.job_process import running as process_running
 
-PATIENCE_S = 400
-
-_LOGS = ("offsets", "commits")
+LOGS = ("offsets", "commits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,39 +62,40 @@ class Batch:
 class Running:
     """A job in a process group of its own; `folder` holds its events and its checkpoint."""
 
-    process: subprocess.Popen[bytes]
+    job: JobProcess
     began: float
     folder: Path
-    log: Path
     notes: Path
 
-    def noted(self) -> list[dict[str, Any]]:
-        """Every note so far."""
+    @property
+    def pid(self) -> int:
+        return self.job.process.pid
+
+    def noted(self, what: str) -> list[dict[str, Any]]:
+        """The notes of a kind so far."""
         text = self.notes.read_text() if self.notes.exists() else ""
-        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        lines = (line for line in text.splitlines(keepends=True) if line.endswith("\n"))
+        return [each for line in lines if (each := json.loads(line))["what"] == what]
 
     @property
     def batches(self) -> list[Batch]:
         """The batches reported so far."""
-        return [Batch.read(each["progress"]) for each in self.noted() if each["what"] == "batch"]
+        return [Batch.read(each["progress"]) for each in self.noted("batch")]
+
+    @property
+    def with_rows(self) -> list[Batch]:
+        """Those of them that had rows."""
+        return [batch for batch in self.batches if batch.rows]
 
     def when(self, what: str) -> float:
         """When something was first noted, in seconds since the process was started."""
-        return next(each["at"] for each in self.noted() if each["what"] == what) - self.began
+        return float(self.noted(what)[0]["at"]) - self.began
 
     @property
     def in_flight(self) -> int | None:
         """The batch that Spark has begun and not ended, if there is one."""
-        begun, ended = (_newest(self.folder / "checkpoint" / name) for name in _LOGS)
+        begun, ended = (_newest(self.folder / "checkpoint" / name) for name in LOGS)
         return begun if begun > ended else None
-
-    def until(self, condition: Callable[[], object], every_s: float = 0.05) -> None:
-        """Wait for a condition; raises RuntimeError when the job ends or time is up first."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the job did not get there: {self.log.read_text()[-2000:]}")
-            time.sleep(every_s)
 
     def settle(self) -> None:
         """Wait until no batch has been in flight for a second."""
@@ -110,76 +107,51 @@ class Running:
                 quiet = time.monotonic()
             return time.monotonic() - quiet > 1
 
-        self.until(settled)
+        self.job.until(settled)
 
-    def kill(self) -> float:
-        """SIGKILL for Python, JVM and workers alike, as a machine that is gone; when that was."""
+    def kill_in_flight(self) -> float:
+        """Wait for a batch that begins from now on, and kill the job in it; returns when that was.
+
+        SIGKILL for Python, JVM and workers alike, as a machine that is gone. Raises RuntimeError
+        when the batch ended before the signal.
+        """
+        seen, end = max(batch.number for batch in self.batches), time.monotonic() + 400
+        while (self.in_flight or 0) <= seen:
+            if self.job.process.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"no batch began: {self.job.said[-2000:]}")
+            time.sleep(0.002)
         at = time.time()
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        self.job.kill()
+        self.job.process.wait()
+        if self.in_flight is None:
+            raise RuntimeError("the batch ended before the signal")
         return at
 
 
-def kill_in_flight(running: Running) -> float:
-    """Wait for a batch that begins from now on, and kill the job while it runs; when that was.
+@contextmanager
+def job(
+    folder: Path, dsn: str, stream: str, files_per_batch: int = 1, *, options: Sequence[str] = ()
+) -> Iterator[Running]:
+    """Start the job over `folder/events`; whatever is left of it at the end is killed.
 
-    Raises RuntimeError when the batch ended before the signal.
+    A batch takes so many files and begins when the one before has ended. `options` are more of
+    `job run`.
     """
-    seen = max(batch.number for batch in running.batches)
-    running.until(lambda: (running.in_flight or 0) > seen, every_s=0.002)
-    at = running.kill()
-    if running.in_flight is None:
-        raise RuntimeError("the batch ended before the signal")
-    return at
+    policy = folder / "policy.toml"
+    policy.write_text(POLICY_TEXT)
+    notes = folder / f"notes-{time.monotonic_ns()}.jsonl"
+    words = [
+        *(sys.executable, "-m", "tests.benchmarks.operator.timed", str(notes)),
+        *("--format", "parquet", "--path", str(folder / "events"), "--stream", stream),
+        *("--checkpoint", str(folder / "checkpoint"), "--policy", str(policy)),
+        *("--trigger-interval", "1ms", "--max-files-per-trigger", str(files_per_batch)),
+        *options,
+    ]
+    began = time.time()
+    with process_running(folder, dsn, words) as process:
+        yield Running(process, began, folder, notes)
 
 
 def _newest(folder: Path) -> int:
     names = (path.name for path in folder.iterdir()) if folder.is_dir() else ()
     return max((int(name) for name in names if name.isdigit()), default=-1)
-
-
-@contextmanager
-def job(
-    folder: Path,
-    dsn: str,
-    stream: str,
-    files_per_batch: int = 1,
-    *,
-    options: Sequence[str] = (),
-    program: str = "tests.benchmarks.operator.timed",
-    environment: Mapping[str, str] | None = None,
-) -> Iterator[Running]:
-    """Start the job over `folder/events`; whatever is left of it at the end is killed.
-
-    A batch takes so many files and begins when the one before has ended. `options` are more of
-    `job run`; `program` is the module that runs it with a stopwatch.
-    """
-    policy = folder / "policy.toml"
-    policy.write_text(POLICY_TEXT)
-    stamp = time.monotonic_ns()
-    log, notes = folder / f"stderr-{stamp}.txt", folder / f"notes-{stamp}.jsonl"
-    command = [
-        *(sys.executable, "-m", program, str(notes)),
-        *("--format", "parquet"),
-        *("--path", str(folder / "events")),
-        *("--checkpoint", str(folder / "checkpoint")),
-        *("--stream", stream),
-        *("--policy", str(policy)),
-        *("--trigger-interval", "1ms", "--max-files-per-trigger", str(files_per_batch)),
-        *options,
-    ]
-    began = time.time()
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(
-            command,
-            env={**os.environ, **spark_environment(), "HOLDFAST_DSN": dsn, **(environment or {})},
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-            start_new_session=True,
-        )
-    running = Running(process, began, folder, log, notes)
-    try:
-        yield running
-    finally:
-        if process.poll() is None:
-            running.kill()

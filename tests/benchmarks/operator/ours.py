@@ -1,16 +1,31 @@
-"""The query of the exposure job, as `holdfast job run` starts it."""
+"""The query of the exposure job, as `holdfast job run` starts it, with one policy."""
 
 from collections.abc import Callable
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from holdfast.spark_app.exposure.policy import Policy
+from holdfast.spark_app.exposure.settings import SECOND_US, Settings
 from holdfast.spark_app.input.formats import Format
 from holdfast.spark_app.operator import output
 from holdfast.spark_app.operator.job import Job, start
 from holdfast.spark_app.runtime import session
-from tests.benchmarks.operator.rules import SETTINGS, policy
+
+Each = Callable[[DataFrame, int], None]
+
+SETTINGS: Final = Settings()
+WINDOW_S: Final = SETTINGS.window_us // SECOND_US
+DELAY_S: Final = SETTINGS.watermark_delay_us // SECOND_US
+CUTOFF_S: Final = SETTINGS.late_cutoff_us // SECOND_US
+POLICY_TEXT: Final = """
+version = "bench"
+[[default]]
+limit_minor = 20_000_000
+release_level_minor = 5_000_000
+"""
 
 
 def create() -> SparkSession:
@@ -19,17 +34,16 @@ def create() -> SparkSession:
 
 
 def run(
-    spark: SparkSession, path: str, checkpoint: str, each: Callable[[DataFrame, int], None]
+    spark: SparkSession, path: str, checkpoint: str, each: Each, **source: Any
 ) -> StreamingQuery:
-    """Start the job over the files that are there, one a batch."""
+    """Start the job over the files that are there, one a batch; `source` is another input of it."""
+    files = {"paths": (path,), "format": Format.PARQUET, "max_files_per_trigger": 1}
     job = Job(
-        paths=(path,),
-        format=Format.PARQUET,
         checkpoint=checkpoint,
         stream="bench",
-        policy=policy(),
+        policy=Policy.parse(POLICY_TEXT),
         settings=SETTINGS,
-        max_files_per_trigger=1,
+        **{**files, **source},
     )
     return start(spark, job, each, available_now=True)
 

@@ -16,7 +16,7 @@ import shutil
 import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,54 +24,22 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tests.benchmarks.common.processes import processor_seconds
+from tests.benchmarks.common.runner import Bench, Run
 from tests.benchmarks.operator import events
-from tests.benchmarks.operator.database import database
-from tests.benchmarks.operator.job import Batch, Running, job, kill_in_flight
-from tests.benchmarks.operator.tradeoff import written_bytes
+from tests.benchmarks.operator.job import Batch, Running, job
+from tests.benchmarks.operator.sweep import written_bytes
 
 WARM = 5
 """Two versions of the state each: after ten RocksDB writes its files, whose size is then exact."""
 
+SMALL = 1_000
+"""Events of a batch that is killed, and of WARM ones before it."""
+
 PARTS = ("python", "session", "query", "load", "batch")
 
 
-@dataclass(frozen=True, slots=True)
-class Fill:
-    """Files of equal size that fill one window, and the numbers of files with a measurement."""
-
-    per_file: int
-    merchants: int
-    files: Sequence[int]
-    rounds: int = 3
-    small: int = 1_000
-    """Events of a batch that is killed, and of WARM ones before it."""
-
-    @property
-    def shape(self) -> events.Shape:
-        count = max(self.files)
-        return events.Shape(count, self.per_file, self.merchants, file_s=800 / count)
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """One start after a SIGKILL; seconds, and what the state had to load."""
-
-    python: float
-    session: float
-    query: float
-    load: float
-    batch: float
-    total: float
-    cpu: float
-    """Processor seconds of all processes."""
-    rows: int
-    changelogs: int
-    snapshots: int
-    loaded_bytes: int
-
-
 @dataclass
-class _Size:
+class Restarted:
     """A job with so many ids in its state, that is killed and started again."""
 
     folder: Path
@@ -79,48 +47,68 @@ class _Size:
     spare: Iterator[Path]
     """Small files that are still to appear."""
     found: dict[str, Any] = field(default_factory=dict)
-    starts: list[Start] = field(default_factory=list)
 
     def job(self) -> AbstractContextManager[Running]:
         return job(self.folder, self.dsn, f"restore-{self.folder.name}")
 
     def kill_a_batch(self, running: Running) -> None:
         _move(next(self.spare), self.folder / "events")
-        kill_in_flight(running)
+        running.kill_in_flight()
+
+    def restart(self) -> Run:
+        """Start the job that was killed, note the parts of its start, kill it in another batch."""
+        with self.job() as running:
+            running.job.until(lambda: running.batches)
+            start = _start(running)
+            running.settle()
+            self.kill_a_batch(running)
+        return start
 
 
-def measure(folder: Path, fill: Fill) -> list[dict[str, Any]]:
-    """Measure each number of ids; the report's `restore`."""
-    pool = folder / "pool"
-    events.write(pool, fill.shape)
+def measure(bench: Bench[Any]) -> None:
+    """Measure each number of ids in turns; the report's `restore`."""
+    size, pool = bench.size, bench.folder / "pool"
+    count = max(size.restore_files)
+    shape = events.Shape(count, size.restore_per_file, size.restore_merchants, file_s=800 / count)
+    events.write(pool, shape)
     files = sorted(pool.glob("*.parquet"))
-    with database(folder) as dsn:
-        sizes = [_filled(folder / f"{count}", dsn, fill, files[:count]) for count in fill.files]
-        # In turns, so that a busy minute of the machine affects all.
-        for _ in range(fill.rounds):
-            for size in sizes:
-                _restart(size)
-                print(f"  {size.found['open_ids']:>9,} ids: {size.starts[-1]}", flush=True)
-    return [{**size.found, **_summary(size.starts)} for size in sizes]
+    with bench.server.fresh() as dsn:
+        sizes = [
+            _filled(bench.folder / f"{n}", dsn, bench.size, files[:n]) for n in size.restore_files
+        ]
+        cases = {f"{each.found['open_ids']:,} ids": each.restart for each in sizes}
+        runs = bench.compare(
+            "Seconds from a start after SIGKILL to the next commit", cases, size.rounds, by="total"
+        )
+    bench.found["restore"] = [
+        {
+            **each.found,
+            "rounds": list(rounds),
+            "seconds": {
+                n: statistics.median(r[n] for r in rounds) for n in (*PARTS, "total", "cpu")
+            },
+        }
+        for each, rounds in zip(sizes, runs.values(), strict=True)
+    ]
 
 
-def _filled(folder: Path, dsn: str, fill: Fill, files: Sequence[Path]) -> _Size:
+def _filled(folder: Path, dsn: str, given: Any, files: Sequence[Path]) -> Restarted:
     """Run a job over all files, and kill it in a small batch."""
     checkpoint, into, small = folder / "checkpoint", folder / "events", folder / "small"
     into.mkdir(parents=True)
-    count = WARM + 1 + fill.rounds
+    count = WARM + 1 + given.rounds
     # Of other ids, in all parts of the window.
-    events.write(small, events.Shape(count, fill.small, 500, file_s=800 / count, seed=2))
+    events.write(small, events.Shape(count, SMALL, 500, file_s=800 / count, seed=2))
     for path in files:
         _move(path, into)
-    size = _Size(folder, dsn, iter(sorted(small.glob("*.parquet"))))
+    size = Restarted(folder, dsn, iter(sorted(small.glob("*.parquet"))))
     with size.job() as running:
-        running.until(lambda: _has_read(running, len(files)))
+        running.job.until(lambda: _has_read(running, len(files)))
         running.settle()
-        fed = [batch for batch in running.batches if batch.rows]
-        cpu = processor_seconds(running.process.pid)
+        fed = running.with_rows
+        cpu = processor_seconds(running.pid)
         warm = [_one_batch(running, next(size.spare), into) for _ in range(WARM)]
-        cpu = processor_seconds(running.process.pid) - cpu
+        cpu = processor_seconds(running.pid) - cpu
         size.found = {
             **_distinct(into),
             "state_file_bytes": running.batches[-1].state["rocksdbSstFileSize"],
@@ -128,21 +116,12 @@ def _filled(folder: Path, dsn: str, fill: Fill, files: Sequence[Path]) -> _Size:
             "small_batch_s": statistics.median(batch.seconds for batch in warm),
             "small_batch_cpu_s": cpu / WARM,
             "small_changelog_bytes": _changelog_bytes(checkpoint, warm),
-            "fed_batch_events": fill.per_file,
+            "fed_batch_events": given.restore_per_file,
             "fed_batch_s": statistics.median(batch.seconds for batch in fed),
             "fed_changelog_bytes": _changelog_bytes(checkpoint, fed),
         }
         size.kill_a_batch(running)
     return size
-
-
-def _restart(size: _Size) -> None:
-    """Start a job that was killed, note the parts of its start, and kill it in another batch."""
-    with size.job() as running:
-        running.until(lambda: running.batches)
-        size.starts.append(_start(running))
-        running.settle()
-        size.kill_a_batch(running)
 
 
 def _distinct(into: Path) -> dict[str, int]:
@@ -154,42 +133,33 @@ def _distinct(into: Path) -> dict[str, int]:
     }
 
 
-def _summary(starts: list[Start]) -> dict[str, Any]:
-    rounds = [asdict(each) for each in starts]
-    seconds = (*PARTS, "total", "cpu")
-    return {
-        "rounds": rounds,
-        "seconds": {name: statistics.median(each[name] for each in rounds) for name in seconds},
-    }
-
-
 def _one_batch(running: Running, path: Path, into: Path) -> Batch:
     """Let one file appear in a job that waits; its batch."""
-    before = len(running.batches)
+    before = len(running.with_rows)
     _move(path, into)
-    running.until(lambda: any(batch.rows for batch in running.batches[before:]))
+    running.job.until(lambda: running.with_rows[before:])
     running.settle()
-    return next(batch for batch in running.batches[before:] if batch.rows)
+    return running.with_rows[before]
 
 
-def _start(running: Running) -> Start:
+def _start(running: Running) -> dict[str, float]:
+    """Seconds of a start after a SIGKILL, and what the state had to load."""
     [first, *_] = running.batches
     python, session = running.when("python"), running.when("session")
     load = first.state_s("rocksdbLoadLatencyMs")
-    began = first.began - running.began
-    return Start(
-        python=python,
-        session=session - python,
-        query=began - session,
-        load=load,
-        batch=first.seconds - load,
-        total=first.ended - running.began,
-        cpu=processor_seconds(running.process.pid),
-        rows=first.rows,
-        changelogs=first.state["rocksdbNumReplayChangelogFiles"],
-        snapshots=first.state["rocksdbNumLoadedFromDfs"],
-        loaded_bytes=first.state["rocksdbSstFileSize"],
-    )
+    return {
+        "python": python,
+        "session": session - python,
+        "query": first.began - running.began - session,
+        "load": load,
+        "batch": first.seconds - load,
+        "total": first.ended - running.began,
+        "cpu": processor_seconds(running.pid),
+        "rows": first.rows,
+        "changelogs": first.state["rocksdbNumReplayChangelogFiles"],
+        "snapshots": first.state["rocksdbNumLoadedFromDfs"],
+        "loaded_bytes": first.state["rocksdbSstFileSize"],
+    }
 
 
 def _has_read(running: Running, files: int) -> bool:

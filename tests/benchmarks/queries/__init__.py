@@ -1,0 +1,1 @@
+"""The response time of every page, API read and list on an outbox with a busy day."""

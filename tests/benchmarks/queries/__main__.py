@@ -1,157 +1,175 @@
-"""The response time of every page, API read and list on an outbox with a busy day.
+"""`make bench-queries`: how long every page, API read and list takes, on an outbox with a busy day.
 
-    python -m tests.benchmarks.queries (--server DSN | --database DSN) [--rounds N]
-
-`--server` names a server on which a database is made, filled, and dropped; `--database` one that
-was filled before, which gets a day's troubles where it has none. Each query is taken once without
-being counted, then in turns with all others. Pages and reads are asked for over HTTP, one after the
-other; lists run in this process, connecting each time, and once as a process of their own.
+The server is HOLDFAST_DSN's, or `--server DSN`: a database is made there, filled, and dropped.
+`--database DSN` is one that was filled before, which gets a day's troubles where it has none. Pages
+and reads are asked for over HTTP, one after the other; lists run in this process, connecting each
+time, and once as a process of their own.
 """
 
-import argparse
-import json
+import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from importlib.metadata import version
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 
-from tests.benchmarks.common.database import fresh
 from tests.benchmarks.common.filled import Filled, fill
-from tests.benchmarks.common.machine import git_commit, machine, versions
-from tests.benchmarks.common.processes import PeakRss
+from tests.benchmarks.common.processes import Peak, memory_of
+from tests.benchmarks.common.runner import Bench, Run, main
+from tests.benchmarks.common.runs import percentiles
+from tests.benchmarks.common.server import server, sized
 from tests.benchmarks.common.troubled import trouble
-from tests.benchmarks.queries.covered import missed
-from tests.benchmarks.queries.known import Known, known
+from tests.benchmarks.queries.known import known
 from tests.benchmarks.queries.lists import lists
 from tests.benchmarks.queries.pages import pages
-from tests.benchmarks.queries.query import Query, Times, timed
+from tests.benchmarks.queries.plans import missed, plans_of_all, redelivery
+from tests.benchmarks.queries.query import Query
 from tests.benchmarks.queries.reads import LONG, reads
-from tests.benchmarks.queries.report import shown
 from tests.benchmarks.queries.server import Served, served
-from tests.benchmarks.queries.taken import plans_of_all, redelivery
 from tests.support.command import holdfast
 
-ROUNDS = 9
-REPORT = Path(".holdfast/bench/queries.json")
+BAR_MS = 300.0
 PACKAGES = ("fastapi", "uvicorn", "psycopg", "jinja2")
+KINDS = {"console": "Pages of the console", "api": "Reads of the API", "cli": "Commands"}
+COUNTED = (
+    "entry",
+    "attempt",
+    "lane",
+    "dead_letter",
+    "quarantine",
+    "operator_action",
+    "replay_item",
+)
 
 
-def main() -> None:
-    """Fill a database if none is given, run every query, print and write what it took."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--server", help="a server that databases may be made on")
-    where.add_argument("--database", help="a database that was filled; it is changed")
-    parser.add_argument("--entries", type=int, default=1_000_000)
-    parser.add_argument("--subjects", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    given = parser.parse_args()
-    before = machine()
-    with _database(given) as dsn:
+@dataclass(frozen=True)
+class Sizes:
+    """Of a run; the full ones are those of the figures in the documents."""
+
+    entries: int = 1_000_000
+    subjects: int = 100_000
+    rounds: int = 9
+    server: str = ""
+    database: str = ""
+    quick: ClassVar = {"entries": 200_000, "subjects": 20_000, "rounds": 2}
+
+
+def queries(bench: Bench[Sizes]) -> None:
+    """Each query once uncounted, then in turns with all others."""
+    with _database(bench) as dsn:
         trouble(dsn)
-        found = {**_measured(dsn, given.rounds), "outbox": _outbox(dsn)}
-    report = {
-        **found,
-        "machine": before,
-        "versions": {**versions(), **{each: version(each) for each in PACKAGES}},
-        "commit": git_commit(),
-    }
-    REPORT.parent.mkdir(parents=True, exist_ok=True)
-    REPORT.write_text(json.dumps(report, indent=2) + "\n")
-    print(shown(report))
-    print(f"written to {REPORT}")
+        there = known(dsn)
+        asked = [*pages(there, redelivery(dsn, there)), *reads(there)]
+        if left := missed(asked):
+            raise RuntimeError(f"no query goes to {', '.join(left)}")
+        plans = plans_of_all(dsn, could=False)
+        with served(dsn) as api, Peak(memory_of(api.pid)) as peak:
+            times = _timed(bench, asked, api.query)
+            long = [_asked_long(api, path) for path in sorted(LONG)]
+        listed = lists(there)
+        times |= _timed(bench, listed, partial(_list, dsn))
+        processes = {each: _ms(partial(_list, dsn, each, process=True)) for each in listed}
+        took = _ms(
+            lambda: _list(dsn, Query("cli", "", ("check", "--since", "24h"), (0,)), process=True)
+        )
+        long.append({"": "holdfast check --since 24h", "s": took / 1000})
+        counted = _counted(dsn)
+    for kind, title in KINDS.items():
+        rows = [_row(query, runs, processes) for query, runs in times.items() if query.kind == kind]
+        bench.table(title, sorted(rows, key=lambda row: -float(row["median ms"])))
+    late = [query.shows for query, runs in times.items() if not _is_within(runs)]
+    bench.table("Queries that take long", long)
+    bench.found["versions"] |= {each: version(each) for each in PACKAGES}
+    bench.found |= {"statements": sorted(plans.names), "read_whole": plans.whole}
+    whole = ", ".join(sorted(plans.whole)) or "none"
+    bench.say(", ".join(f"{count:,} {name}" for name, count in counted.items()))
+    bench.say(
+        f"{len(plans.names)} statements; read entry, entry_key, attempt or lane whole: {whole}"
+    )
+    bench.say(f"peak memory of the server: {peak.most['bytes'] / 1e6:,.0f} MB")
+    bench.say(
+        f"{len(times) - len(late)} of {len(times)} queries have a median under {BAR_MS:.0f} ms"
+        + (f"; not: {'; '.join(late)}" if late else "")
+    )
 
 
 @contextmanager
-def _database(given: argparse.Namespace) -> Iterator[str]:
-    if given.database:
-        yield given.database
+def _database(bench: Bench[Sizes]) -> Iterator[str]:
+    size = bench.size
+    if size.database:
+        yield size.database
         return
-    with fresh(given.server) as dsn:
-        fill(dsn, Filled(given.entries, given.subjects))
+    if size.server:
+        os.environ["HOLDFAST_DSN"] = size.server
+    with server(bench.folder, sized()) as running, running.fresh() as dsn:
+        fill(dsn, Filled(size.entries, size.subjects))
         yield dsn
 
 
-def _measured(dsn: str, rounds: int) -> dict[str, Any]:
-    there = known(dsn)
-    asked = [*pages(there, redelivery(dsn, there)), *reads(there)]
-    if left := missed(asked):
-        raise RuntimeError(f"no query goes to {', '.join(left)}")
-    plans = plans_of_all(dsn, could=False)
-    with served(dsn) as server, PeakRss(server.pid) as peak:
-        times = timed(asked, server.query, rounds)
-        long = dict(_asked_long(server, each) for each in sorted(LONG))
-    times |= _lists(dsn, there, rounds)
-    long["holdfast check --since 24h"] = _seconds(lambda: _check(dsn))
-    return {
-        "queries": _rows(times),
-        "seconds": long,
-        "statements": sorted(plans.names),
-        "read_whole": plans.whole,
-        "server_peak_rss_bytes": peak.bytes,
-    }
+def _timed(
+    bench: Bench[Sizes], asked: list[Query], run: Callable[[Query], int]
+) -> dict[Query, list[Run]]:
+    def once(query: Query) -> Run:
+        began = time.perf_counter()
+        size = run(query)
+        return {"ms": (time.perf_counter() - began) * 1000, "bytes": size}
+
+    by_name = {f"{each.kind} {' '.join(each.ask)}": each for each in asked}
+    cases = {name: partial(once, each) for name, each in by_name.items()}
+    runs = bench.rounds(cases, bench.size.rounds, warm=1, is_quiet=True)
+    return {by_name[name]: each for name, each in runs.items()}
 
 
-def _check(dsn: str) -> None:
-    done = holdfast("check", "--since", "24h", dsn=dsn, process=True)
-    if done.returncode:
-        raise RuntimeError(f"holdfast check ended with {done.returncode}: {done.stdout[-2000:]}")
+def _row(query: Query, runs: list[Run], processes: Mapping[Query, float]) -> dict[str, Any]:
+    took = percentiles([run["ms"] for run in runs], 50, 95)
+    row = {"": query.shows[:60], "median ms": took["p50"], "p95 ms": took["p95"]}
+    row |= {f"under {BAR_MS:.0f}": "yes" if _is_within(runs) else "NO", "bytes": runs[-1]["bytes"]}
+    return row | ({"with Python's start": processes[query]} if query in processes else {})
 
 
-def _lists(dsn: str, there: Known, rounds: int) -> Mapping[Query, Times]:
-    def run(query: Query, *, process: bool = False) -> int:
-        done = holdfast(*query.ask, dsn=dsn, process=process)
-        if done.returncode not in query.ends:
-            raise RuntimeError(f"{query.shows} ended with {done.returncode}: {done.stderr}")
-        return len(done.stdout.encode())
-
-    asked = lists(there)
-    times = timed(asked, run, rounds)
-    for each in asked:
-        times[each].process = 1000 * _seconds(lambda each=each: run(each, process=True))
-    return times
+def _is_within(runs: list[Run]) -> bool:
+    return percentiles([run["ms"] for run in runs], 50)["p50"] < BAR_MS
 
 
-def _asked_long(server: Served, path: str) -> tuple[str, float]:
+def _list(dsn: str, query: Query, *, process: bool = False) -> int:
+    done = holdfast(*query.ask, dsn=dsn, process=process)
+    if done.returncode not in query.ends:
+        raise RuntimeError(f"{query.shows} ended with {done.returncode}: {done.stderr}")
+    return len(done.stdout.encode())
+
+
+def _asked_long(api: Served, path: str) -> dict[str, Any]:
     """Return what a read that has 30 s took, named as ended where that was not enough."""
     given = {"endpoint": "payouts"} if path.endswith("receipts") else {}
     began = time.perf_counter()
-    status = server.program.get(path, params=given).status_code
+    status = api.program.get(path, params=given).status_code
     if status not in (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE):
         raise RuntimeError(f"{path} answered {status}")
     ended = " (ended: too much for one request)" if status != HTTPStatus.OK else ""
-    return f"{path}{ended}", round(time.perf_counter() - began, 1)
+    return {"": f"{path}{ended}", "s": time.perf_counter() - began}
 
 
-def _rows(times: Mapping[Query, Times]) -> list[dict[str, Any]]:
-    return [
-        {"kind": each.kind, "shows": each.shows, "ask": list(each.ask), **took.shown()}
-        for each, took in times.items()
-    ]
-
-
-def _seconds(do: Any) -> float:
+def _ms(do: Callable[[], object]) -> float:
     began = time.perf_counter()
     do()
-    return round(time.perf_counter() - began, 3)
+    return (time.perf_counter() - began) * 1000
 
 
-def _outbox(dsn: str) -> dict[str, int]:
-    counted = ("entry", "attempt", "lane", "dead_letter", "quarantine", "operator_action", "replay")
+def _counted(dsn: str) -> dict[str, int]:
     with psycopg.connect(dsn) as connection:
         return {
             name: (
                 connection.execute(f"SELECT count(*) FROM holdfast.{name}".encode()).fetchone()
                 or (0,)
             )[0]
-            for name in (*counted, "replay_item", "endpoint")
+            for name in COUNTED
         }
 
 
 if __name__ == "__main__":
-    main()
+    main("queries", Sizes, {"queries": queries}, about=__doc__ or "")

@@ -1,7 +1,7 @@
 """Keys, numbers, names and times in the database, for the measured requests."""
 
-from dataclasses import dataclass
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -33,41 +33,20 @@ NUMBERS = """
         (SELECT min(finished_at) FROM holdfast.attempt) AS first_attempt,
         (SELECT max(finished_at) FROM holdfast.attempt) AS last_attempt
 """
+NAMES = (
+    *("diverged", "dead", "dead_resolved", "dead_middle", "quarantined", "quarantine_middle"),
+    *("action_middle", "proposal", "stopped"),
+)
+"""Of NUMBERS, those that are used as they are."""
+
 REPLAYS = """
     SELECT DISTINCT ON (state) state::text, id, created_at FROM holdfast.replay
     ORDER BY state, item_count DESC, created_at DESC
 """
 
 
-@dataclass(frozen=True)
-class Known:
-    """What addresses and arguments are made of; all of it is text."""
-
-    key: str
-    early_key: str
-    subject: str
-    stopped: str
-    stream: str
-    batch: str
-    batch_no: str
-    diverged: str
-    dead: str
-    dead_resolved: str
-    dead_middle: str
-    quarantined: str
-    suppressed: str
-    suppressed_middle: str
-    quarantine_middle: str
-    action_middle: str
-    proposal: str
-    planned: str
-    applying: str
-    applied: str
-    replay_middle: str
-    since: str
-    until: str
-    attempts_middle: str
-    """A place in the middle of all attempts."""
+Known = SimpleNamespace
+"""What addresses and arguments are made of; all of it is text."""
 
 
 def known(dsn: str) -> Known:
@@ -81,29 +60,23 @@ def known(dsn: str) -> Known:
         raise LookupError("the database lacks some of the troubles that the queries are about")
     middle = found["first_attempt"] + (found["last_attempt"] - found["first_attempt"]) / 2
     return Known(
+        nobody="nobody_at_all",
+        rare_type="payout_hold.release",
+        entries_middle=f"{int(late['batch_no']) // 2}.{10**17}.1",
         key=Key(late["key"]).text,
         early_key=Key(early["key"]).text,
         subject=late["subject"],
-        stopped=found["stopped"],
         stream=late["stream"],
         batch=str(late["batch_id"]),
         batch_no=str(late["batch_no"]),
-        diverged=str(found["diverged"]),
-        dead=str(found["dead"]),
-        dead_resolved=str(found["dead_resolved"]),
-        dead_middle=str(found["dead_middle"]),
-        quarantined=str(found["quarantined"]),
+        **{name: str(found[name]) for name in NAMES},
         suppressed=Key(found["suppressed"]).text,
         suppressed_middle=f"{int(late['batch_no']) // 2}.0.0.0",
-        quarantine_middle=str(found["quarantine_middle"]),
-        action_middle=str(found["action_middle"]),
-        proposal=str(found["proposal"]),
-        planned=str(replays["planned"]["id"]),
-        applying=str(replays["applying"]["id"]),
-        applied=str(replays["applied"]["id"]),
+        **{state: str(replays[state]["id"]) for state in ("planned", "applying", "applied")},
         replay_middle=rfc3339(replays["applied"]["created_at"]),
         since=rfc3339(early["written_at"]),
         until=rfc3339(late["written_at"]),
+        # A place in the middle of all attempts.
         attempts_middle=f"{_micros(middle)}.0.0.0.0",
     )
 

@@ -1,20 +1,44 @@
-"""Finds statements with a full scan of a large table, with EXPLAIN before each statement."""
+"""Every request once in this process, with EXPLAIN before each statement, and what none asks for.
+
+So statements with a full scan of a large table are found. The server is in a thread, commands are
+functions.
+"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import httpx
 import psycopg
+from fastapi.routing import APIRoute
 from psycopg import ClientCursor
 
+from holdfast.dispatcher.api.app import application
+from holdfast.dispatcher.api.console import routes
+from holdfast.dispatcher.api.console.frame import login
+from holdfast.dispatcher.api.settings import ApiSettings
 from holdfast.dispatcher.operators.common.session import OperatorSession, Row
 from holdfast.dispatcher.operators.common.statements import statement
+from holdfast.dispatcher.operators.replays.rules import ReplayFilter
+from holdfast.dispatcher.operators.replays.store import Replays
+from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.states import AccessRole
+from tests.benchmarks.queries.known import Known, known
+from tests.benchmarks.queries.lists import lists
+from tests.benchmarks.queries.pages import pages
+from tests.benchmarks.queries.query import Query
+from tests.benchmarks.queries.reads import LONG, reads
+from tests.benchmarks.queries.server import come_in
+from tests.support.command import holdfast
+from tests.support.console.admin_api import serving
 
 WHOLE = re.compile(r"Seq Scan on (?:entry|entry_key|attempt|lane)(?:_\d{8})?\b.*rows=(\d+)")
 FEW = 10
 """A day without rows is read as fast as its index."""
 
+PARAMETER = re.compile(r"\{[^}]+\}")
+PROBES = ("/metrics", "/healthz")
 READS = re.compile(rb"^(SELECT|WITH)", re.MULTILINE)
 
 
@@ -65,3 +89,62 @@ def _plan(
     if could:
         connection.execute("RESET enable_seqscan")
     return "\n".join(str(next(iter(row.values()))) for row in rows)
+
+
+def redelivery(dsn: str, there: Known) -> str:
+    """Plan to send one entry again, and return the plan's id; nothing is applied."""
+    with Replays.connect(dsn) as store:
+        digest = Key.parse(there.key).digest
+        return str(store.plan(ReplayFilter(keys=(digest,)), reason="benchmark")["id"])
+
+
+def plans_of_all(dsn: str, *, could: bool) -> Plans:
+    """Take every query once and return the plans; see `explaining`.
+
+    Raises RuntimeError for an answer that is not as it should be.
+    """
+    there = known(dsn)
+    asked = [*pages(there, redelivery(dsn, there)), *reads(there)]
+    for role in AccessRole:
+        # The server of tests has a token a role; those of a run before are still there.
+        holdfast("token", "revoke", role, "--reason", "benchmark", dsn=dsn)
+    with explaining(could=could) as plans:
+        with (
+            serving(dsn) as api,
+            httpx.Client(base_url=api.url) as browser,
+            come_in(browser, api.secrets["admin"]) as served,
+        ):
+            for each in asked:
+                served.query(each)
+        for each in lists(there):
+            done = holdfast(*each.ask, dsn=dsn)
+            if done.returncode not in each.ends:
+                raise RuntimeError(f"{each.shows} ended with {done.returncode}: {done.stderr}")
+    return plans
+
+
+def missed(queries: Iterable[Query]) -> list[str]:
+    """Return the paths of routes that none of the queries goes to; files and probes are none."""
+    left = {*_pages(), *_reads()}
+    asked = {each.ask[0].partition("?")[0] for each in queries if each.kind != "cli"} | LONG
+    # A path that is written out comes before one with a parameter in its place.
+    order = sorted(left, key=lambda path: len(PARAMETER.findall(path)))
+    for path in asked:
+        for route in order:
+            if re.fullmatch(PARAMETER.sub("[^/]+", route), path):
+                left.discard(route)
+                break
+    return sorted(left)
+
+
+def _pages() -> Iterable[str]:
+    for router in (login.router, *routes.ROUTERS):
+        for route in router.routes:
+            if isinstance(route, APIRoute) and "GET" in route.methods:
+                yield route.path
+
+
+def _reads() -> Iterable[str]:
+    for path, methods in application(ApiSettings("")).openapi()["paths"].items():
+        if "get" in methods and not path.startswith(PROBES):
+            yield path

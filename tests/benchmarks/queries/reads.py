@@ -1,133 +1,54 @@
 """All reads of the API, with filters and later pages."""
 
-from collections.abc import Iterator
+from urllib.parse import quote
 
-from tests.benchmarks.common.troubled import RARE_TYPE
 from tests.benchmarks.queries.known import Known
-from tests.benchmarks.queries.pages import NOBODY
-from tests.benchmarks.queries.query import Query, address
+from tests.benchmarks.queries.query import Query
 
 PREFIX = "/api/v1"
 LONG = frozenset({f"{PREFIX}/check", f"{PREFIX}/receipts"})
 """What has 30 s, and is asked for once."""
 
+READS = """
+/entries - limit=500 type={nobody} type={rare_type} stream={stream}&batch={batch} subject={subject}
+/entries since={since}&until={until}&type={nobody} before={entries_middle}
+/subjects - limit=500 prefix={nobody} held=stopped held=retrying&limit=500 held=any&after=m_5
+/subjects silenced=true
+/subjects/named name={subject} name={stopped}
+/subjects/named/why name={subject} name={stopped}
+/batches stream={stream} stream={stream}&before={diverged}&limit=500
+/quarantine - open=false&limit=500 reason=body_too_large open=false&before={quarantine_middle}
+/suppressed - limit=500 subject={subject} cause=overtaken&stream={stream} before={suppressed_middle}
+/attempts - limit=500 endpoint=payouts endpoint=partner-1 outcome=delivered outcome=rejected
+/attempts outcome=refused endpoint=archive&outcome=delivered since={since}&until={until}
+/attempts before={attempts_middle} before={attempts_middle}&endpoint=partner-1
+/dead-letters - open=false&limit=500 resolved=true endpoint=ledger subject={stopped}
+/dead-letters reason=exhausted open=false&before={dead_middle}
+/replays - limit=500 before={replay_middle}
+/replays/{planned}/items - after=50000&limit=500
+/replays/{applying}/items - after=50000&limit=500
+/proposals - open=false&before={until} target=quarantine%20{quarantined}
+/overview - minutes=180
+/audit - limit=500 actor={nobody} action=endpoint since={since}&until={until} before={action_middle}
+"""
+"""A path and its filters, one read each; `-` is none."""
+
+PLAIN = """
+/entries/{key} /entries/{key}/why /entries/{key}/trace /entries/{key}/attempts /streams
+/streams/{stream} /batches/{stream}/{batch} /batches/{stream}/{diverged}/diff
+/quarantine/{quarantined} /suppressed/{suppressed} /dead-letters/{dead} /replays/{planned}
+/replays/{planned}/status /replays/{applying} /replays/{applying}/status /proposals/{proposal}
+/endpoints /endpoints/payouts /endpoints/archive /endpoints/partner-1 /status /dispatchers
+/database /tokens
+"""
+"""Paths without a filter."""
+
 
 def reads(known: Known) -> list[Query]:
     """Return all of them but the `LONG` ones."""
-    return [*_decisions(known), *_delivery(known), *_others(known)]
-
-
-def _decisions(known: Known) -> Iterator[Query]:
-    yield from _read(
-        "/entries",
-        {},
-        {"limit": "500"},
-        {"type": NOBODY},
-        {"type": RARE_TYPE},
-        {"stream": known.stream, "batch": known.batch},
-        {"subject": known.subject},
-        {"since": known.since, "until": known.until, "type": NOBODY},
-        {"before": f"{int(known.batch_no) // 2}.{10**17}.1"},
-    )
-    for end in ("", "/why", "/trace", "/attempts"):
-        yield from _read(f"/entries/{known.key}{end}", {})
-    yield from _read(
-        "/subjects",
-        {},
-        {"limit": "500"},
-        {"prefix": NOBODY},
-        {"held": "stopped"},
-        {"held": "retrying", "limit": "500"},
-        {"held": "any", "after": "m_5"},
-        {"silenced": "true"},
-    )
-    for name in (known.subject, known.stopped):
-        for end in ("", "/why"):
-            yield from _read(f"/subjects/named{end}", {"name": name})
-    yield from _read("/streams", {})
-    yield from _read(f"/streams/{known.stream}", {})
-    yield from _read(
-        "/batches",
-        {"stream": known.stream},
-        {"stream": known.stream, "before": known.diverged, "limit": "500"},
-    )
-    yield from _read(f"/batches/{known.stream}/{known.batch}", {})
-    yield from _read(f"/batches/{known.stream}/{known.diverged}/diff", {})
-    yield from _read(
-        "/quarantine",
-        {},
-        {"open": "false", "limit": "500"},
-        {"reason": "body_too_large"},
-        {"open": "false", "before": known.quarantine_middle},
-    )
-    yield from _read(f"/quarantine/{known.quarantined}", {})
-    yield from _read(
-        "/suppressed",
-        {},
-        {"limit": "500"},
-        {"subject": known.subject},
-        {"cause": "overtaken", "stream": known.stream},
-        {"before": known.suppressed_middle},
-    )
-    yield from _read(f"/suppressed/{known.suppressed}", {})
-
-
-def _delivery(known: Known) -> Iterator[Query]:
-    yield from _read(
-        "/attempts",
-        {},
-        {"limit": "500"},
-        {"endpoint": "payouts"},
-        {"endpoint": "partner-1"},
-        {"outcome": "delivered"},
-        {"outcome": "rejected"},
-        {"outcome": "refused"},
-        {"endpoint": "archive", "outcome": "delivered"},
-        {"since": known.since, "until": known.until},
-        {"before": known.attempts_middle},
-        {"before": known.attempts_middle, "endpoint": "partner-1"},
-    )
-    yield from _read(
-        "/dead-letters",
-        {},
-        {"open": "false", "limit": "500"},
-        {"resolved": "true"},
-        {"endpoint": "ledger"},
-        {"subject": known.stopped},
-        {"reason": "exhausted"},
-        {"open": "false", "before": known.dead_middle},
-    )
-    yield from _read(f"/dead-letters/{known.dead}", {})
-    yield from _read("/replays", {}, {"limit": "500"}, {"before": known.replay_middle})
-    for id_ in (known.planned, known.applying):
-        yield from _read(f"/replays/{id_}", {})
-        yield from _read(f"/replays/{id_}/status", {})
-        yield from _read(f"/replays/{id_}/items", {}, {"after": "50000", "limit": "500"})
-    yield from _read("/proposals", {}, {"open": "false", "before": known.until})
-    yield from _read("/proposals", {"target": f"quarantine {known.quarantined}"})
-    yield from _read(f"/proposals/{known.proposal}", {})
-    yield from _read("/endpoints", {})
-    for name in ("payouts", "archive", "partner-1"):
-        yield from _read(f"/endpoints/{name}", {})
-
-
-def _others(known: Known) -> Iterator[Query]:
-    yield from _read("/status", {})
-    yield from _read("/overview", {}, {"minutes": "180"})
-    for path in ("/dispatchers", "/database", "/tokens"):
-        yield from _read(path, {})
-    yield from _read(
-        "/audit",
-        {},
-        {"limit": "500"},
-        {"actor": NOBODY},
-        {"action": "endpoint"},
-        {"since": known.since, "until": known.until},
-        {"before": known.action_middle},
-    )
-
-
-def _read(path: str, *asked: dict[str, str]) -> Iterator[Query]:
-    for each in asked:
-        (where,) = address(path, each)
-        yield Query("api", where, (f"{PREFIX}{where}",))
+    names = {name: quote(text, safe="") for name, text in vars(known).items()}
+    paths = PLAIN.format(**names).split()
+    for line in READS.format(**names).strip().split("\n"):
+        path, *filters = line.split()
+        paths += [path if each == "-" else f"{path}?{each}" for each in filters]
+    return [Query("api", path, (f"{PREFIX}{path}",)) for path in paths]

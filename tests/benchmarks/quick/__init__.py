@@ -1,1 +1,1 @@
-"""Hot paths of two commits in turns, in two minutes."""
+"""Hot paths of this tree and of an older commit in turns."""

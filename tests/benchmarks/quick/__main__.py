@@ -1,43 +1,32 @@
 """`make bench-quick`: this tree and an older commit in turns, for whoever changes a hot path.
 
-Two processes, one of each, take turns at every case, on one server and with one receiver. The
-ratio is of the processor time of this tree and of the older commit: below 1 is faster.
+Two processes, one of each, take turns at every case, on one server and with one receiver. A ratio
+is of the time of this tree and of the older commit: below 1 is faster.
 """
 
-import argparse
 import json
 import os
-import shutil
-import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import Any
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
 
-from psycopg.conninfo import make_conninfo
-
-from tests.benchmarks.common.machine import git_commit, machine
-from tests.benchmarks.common.tables import table
+from tests.benchmarks.common.receiver import receiver
+from tests.benchmarks.common.runner import Bench, main
+from tests.benchmarks.common.server import Server
+from tests.benchmarks.common.trees import Tree
 from tests.benchmarks.dispatch.jobs import SECRET, SECRET_NAME
-from tests.benchmarks.dispatch.programs import receiver
-from tests.benchmarks.sink.server import server
 
-REPORT = Path(".holdfast/bench/quick.json")
-HERE = Path(__file__).parent
-GIT = shutil.which("git") or "git"
-MAKE_DATABASE = """
-import sys
-import psycopg
-from psycopg.conninfo import make_conninfo
-from holdfast.migrations.upgrade import upgrade
-server, name = sys.argv[1:]
-with psycopg.connect(server, autocommit=True) as connection:
-    connection.execute(f"CREATE DATABASE {name}".encode())
-upgrade(make_conninfo(server, dbname=name))
-"""
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of a run."""
+
+    rounds: int = 8
+    quick: ClassVar = {"rounds": 1}
 
 
 class Worker:
@@ -62,107 +51,42 @@ class Worker:
         return json.loads(line)
 
 
-def main() -> None:
-    """Measure, print the table, write the report."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.quick")
-    parser.add_argument("--base", default="HEAD~1", help="the older commit")
-    parser.add_argument("--rounds", type=int, default=8, help="turns of each")
-    given = parser.parse_args()
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-quick-")))
-        base = stack.enter_context(_checked_out(given.base, folder / "base"))
-        running = stack.enter_context(server(folder))
-        url = stack.enter_context(receiver()).url
-        old, new = (
-            stack.enter_context(_worker(tree, name, running.dsn, url))
-            for name, tree in (("old", base), ("new", Path.cwd()))
-        )
-        cases = [case for case in new.cases if case in old.cases]
-        runs: dict[str, dict[str, list[dict[str, float]]]] = {
-            case: {"old": [], "new": []} for case in cases
-        }
-        # The first turn of each is not counted: it imports, connects and plans.
-        for number in range(given.rounds + 1):
-            for case in cases:
-                pair = (("old", old), ("new", new))
-                for name, worker in pair if number % 2 else reversed(pair):
-                    found = worker.run(case)
-                    if number:
-                        runs[case][name].append(found)
-    report = {
-        "base": given.base,
-        "git_commit": git_commit(),
-        "machine": machine(),
-        "rounds": given.rounds,
-        "cases": {case: _compared(found) for case, found in runs.items()},
-    }
-    REPORT.parent.mkdir(parents=True, exist_ok=True)
-    REPORT.write_text(json.dumps(report, indent=2) + "\n")
-    print(_table(report))
-    print(f"\nreport: {REPORT}")
-
-
-def _compared(found: dict[str, list[dict[str, float]]]) -> dict[str, float]:
-    compared: dict[str, float] = {}
-    for kind in ("processor", "wall"):
-        old, new = ([run[f"{kind}_s"] for run in found[name]] for name in ("old", "new"))
-        compared |= {
-            f"old_{kind}_s": statistics.median(old),
-            f"new_{kind}_s": statistics.median(new),
-            f"{kind}_ratio": statistics.median(n / o for o, n in zip(old, new, strict=True)),
-        }
-    return compared
-
-
-def _table(report: dict[str, Any]) -> str:
-    rows = [
-        (
-            case,
-            f"{found['old_processor_s'] * 1000:,.1f}",
-            f"{found['new_processor_s'] * 1000:,.1f}",
-            f"{found['processor_ratio']:.2f}",
-            f"{found['wall_ratio']:.2f}",
-        )
-        for case, found in report["cases"].items()
+def hot_paths(bench: Bench[Sizes]) -> None:
+    """Every case that both trees have; the first turn of each imports, connects and plans."""
+    url = bench.enter(receiver()).url
+    workers = {tree: bench.enter(_worker(tree, bench.server, url)) for tree in bench.trees}
+    cases = [
+        c for c in workers[bench.trees[0]].cases if all(c in w.cases for w in workers.values())
     ]
-    head = ("case", f"{report['base']}, ms", "this tree, ms", "processor", "wall")
-    return table("Processor time of a run, and ratios new / old", head, rows)
+
+    def run(case: str, tree: Tree) -> dict[str, float]:
+        return workers[tree].run(case)
+
+    both = bench.with_base({case: partial(run, case) for case in cases})
+    by = "processor ms"
+    runs = bench.compare("Hot paths", both, bench.size.rounds, warm=1, by=by)
+    pairs = bench.against_base(runs)
+    bench.ratios(runs, "wall ms", {f"{name}, wall": pair for name, pair in pairs.items()})
 
 
 @contextmanager
-def _checked_out(commit: str, folder: Path) -> Iterator[Path]:
-    """Check a commit out into a folder; the repository forgets it at the end."""
-    subprocess.run([GIT, "worktree", "add", "-q", "--detach", folder, commit], check=True)
-    try:
-        yield folder
-    finally:
-        subprocess.run([GIT, "worktree", "remove", "--force", folder], check=True)
-
-
-@contextmanager
-def _worker(tree: Path, name: str, server_dsn: str, url: str) -> Iterator[Worker]:
+def _worker(tree: Tree, running: Server, url: str) -> Iterator[Worker]:
     """Start the worker of a tree, with databases of its own."""
-    environment = os.environ | {"PYTHONPATH": str(tree), SECRET_NAME: SECRET}
-    dsns = []
-    for part in ("sink", "dispatch"):
-        database = f"quick_{name}_{part}"
-        words = [sys.executable, "-c", MAKE_DATABASE, server_dsn, database]
-        subprocess.run(words, cwd=tree, env=environment, check=True)
-        dsns.append(make_conninfo(server_dsn, dbname=database))
-    process = subprocess.Popen(
-        [sys.executable, HERE / "worker.py", *dsns, url],
-        cwd=tree,
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield Worker(process)
-    finally:
-        process.kill()
-        process.wait()
+    with running.fresh(tree) as sink, running.fresh(tree) as dispatch:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.benchmarks.quick.worker", sink, dispatch, url],
+            cwd=tree.folder,
+            env=os.environ | tree.environment | {SECRET_NAME: SECRET},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            yield Worker(process)
+        finally:
+            process.kill()
+            process.wait()
 
 
 if __name__ == "__main__":
-    main()
+    main("quick", Sizes, {"hot_paths": hot_paths}, about=__doc__ or "", base="HEAD~1")

@@ -1,8 +1,8 @@
 """The hot paths of the tree that this process imports; `__main__` runs one of each commit.
 
-Reads the name of a case on each line of stdin, runs it once and prints its seconds as JSON:
-`{"processor_s": ..., "wall_s": ...}`. Only this file is of the newer commit: what it calls is of
-the commit that is measured.
+Reads the name of a case on each line of stdin, runs it once and prints what it took as JSON:
+`{"processor ms": ..., "wall ms": ...}`. What it calls of the product is of the commit that is
+measured: see `common.trees`.
 """
 
 import json
@@ -34,7 +34,6 @@ from holdfast.spark_app.operator.groups import group_numbers
 from holdfast.spark_app.operator.pack import Packer
 from holdfast.spark_app.operator.stored import GroupValue, Segment, SegmentKey
 from tests.benchmarks.dispatch import jobs
-from tests.benchmarks.dispatch.programs import point_endpoint
 from tests.benchmarks.sink.rows import decisions
 from tests.support.dispatch.dispatching import drain
 from tests.support.dispatch.sender import KEY_BYTES, Sent
@@ -125,7 +124,7 @@ class Dispatch:
     def __init__(self, dsn: str, url: str) -> None:
         self._dsn, self._subject = dsn, 0
         jobs.add_endpoint(dsn, 64)
-        point_endpoint(dsn, url)
+        jobs.point_endpoint(dsn, url)
         self._outbox = jobs.Outbox(dsn)
 
     def prepare(self) -> None:
@@ -177,11 +176,8 @@ def _answer(cases: dict[str, Any]) -> None:
             prepare_run()
         processor, wall = time.process_time(), time.perf_counter()
         run()
-        found = {
-            "processor_s": time.process_time() - processor,
-            "wall_s": time.perf_counter() - wall,
-        }
-        print(json.dumps(found), flush=True)
+        used = {"processor": time.process_time() - processor, "wall": time.perf_counter() - wall}
+        print(json.dumps({f"{name} ms": 1000 * took for name, took in used.items()}), flush=True)
 
 
 if __name__ == "__main__":

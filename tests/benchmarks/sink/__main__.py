@@ -1,155 +1,180 @@
-"""`make bench-sink`: measure, print the tables, write the report and the picture.
+"""`make bench-sink`: rows a second into Postgres, the cost of a row by stored rows, and memory."""
 
-A benchmark is not a test: whatever the figures are, it ends with 0. A case that lost a row has no
-figure, and ends it with 1.
-"""
-
-import argparse
-import json
-import signal
-import sys
-import tempfile
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
+from uuid import uuid4
 
-from tests.benchmarks.common.database import fresh
-from tests.benchmarks.common.machine import git_commit, machine, versions
-from tests.benchmarks.common.runs import last_line, ratios
-from tests.benchmarks.sink import growth, memory, plot, report, rounds
-from tests.benchmarks.sink.by_hand import DRIVER
-from tests.benchmarks.sink.cases import CASES, RATIOS, SAME_ROWS
-from tests.benchmarks.sink.server import Server, server, sized, version
-from tests.benchmarks.sink.sizes import Sizes
-from tests.benchmarks.sink.stopwatch import SERVER_PID
+from pyspark.sql import DataFrame
 
-FOLDER = Path(".holdfast/bench")
-PARTS = "a,b,c,d,e,growth,memory"
+from holdfast.sink import OutboxSink
+from holdfast.sink.rows.batch import BatchInput, prepare
+from holdfast.sink.transaction.driver_path import InDriver
+from holdfast.sink.transaction.writer import Writer
+from tests.benchmarks.common.filled import STORED, Filled, fill
+from tests.benchmarks.common.processes import Peak, driver_memory, memory_of
+from tests.benchmarks.common.runner import Bench, Case, Run, main
+from tests.benchmarks.common.server import Server, server, sized
+from tests.benchmarks.common.trees import HERE, Tree
+from tests.benchmarks.sink.cases import CASES, STREAM, Stopwatch, check_outbox, play
+from tests.benchmarks.sink.rows import DECISIONS_DDL, decisions, write_batch, write_batches
 
-
-def main() -> None:
-    """Run what was asked for."""
-    # As an exception, so that whatever was started is ended and removed.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    given = _options()
-    sizes = Sizes.quick() if given.quick else Sizes.full()
-    sizes = sizes.changed(rows=given.rows, rounds=given.rounds)
-    only = set(given.only.split(","))
-    began = time.monotonic()
-    found: dict[str, Any] = {
-        "cases": {},
-        "ratios": {},
-        "missing": {},
-        "machine": machine(),
-        "versions": versions(),
-        "git_commit": git_commit(),
-        "parameters": {**sizes.described(), "only": sorted(only)},
-    }
-    with (
-        tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder,
-        server(Path(folder)) as running,
-    ):
-        found["versions"] |= {"postgres": version(running.dsn), "jdbc": DRIVER.rsplit(":", 1)[1]}
-        for names, measure in _PARTS.items():
-            if wanted := only & set(names):
-                measure(found, sizes, running, Path(folder), wanted)
-                found["parameters"]["seconds"] = round(time.monotonic() - began)
-                _write(found)
-    _show(found)
-
-
-def _write(found: dict[str, Any]) -> None:
-    """Write what there is so far: a later part that fails takes nothing away."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    (FOLDER / "sink.json").write_text(json.dumps(found, indent=2) + "\n")
-    plot.draw(found, FOLDER / "sink.png")
-
-
-def _throughput(
-    found: dict[str, Any], sizes: Sizes, running: Server, folder: Path, wanted: set[str]
-) -> None:
-    print(f"throughput: {sizes.rounds} rounds", flush=True)
-    cases = {name: case for name, case in CASES.items() if wanted & {name, case.letter}}
-    results = rounds.run_rounds(cases, sizes, running, folder)
-    found["cases"] = {name: rounds.figures(runs, sizes.rows) for name, runs in results.runs.items()}
-    found["missing"] |= results.missing
-    best = [name for name in SAME_ROWS if name in found["cases"]]
-    best.sort(key=lambda name: float(found["cases"][name]["median"]))
-    wanted_ratios = RATIOS | ({"vs_jdbc_decisions": ("sink", best[-1])} if best else {})
-    found["ratios"] = ratios(found["cases"], wanted_ratios)
-
-
-def _growth(
-    found: dict[str, Any], sizes: Sizes, _running: Server, folder: Path, _wanted: set[str]
-) -> None:
-    settings = sized()
-    with server(folder / "sized", settings) as large:
-        _grow("growth", found, sizes, large)
-        # A server that was given is as it is.
-        found["parameters"]["growth_server"] = settings if large.pid else "HOLDFAST_DSN"
-
-
-def _growth_embedded(
-    found: dict[str, Any], sizes: Sizes, running: Server, _folder: Path, _wanted: set[str]
-) -> None:
-    _grow("growth_embedded", found, sizes, running)
-
-
-def _grow(name: str, found: dict[str, Any], sizes: Sizes, running: Server) -> None:
-    print(f"{name}: filling the tables", flush=True)
-    points = found[name] = growth.measure(sizes, running)
-    first, *_, last = points
-    found["ratios"][name] = last["us_per_row"]["median"] / first["us_per_row"]["median"]
-
-
-def _memory(
-    found: dict[str, Any], sizes: Sizes, running: Server, folder: Path, _wanted: set[str]
-) -> None:
-    found["memory"] = []
-    for rows in sizes.large:
-        print(f"memory: {rows:,} entries in one batch", flush=True)
-        large = folder / f"large-{rows}"
-        memory.prepare_files(large, rows, sizes.subjects)
-        for path in ("driver", "staged"):
-            words = ["-m", "tests.benchmarks.sink.memory", path, str(large)]
-            with fresh(running.dsn) as dsn:
-                environment = {"HOLDFAST_DSN": dsn, SERVER_PID: str(running.pid or "")}
-                found["memory"].append(last_line([sys.executable, *words], environment))
-
-
-_PARTS: dict[tuple[str, ...], Callable[[dict[str, Any], Sizes, Server, Path, set[str]], None]] = {
-    ("a", "b", "c", "d", "e", *CASES): _throughput,
-    ("growth",): _growth,
-    ("growth_embedded",): _growth_embedded,
-    ("memory",): _memory,
+RATIOS = {
+    **{
+        f"vs_{other}": ("sink", other)
+        for other in (*(n for n, case in CASES.items() if not case.is_ours), "library")
+    },
+    "staged_vs_sink": ("staged", "sink"),
+    "many_vs_few_subjects": ("sink_many", "sink"),
 }
 
 
-def _show(found: dict[str, Any]) -> None:
-    if found["cases"]:
-        print(report.cases(found["cases"], found["parameters"]))
-    for name, ratio in found["ratios"].items():
-        print(f"{name}: {ratio:.2f}")
-    if "growth" in found:
-        print(report.growth(found["growth"], str(found["parameters"]["growth_server"])))
-    if "growth_embedded" in found:
-        print(report.growth(found["growth_embedded"], "the embedded server"))
-    if found.get("memory"):
-        print(report.memory(found["memory"]))
-    for name, reason in found["missing"].items():
-        print(f"MISSING: {name}: {reason}")
-    print(f"\nreport: {FOLDER / 'sink.json'}  picture: {FOLDER / 'sink.png'}")
+@dataclass(frozen=True)
+class Sizes:
+    """Of a run; the full ones are those of the figures in the documents."""
+
+    rows: int = 100_000
+    """In a batch."""
+    subjects: int = 5_000
+    rounds: int = 3
+    warm: int = 8
+    """Batches at the start of each run that are not counted."""
+    counted: int = 3
+    stored: tuple[int, ...] = (10_000, 100_000, 1_000_000, 10_000_000)
+    """Rows in the tables at the points of the growth."""
+    large: tuple[int, ...] = (100_000, 300_000, 1_000_000)
+    """Rows of large batches on both paths; 1,000,000 are the most on the driver path."""
+    quick: ClassVar = {"rows": 4_000, "subjects": 200, "rounds": 1, "warm": 1, "counted": 1} | {
+        "stored": (1_000, 10_000),
+        "large": (15_000,),
+    }
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.sink")
-    parser.add_argument("--rows", type=int, help="rows a batch")
-    parser.add_argument("--rounds", type=int, help="rounds of the cases and of the growth")
-    parser.add_argument("--only", default=PARTS, help="for example a,c,growth, or sink,jdbc")
-    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
-    return parser.parse_args()
+def throughput(bench: Bench[Sizes]) -> None:
+    """Every case, each run in a process and a database of its own."""
+    size, running = bench.size, bench.server
+    for kind, subjects in (("few", size.subjects), ("many", size.rows)):
+        write_batches(bench.folder / kind, size.warm + size.counted, size.rows, subjects)
+    with ExitStack() as stack:
+        templates = {str(tree): stack.enter_context(running.fresh(tree)) for tree in bench.trees}
 
+        def run(name: str, tree: Tree) -> Run:
+            batches = bench.folder / ("many" if CASES[name].many else "few")
+            with running.fresh(copy_of=templates[str(tree)]) as dsn:
+                running.checkpoint()
+                laps = tree.call(
+                    "tests.benchmarks.sink.cases:run", name, dsn, str(batches), running.pid
+                )[size.warm :]
+            rows, seconds, cpu = size.rows * len(laps), *map(sum, zip(*laps, strict=True))
+            return {"rows/s": rows / seconds, "processor s per M": cpu / rows * 1e6}
+
+        ours = {n: partial(run, n) for n, case in CASES.items() if case.is_ours}
+        others = {n: partial(run, n, HERE) for n, case in CASES.items() if not case.is_ours}
+        bench.compare(
+            f"Rows a second into Postgres, {size.rows:,} a batch",
+            bench.with_base(ours) | others,
+            size.rounds,
+            by="rows/s",
+            ratios=RATIOS,
+            labels={name: case.label for name, case in CASES.items()},
+        )
+
+
+def growth(bench: Bench[Sizes]) -> None:
+    """The cost of a row by stored rows: the library part, a database for each point.
+
+    What Spark does before it does not know what is stored.
+    """
+    with server(bench.folder, sized()) as running, ExitStack() as stack:
+        points = {
+            str(stored): stack.enter_context(_writing(running, stored, bench.size))
+            for stored in bench.size.stored
+        }
+        running.checkpoint()
+        first, *_, last = points
+        bench.compare(
+            "Microseconds a row by rows already stored, library part of the driver path",
+            points,
+            bench.size.rounds,
+            warm=bench.size.warm,
+            by="us",
+            x="stored",
+            ratios={"growth": (last, first)},
+        )
+
+
+@contextmanager
+def _writing(running: Server, stored: int, size: Sizes) -> Iterator[Case]:
+    """Yield what writes one more batch into a database with so many rows."""
+    with running.fresh() as dsn, closing(Writer(dsn, STREAM)) as writer:
+        fill(dsn, Filled(stored, size.subjects), STORED)
+        writer.begin_run(uuid4(), uuid4())
+        # Every subject begins with a block, as the stream is new to them.
+        first, numbers = -(-stored // (2 * size.subjects)) * 2 * size.subjects, itertools.count()
+
+        def run() -> Run:
+            number, watch = next(numbers), Stopwatch(running.pid)
+            table = decisions(first + number * size.rows, size.rows, size.subjects)
+            with watch.lap():
+                written = writer.write(number, InDriver(prepare(BatchInput(table))))
+            if written.counts.entries != size.rows:
+                raise RuntimeError(f"{size.rows} rows went in and {written.counts} came of them")
+            ((seconds, cpu),) = watch.laps
+            return {"us": seconds / size.rows * 1e6, "us of processor": cpu / size.rows * 1e6}
+
+        yield run
+
+
+def memory(bench: Bench[Sizes]) -> None:
+    """The driver (Python and JVM) while one large batch is written on each path, above a small one.
+
+    Workers and Postgres are beside it: a page that processes share counts once.
+    """
+    running, rows = bench.server, []
+    for count in bench.size.large:
+        folder, small = bench.folder / f"large-{count}", max(count // 100, 1)
+        write_batch(folder / "decisions", 0, decisions(0, small, bench.size.subjects))
+        write_batch(folder / "decisions", 1, decisions(small, count, bench.size.subjects))
+        for path in ("driver", "staged"):
+            with running.fresh() as dsn:
+                run = HERE.call(f"{__spec__.name}:large", path, dsn, str(folder), running.pid)
+            rows.append({"path": path, "decisions": count, **run})
+            bench.say(rows[-1])
+    bench.table("Memory while one batch is written", rows)
+
+
+def large(path: Literal["driver", "staged"], dsn: str, name: str, server_pid: int | None) -> Run:
+    """Write a small batch and a large one, and watch the second."""
+    sink, folder, found = OutboxSink(dsn, stream=STREAM, path=path), Path(name), dict[str, Any]()
+
+    def each(df: DataFrame, batch_id: int) -> None:
+        if batch_id == 0:
+            sink(df, batch_id)
+            return
+        before = driver_memory()["driver"]
+        with (
+            Peak(driver_memory, 0.05) as peak,
+            Peak(memory_of(server_pid, shared_once=True) if server_pid else dict) as postgres,
+        ):
+            began = time.perf_counter()
+            sink(df, batch_id)
+            found["s"] = time.perf_counter() - began
+        sizes = {"before": before, "peak": peak.most["driver"], "workers": peak.most["python"]}
+        sizes |= {"more": sizes["peak"] - before, "Postgres": postgres.most.get("bytes", 0)}
+        found.update({f"{what} MB": size / 1e6 for what, size in sizes.items()})
+
+    play(folder / "decisions", DECISIONS_DDL, each)
+    sink.close()
+    check_outbox(dsn, folder)
+    return found
+
+
+PARTS = {"throughput": throughput, "growth": growth, "memory": memory}
 
 if __name__ == "__main__":
-    main()
+    main("sink", Sizes, PARTS, about=__doc__ or "")

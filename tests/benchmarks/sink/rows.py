@@ -16,9 +16,6 @@ import pyarrow.parquet as pq
 
 from holdfast.sink.rows.batch import BatchInput, prepare
 
-BODY_BYTES: Final = 300
-"""About; to choose how many rows make so many bytes."""
-
 FILES: Final = 2
 """A batch is so many files, and so many partitions."""
 

@@ -18,11 +18,10 @@ from holdfast.dispatcher.operators.common.times import When
 from holdfast.sink.contract.exits import CommandError
 from tests.benchmarks.common.filled import Filled, fill
 from tests.benchmarks.common.troubled import trouble
-from tests.benchmarks.queries.covered import missed
 from tests.benchmarks.queries.known import known
 from tests.benchmarks.queries.pages import pages
+from tests.benchmarks.queries.plans import missed, plans_of_all
 from tests.benchmarks.queries.reads import reads
-from tests.benchmarks.queries.taken import plans_of_all
 from tests.support.servers.databases import copy_of
 
 pytestmark = pytest.mark.rest

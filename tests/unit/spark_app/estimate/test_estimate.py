@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.spark_app.estimate.model import BUSY_MAX, UNKNOWN, Estimate, Load, estimate
 from holdfast.spark_app.estimate.units import COMMAND, DATE, MEASURED, RANGE, Units
+from tests.benchmarks.common.tables import markdown
 from tests.benchmarks.operator import recovery
 from tests.support.command import holdfast
 
@@ -196,8 +197,8 @@ def test_unit_costs_of_the_report_are_those_of_its_measurements(report: dict[str
 
 def test_tables_of_the_page_are_those_of_the_report(report: dict[str, Any]) -> None:
     page = recovery.PAGE.read_text()
-    for name, table in recovery.tables(report).items():
-        assert f"<!-- {name} -->\n{table}\n<!-- end -->" in page
+    for name, rows in recovery.tables(report).items():
+        assert f"<!-- {name} -->\n{markdown(rows)}\n<!-- end -->" in page
 
 
 def test_plot_says_where_it_comes_from(report: dict[str, Any]) -> None:

@@ -1,1 +1,0 @@
-"""The job on a standalone cluster, and what its driver needs."""

@@ -1,1 +1,0 @@
-"""What a faulty neighbour costs the endpoints beside it."""

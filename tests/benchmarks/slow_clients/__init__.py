@@ -1,1 +1,0 @@
-"""The API beside clients that are slow, or have wrong tokens."""

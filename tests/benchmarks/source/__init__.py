@@ -1,1 +1,0 @@
-"""Topics as a source: throughput, lag, catch-up, partitions that differ."""
