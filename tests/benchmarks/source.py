@@ -6,7 +6,6 @@ are in the outbox, so the lag of a record is the time of that commit less its ow
 """
 
 import itertools
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -35,6 +34,7 @@ from tests.benchmarks.operator.cases import Input, disagreements
 from tests.benchmarks.operator.events import Shape
 from tests.benchmarks.operator.events import write as write_parquet
 from tests.benchmarks.operator.ours import POLICY_TEXT
+from tests.support.job.batch_logs import ends, newest, numbers
 from tests.support.job.job_process import JobProcess, running
 
 INTERVAL = "500ms"
@@ -221,27 +221,23 @@ class Reading:
     def commits(self, after: int = -1) -> list[Commit]:
         """Return the recorded batches behind a number, in their order."""
         folder = self.checkpoint / "commits"
-        numbers = sorted(int(path.name) for path in folder.glob("[0-9]*"))
         return [
-            Commit((folder / str(number)).stat().st_mtime, self._ends(number))
-            for number in numbers
+            Commit(
+                (folder / str(number)).stat().st_mtime, ends(self.checkpoint, self.topic, number)
+            )
+            for number in numbers(self.checkpoint)
             if number > after
         ]
 
     def newest(self) -> Ends:
         """Return where the newest recorded batch ends; empty before the first."""
-        numbers = [int(path.name) for path in (self.checkpoint / "commits").glob("[0-9]*")]
-        return self._ends(max(numbers)) if numbers else {}
+        return ends(self.checkpoint, self.topic, newest(self.checkpoint))
 
-    def until_read(self, ends: Ends) -> None:
+    def until_read(self, upto: Ends) -> None:
         """Wait until the job has recorded everything up to these offsets."""
         self.process.until(
-            lambda: all(self.newest().get(number, 0) >= end for number, end in ends.items())
+            lambda: all(self.newest().get(number, 0) >= end for number, end in upto.items())
         )
-
-    def _ends(self, number: int) -> Ends:
-        line = (self.checkpoint / "offsets" / str(number)).read_text().splitlines()[2]
-        return {int(one): end for one, end in json.loads(line)[self.topic].items()}
 
 
 class Load:

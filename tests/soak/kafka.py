@@ -45,6 +45,7 @@ from holdfast.deploy.local.kafka.jars import STAGED, staged
 from holdfast.deploy.local.postgres import EmbeddedPostgres
 from holdfast.sink.contract.exits import CommandError
 from tests.support.cluster.standalone import Standalone, options, standalone
+from tests.support.job.batch_logs import newest
 
 FOLDER = Path(".holdfast/soak")
 TOPIC = "payments"
@@ -116,12 +117,12 @@ class Round:
         """Kill one after the other, each after another part of the traffic."""
         for number, victim in enumerate(victims, start=1):
             producer.allow(len(producer.lines) * number // (len(victims) + 1))
-            before = self._newest("commits")
-            self.until(lambda before=before: self._newest("commits") > before, BATCH_SECONDS)
+            before = newest(self.layout.checkpoint)
+            self.until(lambda b=before: newest(self.layout.checkpoint) > b, BATCH_SECONDS)
             self.rest(self.draw.uniform(0.0, 1.5))
             if self.kill(victim):
                 self.killed.append(victim)
-                self.say(f"killed {victim} after batch {self._newest('commits')}")
+                self.say(f"killed {victim} after batch {newest(self.layout.checkpoint)}")
 
     def say(self, what: str) -> None:
         """Say what was done, and when."""
@@ -239,10 +240,6 @@ class Round:
         found = topics.read(self.broker.bootstrap_servers, TOPIC)
         lines = topic_batches.of_topic(self.layout.checkpoint, TOPIC, found)
         return recompute_batches(lines, self.layout.policy, round(time.time() * 1_000_000))
-
-    def _newest(self, log: str) -> int:
-        found = (self.layout.checkpoint / log).glob("[0-9]*")
-        return max((int(path.name) for path in found), default=-1)
 
 
 class Asked(argparse.Namespace):

@@ -3,7 +3,6 @@
 Real: Kafka, Spark, Postgres, each a process of its own.
 """
 
-import json
 import re
 import signal
 from datetime import UTC, datetime, timedelta
@@ -14,6 +13,7 @@ import pytest
 
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.failpoints import ENVIRONMENT
+from tests.support.job.batch_logs import ends, newest
 from tests.support.job.jobs import event
 from tests.support.kafka.fixtures import staged_or_skip
 from tests.support.kafka.job import topic_process
@@ -37,19 +37,9 @@ def _event(event_id: str, occurred_at: datetime, amount: int, merchant: str) -> 
     return event(event_id, "12:00", amount, merchant, occurred_at=moment)
 
 
-def _newest(checkpoint: Path, log: str) -> int:
-    found = (checkpoint / log).glob("[0-9]*")
-    return max((int(path.name) for path in found), default=-1)
-
-
-def _end(checkpoint: Path, topic: str, log: str = "commits") -> dict[str, int]:
+def _end(checkpoint: Path, topic: str, log: str = "commits") -> dict[int, int]:
     """Where the newest batch ends that Spark has recorded, or planned."""
-    newest = _newest(checkpoint, log)
-    if newest < 0:
-        return {}
-    plan = (checkpoint / "offsets" / str(newest)).read_text().splitlines()
-    found: dict[str, int] = json.loads(plan[2])[topic]
-    return found
+    return ends(checkpoint, topic, newest(checkpoint, log))
 
 
 def test_a_topic_is_read_on_after_a_kill_a_silence_and_an_outage_and_nothing_is_skipped(
@@ -72,16 +62,16 @@ def test_a_topic_is_read_on_after_a_kill_a_silence_and_an_outage_and_nothing_is_
         environment={ENVIRONMENT: "S8=kill@2"},
     ) as job:
         assert job.wait() == -signal.SIGKILL, job.said
-    assert (_newest(checkpoint, "offsets"), _newest(checkpoint, "commits")) == (1, 0)
+    assert (newest(checkpoint, "offsets"), newest(checkpoint, "commits")) == (1, 0)
     planned = _end(checkpoint, topic, "offsets")
-    assert planned == {"0": 2, "1": 2}
+    assert planned == {0: 2, 1: 2}
 
     kafka.produce(topic, [_event("e4", after, 1, "m_2")])
     kafka.produce(topic, [slow.replace(b"slow", b"slower")], partition=1)
     clock = ("--idle-timeout", "5s", *QUICKLY_AWAY)
     with topic_process(tmp_path, dsn, kafka.bootstrap_servers, topic, *clock) as job:
         # The batch of the plan again, and then what came meanwhile: one batch, not one by one.
-        job.until(lambda: _end(checkpoint, topic) == {"0": 3, "1": 3})
+        job.until(lambda: _end(checkpoint, topic) == {0: 3, 1: 3})
         # Both partitions are silent, and the broker says so: a tick closes the window.
         job.until(lambda: db.execute("SELECT FROM holdfast.entry").fetchone() is not None)
         job.until(lambda: " idle=1" in job.said)
@@ -102,7 +92,7 @@ def test_a_topic_is_read_on_after_a_kill_a_silence_and_an_outage_and_nothing_is_
         for partition in (0, 1):
             lines = [_event(f"n{partition}", datetime.now(UTC), 1, f"m_{partition}")]
             kafka.produce(topic, lines, partition=partition)
-        job.until(lambda: _end(checkpoint, topic) == {"0": 4, "1": 4})
+        job.until(lambda: _end(checkpoint, topic) == {0: 4, 1: 4})
         job.kill(signal.SIGTERM)
         assert job.wait() == ExitCode.OK, job.said
     assert "Traceback" not in job.said

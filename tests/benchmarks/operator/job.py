@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.operator.ours import POLICY_TEXT
+from tests.support.job.batch_logs import newest
 from tests.support.job.job_process import JobProcess
 from tests.support.job.job_process import running as process_running
 
@@ -94,7 +95,7 @@ class Running:
     @property
     def in_flight(self) -> int | None:
         """The batch that Spark has begun and not ended, if there is one."""
-        begun, ended = (_newest(self.folder / "checkpoint" / name) for name in LOGS)
+        begun, ended = (newest(self.folder / "checkpoint", name) for name in LOGS)
         return begun if begun > ended else None
 
     def settle(self) -> None:
@@ -150,8 +151,3 @@ def job(
     began = time.time()
     with process_running(folder, dsn, words) as process:
         yield Running(process, began, folder, notes)
-
-
-def _newest(folder: Path) -> int:
-    names = (path.name for path in folder.iterdir()) if folder.is_dir() else ()
-    return max((int(name) for name in names if name.isdigit()), default=-1)
