@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+
+
 @pytest.fixture(scope="session")
 def bare_machine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, str]]:
     """An empty cache folder, and the environment for Spark where nobody installed a Java."""
@@ -65,6 +74,12 @@ def spark(
         ).getOrCreate()
         yield session
         session.stop()
+
+
+@pytest.fixture
+def play(spark: "SparkSession", dsn: str, tmp_path: Path) -> Play:
+    """A new stream on the test's database."""
+    return Play(spark, dsn, tmp_path)
 
 
 @pytest.fixture(scope="module")

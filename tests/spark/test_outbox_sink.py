@@ -16,13 +16,12 @@ from holdfast.sink.contract.source_offsets import without_files
 from holdfast.sink.errors import LedgerBehind, NotStreaming, UnadoptedCheckpoint, UnsafeCheckpoint
 from holdfast.sink.foreach_batch import UNKNOWN_BYTES, Identity, WritePath, plan_bytes
 from tests.support.dispatch.entries import BLOCK, RELEASE
+from tests.support.job.jobs import commits, forget_commit
 from tests.support.job.outbox import contents, sequences
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
-
-pytestmark = pytest.mark.spark
 
 EVENTS = "merchant_id string, action string, window_end timestamp, exposure_minor long"
 
@@ -84,12 +83,6 @@ def _founding_example(folder: Path) -> None:
     _file(folder, 1, ("m_482", "release", "2026-11-02T12:30:00Z", 2_200_000))
 
 
-def _forget(checkpoint: Path, batch_id: int) -> None:
-    """Leave the checkpoint as a driver does that dies after the sink committed."""
-    for name in (f"{batch_id}", f".{batch_id}.crc"):
-        (checkpoint / "commits" / name).unlink()
-
-
 def test_each_micro_batch_is_written_with_sparks_own_ids(
     play: Play, dsn: str, db: psycopg.Connection, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -128,25 +121,6 @@ def test_each_micro_batch_is_written_with_sparks_own_ids(
     assert isinstance(sink.last, Written)
     assert "stream=payouts batch=1 written rows=1 entries=1" in caplog.text
     sink.close()
-
-
-@pytest.mark.guarantee(1)
-def test_batch_that_spark_runs_again_is_found_written(
-    play: Play, dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
-    _founding_example(tmp_path)
-    first = OutboxSink(dsn, stream="payouts")
-    play(first).stop()
-    first.close()
-    before = contents(db)
-
-    _forget(tmp_path / "one", 1)
-    second = OutboxSink(dsn, stream="payouts")
-    play(second)
-    assert isinstance(second.last, Replayed)
-    assert (tmp_path / "one" / "commits" / "1").exists()
-    assert contents(db) == before
-    second.close()
 
 
 @pytest.mark.guarantee(3)
@@ -211,6 +185,7 @@ def test_own_job_is_refused_a_database_or_a_stream_without_its_batches(
     again.close()
 
 
+@pytest.mark.guarantee(1)
 @pytest.mark.parametrize("path", ["auto", "driver", "staged"])
 def test_every_path_leaves_the_same_bodies_and_finds_a_replay(
     play: Play, dsn: str, db: psycopg.Connection, tmp_path: Path, path: WritePath
@@ -223,10 +198,11 @@ def test_every_path_leaves_the_same_bodies_and_finds_a_replay(
     bodies = [json.loads(row[-1]) for row in before["entry"]]
     assert [(body["type"], body["sequence"]) for body in bodies] == [(BLOCK, 1), (RELEASE, 2)]
 
-    _forget(tmp_path / "one", 1)
+    forget_commit(tmp_path / "one", 1)
     second = OutboxSink(dsn, stream="payouts", path=path)
     play(second)
     assert isinstance(second.last, Replayed)
+    assert commits(tmp_path / "one") == [0, 1]
     assert contents(db) == before
     second.close()
 

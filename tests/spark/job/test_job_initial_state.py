@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
@@ -12,13 +12,12 @@ from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.sink.contract.exits import CommandError
 from holdfast.spark_app.lifecycle.failure import QueryFailed
-from tests.support.job.jobs import Play, at, event, micros, put
+from tests.support.job.job_outcome import decided, lasting, ledger
+from tests.support.job.jobs import Play, at, event, micros
 from tests.support.servers.databases import copy_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
 
 Files = Sequence[list[bytes]]
 
@@ -39,7 +38,7 @@ AFTER: Files = [
 @pytest.fixture(scope="module")
 def published(shared_play: Play) -> Play:
     """A stream that has read `BEFORE`, and holds m_1."""
-    _files(shared_play, BEFORE)
+    shared_play.put(*BEFORE)
     shared_play.command()
     return shared_play
 
@@ -56,43 +55,8 @@ def play(spark: "SparkSession", dsn: str, tmp_path: Path) -> Play:
     return Play(spark, dsn, tmp_path)
 
 
-def _files(play: Play, files: Files) -> None:
-    for number, lines in enumerate(files):
-        put(play.folder / "events", number, lines)
-
-
 def _kept(play: Play) -> str:
-    return (play.folder / "checkpoint" / "holdfast-initial.json").read_text()
-
-
-def _outcome(db: psycopg.Connection) -> dict[str, list[tuple[Any, ...]]]:
-    """What the stream has led to, without the batches that did it."""
-    return {
-        "entries": db.execute("""
-            SELECT name, sequence, key, type, occurred_at, priority, convert_from(body, 'UTF8')
-            FROM holdfast.entry JOIN holdfast.subject ON subject.id = entry.subject_id
-            ORDER BY 1, 2
-        """).fetchall(),
-        "subjects": db.execute(
-            "SELECT name, last_sequence, last_type FROM holdfast.subject"
-            " JOIN holdfast.transition ON subject_id = id ORDER BY 1"
-        ).fetchall(),
-        "windows": db.execute("""
-            SELECT merchant_id, window_end, revision, exposure_minor, policy_version
-            FROM holdfast.exposure_window ORDER BY 1, 2
-        """).fetchall(),
-        "late": db.execute("""
-            SELECT reason::text, event_id, occurred_at, watermark FROM holdfast.late_event
-            ORDER BY 1, 2
-        """).fetchall(),
-    }
-
-
-def _types(db: psycopg.Connection) -> list[tuple[Any, ...]]:
-    return db.execute("""
-        SELECT name, type, occurred_at FROM holdfast.entry
-        JOIN holdfast.subject ON subject.id = entry.subject_id ORDER BY name, sequence
-    """).fetchall()
+    return (play.checkpoint / "holdfast-initial.json").read_text()
 
 
 BLOCKED = ("m_1", "payout_hold.block", at("12:15"))
@@ -102,44 +66,45 @@ BLOCKED = ("m_1", "payout_hold.block", at("12:15"))
 def test_a_recomputed_stream_is_the_undisturbed_one_and_nothing_goes_back(
     play: Play, db: psycopg.Connection, server_dsn: str, template_database: str, tmp_path: Path
 ) -> None:
-    assert _types(db) == [BLOCKED]
+    assert decided(db) == [BLOCKED]
     settled = "SELECT *, xmin FROM holdfast.exposure_window WHERE window_end = '2024-11-04 12:15Z'"
     before = db.execute(settled).fetchall()
     assert [row[4:6] for row in before] == [(2, 6_000_000)]
-    _files(play, [*BEFORE, *AFTER])
+    play.put(*BEFORE, *AFTER)
 
     with pytest.raises(QueryFailed, match="UnadoptedCheckpoint") as refused:
         play.command()
-    query_id = json.loads((play.folder / "checkpoint" / "metadata").read_text())["id"]
+    query_id = json.loads((play.checkpoint / "metadata").read_text())["id"]
     assert query_id in str(refused.value)
+    assert refused.value.failure.permanent
     # Now that the checkpoint has its id, it is refused before anything is started.
     with pytest.raises(QueryFailed, match=query_id):
         play.command()
-    assert not list((play.folder / "checkpoint" / "commits").glob("[0-9]*"))
+    assert not list((play.checkpoint / "commits").glob("[0-9]*"))
 
     db.execute("UPDATE holdfast.stream SET query_id = %s, adopted_at = now()", [query_id])
     play.command()
     until = micros(at("12:15"))
     kept = json.loads(_kept(play))
     assert kept == {"version": 1, "settled_until_us": until, "held": {"m_1": until}}
-    assert _types(db) == [BLOCKED, ("m_1", "payout_hold.release", at("12:45"))]
+    assert decided(db) == [BLOCKED, ("m_1", "payout_hold.release", at("12:45"))]
     assert db.execute(settled).fetchall() == before
     with copy_of(server_dsn, template_database) as dsn:
         undisturbed = Play(play.spark, dsn, tmp_path)
         undisturbed.command(checkpoint=str(tmp_path / "undisturbed"))
-        with psycopg.connect(dsn, autocommit=True) as other:
-            recomputed = _outcome(db)
-            settled_rows = [late for late in recomputed["late"] if late[0] == "settled"]
-            recomputed["late"] = [late for late in recomputed["late"] if late[0] != "settled"]
-            assert recomputed == _outcome(other)
+        recomputed = lasting(play.dsn)
+        settled_rows = [late for late in recomputed["late"] if late[0] == "settled"]
+        recomputed["late"] = [late for late in recomputed["late"] if late[0] != "settled"]
+        assert recomputed == lasting(dsn)
     # What the files still have of settled windows is kept, row by row: to be looked at.
-    assert [late[:3] for late in settled_rows] == [
+    assert [(reason, event_id, at) for reason, event_id, _, _, at, _ in settled_rows] == [
         ("settled", "e1", at("12:01")),
         ("settled", "e1", at("12:01")),
         ("settled", "e5", at("12:14")),
     ]
 
 
+@pytest.mark.rest
 def test_a_start_that_was_refused_before_its_first_batch_binds_nothing(
     play: Play, published: Play
 ) -> None:
@@ -147,11 +112,11 @@ def test_a_start_that_was_refused_before_its_first_batch_binds_nothing(
     from holdfast.spark_app.checkpoint.shape import Shape
 
     play.folder.joinpath("wrong").mkdir()
-    _files(play, [*BEFORE, *AFTER])
+    play.put(*BEFORE, *AFTER)
     wrong = {"paths": (str(play.folder / "wrong"),), "key_groups": 9, "idle_timeout_ms": 60_000}
     with pytest.raises(QueryFailed, match="UnadoptedCheckpoint"):
         play.command(**wrong)
-    checkpoint = play.folder / "checkpoint"
+    checkpoint = play.checkpoint
     assert not (checkpoint / "holdfast.json").exists()
     # As where Spark was started too, and ended before it planned.
     play.files().write("holdfast.json", Shape.of(play.job(**wrong)).to_json(f"file:{checkpoint}"))
@@ -159,7 +124,7 @@ def test_a_start_that_was_refused_before_its_first_batch_binds_nothing(
         (checkpoint / name).mkdir(parents=True)
 
     saved = str(play.folder / "saved")
-    published.save(str(published.folder / "checkpoint"), saved)
+    published.save(str(published.checkpoint), saved)
     files = play.folder / "events"
     with pytest.raises(CommandError, match="other sources"):
         play.command(savepoint=saved, paths=(str(files),), key_groups=5)
@@ -170,16 +135,18 @@ def test_a_start_that_was_refused_before_its_first_batch_binds_nothing(
     assert (checkpoint / "commits" / "0").exists()
 
 
+@pytest.mark.rest
 def test_a_hold_is_released_also_where_the_old_files_are_gone(
     play: Play, db: psycopg.Connection
 ) -> None:
     _adopt_the_next(db)
-    _files(play, [[event("e6", "12:34", 1, "m_2")], [event("e7", "12:50", 1, "m_2")]])
+    play.put([event("e6", "12:34", 1, "m_2")], [event("e7", "12:50", 1, "m_2")])
     play.command()
     # What m_1 did after 12:15 was in the old files alone: its next window is an empty one.
-    assert _types(db) == [BLOCKED, ("m_1", "payout_hold.release", at("12:30"))]
+    assert decided(db) == [BLOCKED, ("m_1", "payout_hold.release", at("12:30"))]
 
 
+@pytest.mark.rest
 def test_the_first_batch_comes_again_from_what_the_checkpoint_keeps(
     play: Play, db: psycopg.Connection
 ) -> None:
@@ -187,21 +154,20 @@ def test_the_first_batch_comes_again_from_what_the_checkpoint_keeps(
     from pyspark.errors import StreamingQueryException
 
     _adopt_the_next(db)
-    _files(play, BEFORE[:1])
+    play.put(*BEFORE[:1])
     play.command()
-    kept, before = _kept(play), _outcome(db)
-    digests = "SELECT query_id, batch_id, digest FROM holdfast.batch ORDER BY batch_no"
-    written = db.execute(digests).fetchall()
+    kept, before = _kept(play), lasting(play.dsn)
+    written = ledger(play.dsn)
 
-    _forget_batches(play.folder / "checkpoint", db)
+    _forget_batches(play.checkpoint, db)
     db.execute("UPDATE holdfast.transition SET last_type = 'payout_hold.release'")
     play.command()
     assert _kept(play) == kept
     db.execute("UPDATE holdfast.transition SET last_type = 'payout_hold.block'")
-    assert (_outcome(db), db.execute(digests).fetchall()) == (before, written)
+    assert (lasting(play.dsn), ledger(play.dsn)) == (before, written)
 
     # It is the kept state that makes them equal: to a batch from nothing, e1 comes twice.
-    _forget_batches(play.folder / "checkpoint", db)
+    _forget_batches(play.checkpoint, db)
     with pytest.raises(StreamingQueryException, match="ReplayDiverged"):
         play.run()
 

@@ -1,11 +1,6 @@
 """What a job measures, against what it wrote: scraped over HTTP while it runs."""
 
-import socket
-from contextlib import closing
 from datetime import timedelta
-from functools import partial
-from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
@@ -13,26 +8,18 @@ import psycopg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.sink import OutboxSink
 from holdfast.sink.contract.exits import CommandError
-from tests.support.job.driver import PATIENT
-from tests.support.job.jobs import Play, at, event, patiently, put
+from tests.support.job.jobs import Play, at, event, forget_commit, patiently, put
+from tests.support.runbook_world import free_port
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
+    pass
 
 PHASES = ("plan", "load", "state", "upload", "commit", "total")
 """Of a checkpoint."""
 
 Samples = dict[str, float]
 """By name and labels but the stream: `late_rows_total late`."""
-
-
-@pytest.fixture
-def play(spark: "SparkSession", dsn: str, tmp_path: Path) -> Play:
-    return Play(spark, dsn, tmp_path)
 
 
 def _scrape(port: int) -> Samples:
@@ -47,34 +34,18 @@ def _scrape(port: int) -> Samples:
     return found
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 def _measured(play: Play) -> Samples:
     """Run the job once as the command does, and scrape it before the process would end."""
-    from holdfast.spark_app.lifecycle.attempt import Trigger, attempt
-    from holdfast.spark_app.operator import companions
     from holdfast.spark_app.reporting.batch_counts import BatchCounter
     from holdfast.spark_app.reporting.metrics import Metrics, served
-    from holdfast.spark_app.runtime import session
 
-    metrics, port = Metrics("payouts"), _free_port()
+    metrics, port = Metrics("payouts"), free_port()
     counter = BatchCounter(metrics.done)
-    sink = OutboxSink(
-        play.dsn,
-        stream="payouts",
-        checkpoint=str(play.folder / "checkpoint"),
-        select=counter.select,
-        also=companions.writer("payouts"),
-        suppress_repeats=True,
-        timeouts=PATIENT,
-    )
-    spark = session.bound(session.fix(play.spark.newSession()), 77)
-    with closing(sink), served(metrics, "127.0.0.1", port):
-        run = partial(attempt, spark, play.job(), sink, Trigger(available_now=True), Event())
-        patiently(partial(run, counter=counter, metrics=metrics))
+    with (
+        play.attempt(sink={"select": counter.select}, state_memory_mb=77) as run,
+        served(metrics, "127.0.0.1", port),
+    ):
+        patiently(lambda: run(counter=counter, metrics=metrics))
         return _scrape(port)
 
 
@@ -131,22 +102,22 @@ def test_metrics_say_what_was_written(
     assert "late=1 future_dated=0 repeated=0 settled=0 " in capsys.readouterr().err
 
 
+@pytest.mark.rest
 def test_a_replayed_batch_is_not_counted_a_second_time(play: Play) -> None:
-    put(play.folder / "events", 0, [event("e1", "12:01", 6_000_000)])
-    put(play.folder / "events", 1, [event("e2", "12:20", 1)])
+    play.put([event("e1", "12:01", 6_000_000)], [event("e2", "12:20", 1)])
     first = _measured(play)
     assert (first["batches_total written"], first["entries_total"]) == (3, 1)
-    for name in ("2", ".2.crc"):
-        (play.folder / "checkpoint" / "commits" / name).unlink()
+    forget_commit(play.checkpoint, 2)
     again = _measured(play)
     assert again["batches_total replayed"] == 1
     assert (again["entries_total"], again["windows_total"]) == (0, 0)
 
 
+@pytest.mark.rest
 def test_the_bound_of_the_state_reaches_rocksdb(play: Play) -> None:
     from holdfast.spark_app.runtime import session
 
-    put(play.folder / "events", 0, [event("e1", "12:01", 1)])
+    play.put([event("e1", "12:01", 1)])
     assert _measured(play)["state_memory_bytes"] > 0
     jvm: Any = play.spark._jvm
     package = jvm.org.apache.spark.sql.execution.streaming.state
@@ -159,15 +130,18 @@ def test_the_bound_of_the_state_reaches_rocksdb(play: Play) -> None:
     assert package.RocksDBMemoryManager.getNumRocksDBInstances(True) >= 2
 
 
+@pytest.mark.rest
 def test_rows_that_spark_drops_itself_end_the_job_in_words(play: Play) -> None:
     """A query that does what the job avoids: its watermark column reaches a stateful operator."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
     from holdfast.spark_app.reporting.progress import refuse_dropped_rows
 
-    put(play.folder / "events", 0, [event("e1", "12:30", 1)])
-    put(play.folder / "events", 1, [event("e2", "12:30", 1)])
-    put(play.folder / "events", 2, [event("e3", "12:01", 1), event("e4", "12:01", 1)])
+    play.put(
+        [event("e1", "12:30", 1)],
+        [event("e2", "12:30", 1)],
+        [event("e3", "12:01", 1), event("e4", "12:01", 1)],
+    )
     query = (
         play.spark.readStream.option("maxFilesPerTrigger", 1)
         .schema("event_id string, occurred_at timestamp")
@@ -176,7 +150,7 @@ def test_rows_that_spark_drops_itself_end_the_job_in_words(play: Play) -> None:
         .groupBy(F.window("occurred_at", "1 minute"))
         .count()
         .writeStream.outputMode("update")
-        .option("checkpointLocation", str(play.folder / "checkpoint"))
+        .option("checkpointLocation", str(play.checkpoint))
         .foreachBatch(lambda df, _: df.toArrow())
         .trigger(availableNow=True)
         .start()

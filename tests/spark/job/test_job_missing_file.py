@@ -1,42 +1,30 @@
 """An event file that is gone when its batch comes stops the job; it is never read as empty."""
 
-from contextlib import closing
-from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING
 
 import psycopg
 import pyarrow as pa
 import pytest
-from tenacity import wait_none
 
-from holdfast.sink import OutboxSink
 from holdfast.sink.rows.batch import BatchInput
-from tests.support.job.driver import PATIENT
-from tests.support.job.jobs import Play, event, order, put
+from tests.support.job.jobs import Play, event, order
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from holdfast.spark_app.lifecycle.failure import Failure
 
-pytestmark = pytest.mark.spark
 
-
+@pytest.mark.rest
 def test_a_file_that_is_gone_before_its_batch_stops_the_job_until_it_is_back(
-    spark: "SparkSession", dsn: str, db: psycopg.Connection, tmp_path: Path
+    play: Play, db: psycopg.Connection
 ) -> None:
-    from holdfast.spark_app.lifecycle.attempt import Trigger, attempt
     from holdfast.spark_app.lifecycle.failure import Cause
-    from holdfast.spark_app.lifecycle.supervisor import supervise
-    from holdfast.spark_app.operator import companions, output
-    from holdfast.spark_app.runtime import session
+    from holdfast.spark_app.operator import output
 
-    events, archive = tmp_path / "events", tmp_path / "archive"
+    events, archive = play.folder / "events", play.folder / "archive"
     archive.mkdir()
-    for number, amount in enumerate([1, 20, 300]):
-        put(events, number, [event(f"e{number}", "12:01", amount)])
-    put(events, 3, [event("last", "12:20", 0, merchant="m_2")])
+    amounts = enumerate([1, 20, 300])
+    play.put(*([event(f"e{number}", "12:01", amount)] for number, amount in amounts))
+    play.put([event("last", "12:20", 0, merchant="m_2")], first=3)
     # Each batch has a file too which Spark takes for a pattern, and then has the other one twice.
     for number in range(4):
         (pattern := events / f"[{number}].json").touch()
@@ -65,25 +53,8 @@ def test_a_file_that_is_gone_before_its_batch_stops_the_job_until_it_is_back(
             (events / "002.json").touch()
             order(events / "002.json", 2)
 
-    job = Play(spark, dsn, tmp_path).job(max_files_per_trigger=2)
-    own, now = session.fix(spark.newSession()), Trigger(available_now=True)
-    with closing(
-        OutboxSink(
-            dsn,
-            stream="payouts",
-            checkpoint=job.checkpoint,
-            select=archive_next,
-            also=companions.writer("payouts"),
-            suppress_repeats=True,
-            timeouts=PATIENT,
-        )
-    ) as sink:
-        supervise(
-            lambda: attempt(own, job, sink, now, Event()),
-            stop=Event(),
-            pause=wait_none(),
-            on_restart=mend,
-        )
+    play.options = {"max_files_per_trigger": 2}
+    play.supervised(mend, select=archive_next)
     assert [failure.said.partition(". ")[0] for failure in missed] == [
         f"{events / name} is gone, and batch {batch} was planned to read it"
         for name, batch in (("001.json", 1), ("001.json", 1), ("002.json", 2))

@@ -2,7 +2,6 @@
 
 import json
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
@@ -12,32 +11,26 @@ import pytest
 from holdfast.sink import OutboxSink
 from holdfast.sink.errors import Fenced
 from holdfast.spark_app.lifecycle.failure import QueryFailed
-from tests.support.job.jobs import Play, event, put
+from tests.support.job.job_outcome import ledger
+from tests.support.job.jobs import Play, event
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
+    pass
 
 
-def _ledger(db: psycopg.Connection) -> list[tuple[int, bytes]]:
-    rows = db.execute("SELECT batch_id, digest FROM holdfast.batch ORDER BY batch_id")
-    return rows.fetchall()
-
-
+@pytest.mark.rest
 def test_files_that_were_listed_and_never_planned_are_read_one_a_batch_all_the_same(
-    spark: "SparkSession", dsn: str, db: psycopg.Connection, tmp_path: Path
+    play: Play, db: psycopg.Connection
 ) -> None:
-    play = Play(spark, dsn, tmp_path)
-    events, checkpoint = tmp_path / "events", tmp_path / "checkpoint"
-    put(events, 0, [event("e1", "12:01", 6_000_000)])
+    checkpoint = play.checkpoint
+    play.put([event("e1", "12:01", 6_000_000)])
     play.command()
-    written = _ledger(db)
+    written = ledger(play.dsn)
 
     # Nothing newer than before, so that no batch without rows follows.
-    put(events, 1, [event("e2", "12:00", 1), event("e1", "12:01", 6_000_000)])
+    play.put([event("e2", "12:00", 1), event("e1", "12:01", 6_000_000)], first=1)
     play.command()
-    grown = _ledger(db)
+    grown = ledger(play.dsn)
     assert len(grown) == len(written) + 1
     # As if the JVM had died when the second file was on the list and no batch was planned for it:
     # what comes then has to be what was.
@@ -48,24 +41,23 @@ def test_files_that_were_listed_and_never_planned_are_read_one_a_batch_all_the_s
             if int(path.name.strip(".").removesuffix(".crc")) >= len(written):
                 path.unlink()
 
-    put(events, 2, [event("e3", "12:21", 1), event("e2", "12:00", 1)])
+    play.put([event("e3", "12:21", 1), event("e2", "12:00", 1)], first=2)
     play.command()
-    assert _ledger(db)[: len(grown)] == grown
+    assert ledger(play.dsn)[: len(grown)] == grown
     late = db.execute("SELECT event_id, reason FROM holdfast.late_event ORDER BY id")
     assert late.fetchall() == [("e1", "duplicate"), ("e2", "duplicate")]
 
 
 @pytest.mark.guarantee(4)
 def test_driver_that_was_replaced_removes_nothing_from_the_checkpoint(
-    spark: "SparkSession", dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    play: Play, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The list of the newer driver has no plan yet: that of a dead driver would be removed."""
     from holdfast.spark_app.checkpoint import journal
 
-    play = Play(spark, dsn, tmp_path)
-    put(tmp_path / "events", 0, [event("e1", "12:01", 6_000_000)])
+    play.put([event("e1", "12:01", 6_000_000)])
     play.command()
-    checkpoint = tmp_path / "checkpoint"
+    checkpoint = play.checkpoint
     listed = checkpoint / "sources" / "0" / "1"
     query_id = UUID(json.loads((checkpoint / "metadata").read_text())["id"])
     forget, newer_run = journal.forget_unplanned, uuid4()

@@ -24,6 +24,49 @@ _DECISIONS = """
     ORDER BY name, sequence"""
 
 
+_LASTING = {
+    "entries": """
+        SELECT name, sequence, key, type, occurred_at, priority, convert_from(body, 'UTF8')
+        FROM holdfast.entry JOIN holdfast.subject ON subject.id = subject_id ORDER BY 1, 2""",
+    "windows": """
+        SELECT merchant_id, window_end, revision, exposure_minor, policy_version
+        FROM holdfast.exposure_window ORDER BY 1, 2""",
+    "keys": "SELECT key, content FROM holdfast.entry_key ORDER BY 1",
+    "transitions": """
+        SELECT name, last_sequence, last_type FROM holdfast.subject
+        JOIN holdfast.transition ON subject_id = id ORDER BY 1""",
+    "late": """
+        SELECT reason::text, event_id, merchant_id, amount_minor, occurred_at, watermark
+        FROM holdfast.late_event ORDER BY 1, 2, 3, 4, 5, 6""",
+    "quarantine": "SELECT reason::text, detail, row FROM holdfast.quarantine ORDER BY 1, 2, 3",
+}
+
+
+def lasting(dsn: str, *names: str) -> dict[str, Rows]:
+    """What a stream has led to, whichever batches and checkpoints did it: all of it, or these."""
+    with psycopg.connect(dsn) as db:
+        return {name: db.execute(_LASTING[name]).fetchall() for name in names or _LASTING}
+
+
+def ledger(dsn: str) -> Rows:
+    """The batches in the order of their writing: query, batch, differing keys and digest."""
+    with psycopg.connect(dsn) as db:
+        return db.execute(
+            "SELECT query_id, batch_id, differing_count, digest"
+            " FROM holdfast.batch ORDER BY batch_no"
+        ).fetchall()
+
+
+def decided(db: psycopg.Connection, merchant: str | None = None) -> Rows:
+    """Merchant, type and time of each decision, in the order of a merchant's."""
+    return db.execute(
+        "SELECT name, type, occurred_at FROM holdfast.entry"
+        " JOIN holdfast.subject ON subject.id = subject_id"
+        " WHERE name = coalesce(%s, name) ORDER BY name, sequence",
+        [merchant],
+    ).fetchall()
+
+
 def outcome(dsn: str) -> dict[str, Rows]:
     """Every row that a run left, without clocks, runs and the identity of its checkpoint."""
     with psycopg.connect(dsn, autocommit=True) as db:

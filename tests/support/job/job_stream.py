@@ -79,15 +79,16 @@ class Stream:
             yield newest // 1000 * 1000 - SETTINGS.watermark_delay_us
 
 
-def stream(seed: int, files: int) -> Stream:
-    """Make a stream of so many files, seven minutes of events each."""
+def stream(seed: int, files: int, minutes: int = FILE_MINUTES) -> Stream:
+    """Make a stream of so many files, with so many minutes of events each."""
     draw = random.Random(seed)  # noqa: S311 - traffic, not a secret
     made: list[list[Event]] = []
     refused: list[list[str]] = []
     for number in range(files):
         # Some merchants say nothing for a while: their holds end in windows without events.
         active = draw.sample(_MERCHANTS, 7)
-        rows = [_event(draw, f"e{number}-{i}", active, number) for i in range(_ROWS)]
+        start = micros(at("12:00")) + number * minutes * MINUTE
+        rows = [_event(draw, f"e{number}-{i}", active, start, minutes) for i in range(_ROWS)]
         before = [row for earlier in made[-6:] for row in earlier]
         rows += draw.sample(rows, 3) + draw.sample(before, min(len(before), 4))
         made.append(rows)
@@ -95,10 +96,11 @@ def stream(seed: int, files: int) -> Stream:
     return Stream(made, refused, draw)
 
 
-def _event(draw: random.Random, event_id: str, merchants: list[str], number: int) -> Event:
+def _event(
+    draw: random.Random, event_id: str, merchants: list[str], start: int, minutes: int
+) -> Event:
     merchant = draw.choice(merchants)
-    start = micros(at("12:00")) + number * FILE_MINUTES * MINUTE
-    moment = start + draw.randrange(FILE_MINUTES * MINUTE) - draw.choice(_BEHIND) * MINUTE
+    moment = start + draw.randrange(minutes * MINUTE) - draw.choice(_BEHIND) * MINUTE
     ahead = draw.random() < 0.01
     return Event(
         event_id,

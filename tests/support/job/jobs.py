@@ -2,28 +2,36 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from threading import Event
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
+import pytest
+from tenacity import wait_none
 
 from holdfast.sink import OutboxSink, QuarantineLimit
+from holdfast.sink.contract import failpoints
 from holdfast.sink.rows.batch import BatchInput
 from holdfast.sink.rows.quarantine_limit import REFUSED_ROWS
 from holdfast.spark_app.exposure.policy import Policy
 from holdfast.spark_app.input.formats import Format
 from tests.support.job.driver import PATIENT
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
     from holdfast.spark_app.checkpoint.files import CheckpointFiles
+    from holdfast.spark_app.lifecycle.failure import Failure
     from holdfast.spark_app.operator.job import Job
     from holdfast.spark_app.savepoint.manifest import Manifest
 
@@ -73,6 +81,13 @@ def event(event_id: str, clock: str, amount: int, merchant: str = "m_1", **other
     return json.dumps({name: value for name, value in row.items() if value is not None}).encode()
 
 
+def busy(number: int, minute: int, rows: int = 10) -> list[bytes]:
+    """The lines of a file: five merchants so many minutes after noon, whose holds come and go."""
+    clock = f"{12 + minute // 60}:{minute % 60:02}"
+    amount = [3_000_000, -2_000_000][number % 3 == 2]
+    return [event(f"e{number}-{i}", clock, amount, f"m_{i % 5}") for i in range(rows)]
+
+
 def put(folder: Path, number: int, lines: Sequence[bytes]) -> None:
     """Put an event file into a directory as a whole; files are read in order of their numbers."""
     folder.mkdir(exist_ok=True)
@@ -85,6 +100,26 @@ def put(folder: Path, number: int, lines: Sequence[bytes]) -> None:
 def order(path: Path, number: int) -> None:
     """Give a file its place: Spark takes the oldest first."""
     os.utime(path, (1_700_000_000 + number,) * 2)
+
+
+def commits(checkpoint: Path) -> list[int]:
+    """The batches that Spark has recorded."""
+    return sorted(int(each.name) for each in (checkpoint / "commits").glob("[0-9]*"))
+
+
+def forget_commit(checkpoint: Path, batch_id: int) -> None:
+    """Leave a batch as a driver does that dies between the sink's commit and Spark's."""
+    for name in (f"{batch_id}", f".{batch_id}.crc"):
+        (checkpoint / "commits" / name).unlink()
+
+
+@contextmanager
+def armed(points: str) -> Iterator[None]:
+    """Arm failpoints in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(failpoints, "_armed", points)
+        patch.setattr(failpoints, "_passed", {})
+        yield
 
 
 def patiently(run: Callable[[], T]) -> T:
@@ -111,6 +146,15 @@ class Play:
     options: Mapping[str, Any] = field(default_factory=dict)
     refused_rows: int = REFUSED_ROWS
 
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
+    def put(self, *files: Sequence[bytes], first: int = 0) -> None:
+        """Put event files, from the one with this number on."""
+        for number, lines in enumerate(files, first):
+            put(self.folder / "events", number, lines)
+
     def job(self, **changed: Any) -> "Job":
         from holdfast.spark_app.operator.job import Job
 
@@ -126,7 +170,7 @@ class Play:
         return Job(**described | dict(self.options) | changed)
 
     def sink(
-        self, job: "Job", select: Callable[[pa.Table], BatchInput] | None = None
+        self, job: "Job", select: Callable[[pa.Table], BatchInput] | None = None, **settings: Any
     ) -> OutboxSink:
         from holdfast.spark_app.operator import companions, output
 
@@ -138,7 +182,7 @@ class Play:
             also=companions.writer(job.stream),
             suppress_repeats=True,
             quarantine_limit=QuarantineLimit(rows=self.refused_rows, share=1),
-            timeouts=PATIENT,
+            **{"timeouts": PATIENT} | settings,
         )
 
     def files(self, **changed: Any) -> "CheckpointFiles":
@@ -147,15 +191,55 @@ class Play:
 
         return CheckpointFiles(self.spark, self.job(**changed).checkpoint)
 
-    def command(self, **changed: Any) -> None:
-        """Run the job as the command does, without its restarts, in the session of the tests."""
+    @contextmanager
+    def attempt(
+        self,
+        stop: Event | None = None,
+        interval_ms: int | None = None,
+        sink: Mapping[str, Any] = MappingProxyType({}),
+        state_memory_mb: int | None = None,
+        **changed: Any,
+    ) -> Iterator[Callable[..., None]]:
+        """A run of the job as the command makes one, without its restarts, in the tests' session.
+
+        It ends when all files are done, or with an interval when it is stopped.
+        """
         from holdfast.spark_app.lifecycle.attempt import Trigger, attempt
         from holdfast.spark_app.runtime import session
 
         job = self.job(**changed)
         spark = session.fix(self.spark.newSession())
-        with closing(self.sink(job)) as sink:
-            patiently(lambda: attempt(spark, job, sink, Trigger(available_now=True), Event()))
+        if state_memory_mb is not None:
+            session.bound(spark, state_memory_mb)
+        ends = Trigger(available_now=interval_ms is None, interval_ms=interval_ms or 0)
+        with closing(self.sink(job, **sink)) as opened:
+            yield partial(attempt, spark, job, opened, ends, stop or Event())
+
+    def command(self, **changed: Any) -> None:
+        """Run the job once over all files."""
+        with self.attempt(**changed) as run:
+            patiently(run)
+
+    def supervised(
+        self, on_restart: "Callable[[Failure], object]" = lambda _: None, **sink: Any
+    ) -> None:
+        """Run the job with its restarts, and without the pauses before them."""
+        from holdfast.spark_app.lifecycle.supervisor import supervise
+
+        with self.attempt(sink=sink) as run:
+            supervise(run, stop=Event(), pause=wait_none(), on_restart=on_restart)
+
+    def run_until(self, met: Callable[[], object], interval_ms: int) -> None:
+        """Run the job without an end, and stop it when a condition is met, as SIGTERM does."""
+        stop = Event()
+        with ThreadPoolExecutor(1) as pool, self.attempt(stop, interval_ms) as run:
+            running = pool.submit(patiently, run)
+            try:
+                eventually(lambda: met() or running.done(), 240)
+            finally:
+                stop.set()
+            running.result(240)
+        assert met()
 
     def save(self, checkpoint: str, to: str, batch: int | None = None) -> "Manifest":
         """Write a savepoint of a checkpoint."""
