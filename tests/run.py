@@ -197,10 +197,13 @@ def prepared() -> Iterator[None]:
     """Make once what every unit would make: classes of Spark, a server with a migrated template."""
     from holdfast.deploy.local.postgres import EmbeddedPostgres
     from tests.support.job.class_archive import java_environment
-    from tests.support.servers.embedded import chosen_major, server_directory
+    from tests.support.servers.embedded import LANGUAGE, chosen_major, server_directory
 
     for name, value in java_environment().items():
         os.environ.setdefault(name, value)
+    if os.environ.get(LANGUAGE):
+        yield
+        return
     with server_directory() as directory:
         with EmbeddedPostgres(directory, major=chosen_major()) as server:
             migrate(server.dsn, PREPARED_TEMPLATE)
