@@ -297,7 +297,7 @@ bench-quick: $(STAMP) links ## measure hot paths of this tree and of an older co
 	@$(BIN)/python -m tests.benchmarks.quick $(if $(BASE),--base $(BASE))
 
 .PHONY: bench-receiver
-bench-receiver: $(STAMP) ## measure the receiving half: verifications a core, the inbox against bare inserts
+bench-receiver: $(STAMP) ## measure the receiving half: verifications a core, the inbox against bare inserts with the same action
 	@$(BIN)/python -m tests.benchmarks.receiver
 
 .PHONY: bench-queries

@@ -33,13 +33,14 @@ async def receive(pool: Pool, inbox: Inbox, delivery: Delivery, measures: Measur
         measures.deliveries.labels(REFUSED).inc()
         return refused.problem.answer()
     effect = None
-    async with pool.connection() as connection, connection.transaction():
+    async with pool.connection() as connection, inbox.transaction(connection):
         arrival = await holds.arrive(connection)
         subject = order.merchant_id
-        async with inbox.receive(connection, delivery, subject=subject) as receipt:
-            if receipt.outcome is ReceiptOutcome.APPLIED:
-                effect = await holds.apply(connection, delivery, order, arrival)
-                receipt.result = {"effect": effect.value}
+        receipt = await inbox.receive(connection, delivery, subject=subject)
+        if receipt.outcome is ReceiptOutcome.APPLIED:
+            effect = await holds.apply(connection, delivery, order, arrival)
+            await inbox.store_result(connection, receipt, {"effect": effect.value})
+            failpoint("R3")
         await holds.log(
             connection, delivery, arrival=arrival, subject=subject, outcome=receipt.outcome.value
         )

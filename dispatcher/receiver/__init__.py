@@ -1,12 +1,13 @@
 """The receiver kit for services: verify a delivery, apply it once, answer with a signed receipt.
 
-`Inbox` and `SqlAlchemyInbox` load on first use, so that verifying needs no database driver. Import
-`holdfast.receiver.fastapi`, `.wsgi` and `.ddl` by their own names.
+`Inbox` loads on first use, so that verifying needs no database driver. Import
+`holdfast.receiver.fastapi`, `.wsgi`, `.sqlalchemy_inbox` and `.ddl` by their own names.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from holdfast.receiver.errors import (
+    NoTransaction,
     Reason,
     ReceiverError,
     SecretError,
@@ -38,7 +39,6 @@ from holdfast.receiver.middleware import VerifyDeliveries, delivery_of, inquiry_
 
 if TYPE_CHECKING:
     from holdfast.receiver.inbox import Inbox
-    from holdfast.receiver.sqlalchemy_inbox import SqlAlchemyInbox
 
 __all__ = [
     "KEY_WINDOW_DEFAULT",
@@ -49,6 +49,7 @@ __all__ = [
     "Delivery",
     "Inbox",
     "Inquiry",
+    "NoTransaction",
     "Problem",
     "Reason",
     "Receipt",
@@ -57,7 +58,6 @@ __all__ = [
     "Secret",
     "SecretError",
     "Signed",
-    "SqlAlchemyInbox",
     "TakenBack",
     "UnsupportedDriver",
     "VerificationError",
@@ -79,13 +79,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # Imported lazily: a service that only verifies has no database driver.
-    match name:
-        case "Inbox":
-            from holdfast.receiver import inbox  # noqa: PLC0415 - the optional driver
+    if name == "Inbox":
+        from holdfast.receiver import inbox  # noqa: PLC0415 - the optional driver
 
-            return inbox.Inbox
-        case "SqlAlchemyInbox":
-            from holdfast.receiver import sqlalchemy_inbox  # noqa: PLC0415 - the optional driver
-
-            return sqlalchemy_inbox.SqlAlchemyInbox
+        return inbox.Inbox
     raise AttributeError(f"module 'holdfast.receiver' has no attribute {name!r}")

@@ -6,7 +6,8 @@
       Refused             the service does not understand a genuine delivery: answer `problem`
         BadData           `data` lacks a member, or has it in another form
       TakenBack           key and action were rolled back: answer 503, never 2xx
-      UnsupportedDriver   the inbox cannot join this transaction: use another driver or isolation
+      NoTransaction       the key would commit alone: call `receive` in a transaction
+      UnsupportedDriver   the inbox cannot join this transaction: use another driver
 
 A duplicate, a stale sequence and a delivery in progress are not errors but outcomes
 (`holdfast.sink.contract.wire.ReceiptOutcome`), which the inbox returns.
@@ -60,5 +61,9 @@ class TakenBack(ReceiverError):
     """Key and action were rolled back: answer 503 or nothing, and the sender retries."""
 
 
+class NoTransaction(ReceiverError):
+    """The connection commits each statement and has no open transaction: nothing was written."""
+
+
 class UnsupportedDriver(ReceiverError, TypeError):
-    """The session's driver or isolation level cannot commit key and action together."""
+    """The session's driver is not psycopg, so the inbox cannot join its transaction."""

@@ -7,10 +7,10 @@
     def deal(delivery: Delivery) -> Receipt:
         delivery.body.require_type("payout_hold.block", "payout_hold.release")
         merchant = delivery.body.text("merchant_id")
-        with pool.connection() as connection, connection.transaction():
-            with inbox.receive_sync(connection, delivery, subject=merchant) as receipt:
-                if receipt.outcome is ReceiptOutcome.APPLIED:
-                    hold_the_payouts(connection, delivery.body)
+        with pool.connection() as connection, inbox.transaction_sync(connection):
+            receipt = inbox.receive_sync(connection, delivery, subject=merchant)
+            if receipt.outcome is ReceiptOutcome.APPLIED:
+                hold_the_payouts(connection, delivery.body)
         return receipt                                         # after the commit
 
 `deal` applies a delivery and commits. Its exceptions propagate to the framework, which answers 5xx;

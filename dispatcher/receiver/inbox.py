@@ -1,390 +1,273 @@
-"""The inbox: one delivery, one business action, in the service's own transaction.
+"""The inbox on psycopg's connections: one delivery, one action, in the service's transaction.
 
-    async with connection.transaction():
-        async with inbox.receive(connection, delivery, subject=merchant) as receipt:
-            if receipt.outcome is ReceiptOutcome.APPLIED:
-                ...  # the action; it commits together with the key, or neither does
+    async with inbox.transaction(connection):
+        receipt = await inbox.receive(connection, delivery, subject=merchant)
+        if receipt.outcome == "applied":
+            ...  # the action; it commits together with the key, or neither does
 
-`claim/block.py` decides which messages to send; this module sends them on psycopg connections.
-`sqlalchemy_inbox.py` runs the steps of `claim/claiming.py` in a SQLAlchemy session.
+`inbox.sql` decides the outcome. `receive` joins any open transaction. `transaction` begins one, and
+raises where `connection.transaction()` reports success: at the COMMIT of a transaction in which a
+statement failed, the server rolls back without an error.
 """
 
 import asyncio
-from collections.abc import Coroutine, Generator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass, field
-from datetime import timedelta
-from types import TracebackType
-from typing import Any, TypeVar
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from threading import get_ident
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import sql
-from psycopg.abc import PQGen
-from psycopg.errors import error_from_result
-from psycopg.generators import execute
-from psycopg.pq import ExecStatus, TransactionStatus
-from psycopg.pq.abc import PGresult
-from psycopg.rows import tuple_row
+from psycopg.pq import TransactionStatus
+from psycopg.rows import scalar_row
+from psycopg.transaction import OutOfOrderTransactionNesting
 
-from holdfast.receiver.claim import claiming
-from holdfast.receiver.claim.block import UNCANCELLED, UNDO_ALL, Block, Raw, State
-from holdfast.receiver.claim.one_trip import Texts
-from holdfast.receiver.claim.overlap import Frame
-from holdfast.receiver.ddl import ddl
+from holdfast.receiver.ddl import SCHEMA, ddl, quoted
+from holdfast.receiver.errors import NoTransaction, TakenBack
+from holdfast.receiver.message import window as key_window
 from holdfast.receiver.message.receipt import Receipt
 from holdfast.receiver.message.verify import Delivery
-from holdfast.receiver.message.window import (
-    KEY_WINDOW_DEFAULT,
-    PRUNE_MAX,
-    key_window_text,
-    prune_parameters,
+from holdfast.sink.contract.failpoints import failpoint
+from holdfast.sink.contract.wire import ReceiptOutcome
+
+_Async = psycopg.AsyncConnection[Any]
+_Sync = psycopg.Connection[Any]
+
+_ROW = (
+    "SELECT pg_catalog.encode(pg_catalog.convert_to("
+    "pg_catalog.row_to_json(r)::pg_catalog.text, 'UTF8'), 'hex') FROM {schema}."
 )
-
-SCHEMA = "payouts"
-
-_T = TypeVar("_T")
-_Steps = Generator[bytes, Raw, _T]
-_Connection = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
-
-_STATES: dict[int, State] = {
-    TransactionStatus.IDLE: State.IDLE,
-    TransactionStatus.INTRANS: State.OPEN,
-    TransactionStatus.INERROR: State.FAILED,
+"""JSON in hex, which no setting of the session, no encoding and no loader changes."""
+_CALLS = {
+    "receive": _ROW + "inbox_receive(%(key)s::pg_catalog.text, %(body_sha256)s::pg_catalog.bytea,"
+    " pg_catalog.convert_from(%(subject)s::pg_catalog.bytea, 'UTF8') COLLATE pg_catalog.\"default\""
+    ", %(sequence)s::pg_catalog.int8) AS r",
+    "find": _ROW + "inbox_find(%(key)s::pg_catalog.text) AS r",
+    "result": "SELECT {schema}.inbox_result(%(key)s, %(result)s::pg_catalog.jsonb)",
+    "prune": "SELECT {schema}.inbox_prune(pg_catalog.make_interval(secs => %(window_seconds)s),"
+    " %(limit)s::pg_catalog.int4)",
 }
 
 
-@dataclass(slots=True)
-class _Known:
-    """State kept for a connection, without a reference to it."""
-
-    made: dict[str, int] = field(default_factory=dict)
-    """Number of claims sent, by statement name: a claim is prepared after enough of them."""
-    frames: list[Frame] = field(default_factory=list)
-    """The frames of its open blocks."""
-
-
-_known: WeakKeyDictionary[_Connection, _Known] = WeakKeyDictionary()
-
-
 class Inbox:
-    """The inbox tables of one schema. Holds no connection and can be shared.
+    """The inbox of one schema. Holds no connection and can be shared.
 
     `window` is the minimum time that keys are kept (None: forever); answers declare it to the
     sender. Raises `ValueError` for a window shorter than retries and replays, or an invalid schema.
     """
 
     def __init__(
-        self, schema: str = SCHEMA, *, window: timedelta | None = KEY_WINDOW_DEFAULT
+        self, schema: str = SCHEMA, *, window: timedelta | None = key_window.KEY_WINDOW_DEFAULT
     ) -> None:
-        self._schema = schema
-        self._window = window
-        self._key_window = key_window_text(window)
-        self._statements = {name: text.encode() for name, text in claiming.composed(schema).items()}
-        self._texts = Texts(schema)
+        self.window = window
+        self.ddl = sql.SQL(ddl(schema))  # creates or upgrades the tables and functions
+        self._key_window = key_window.key_window_text(window)
+        # A percent sign in the schema's name would begin a parameter.
+        name = quoted(schema).replace("%", "%%")
+        self._calls = {call: text.format(schema=name).encode() for call, text in _CALLS.items()}
 
-    @property
-    def window(self) -> timedelta | None:
-        """Minimum time that keys are kept; None: forever."""
-        return self._window
+    @asynccontextmanager
+    async def transaction(self, connection: _Async) -> AsyncIterator[None]:
+        """A transaction, or a savepoint in the open one, that commits or raises.
 
-    @property
-    def ddl(self) -> sql.SQL:
-        """The statements that create the schema and its tables if they do not exist."""
-        return sql.SQL(ddl(self._schema))
-
-    def receive(
-        self, connection: psycopg.AsyncConnection[Any], delivery: Delivery, *, subject: str
-    ) -> AbstractAsyncContextManager[Receipt]:
-        """Claim the delivery's key; the block applies the action if the outcome is `applied`.
-
-        Runs as a savepoint in the open transaction of `connection`, or in its own transaction. An
-        exception in the block also rolls back the key. Raises `psycopg.Error`; `TakenBack` if the
-        block ended the transaction, left it failed, or overlapped with another one on `connection`;
-        `TypeError` or `ValueError` for a result that cannot be stored (`Receipt.result`).
+        Raises `TakenBack` if a statement in the block failed, if the block ended the transaction,
+        or if another task has a block on `connection`. Receipts of a block that was rolled back
+        cannot be answered. A transaction that cannot be ended is closed with its connection.
         """
-        session = _Session(connection)
-        return _AsyncReceiving(connection, session, self._block(session, delivery, subject))
+        with block(connection) as mine:
+            async with connection.transaction() as mine.transaction:
+                yield
+                must_be_open(connection)
 
-    def receive_sync(
-        self, connection: psycopg.Connection[Any], delivery: Delivery, *, subject: str
-    ) -> AbstractContextManager[Receipt]:
+    @contextmanager
+    def transaction_sync(self, connection: _Sync) -> Iterator[None]:
+        """Like `transaction`, on a blocking connection."""
+        with block(connection) as mine, connection.transaction() as mine.transaction:
+            yield
+            must_be_open(connection)
+
+    async def receive(self, connection: _Async, delivery: Delivery, *, subject: str) -> Receipt:
+        """Claim the delivery's key in the open transaction; act if the outcome is `applied`.
+
+        It waits for no other delivery. Raises `NoTransaction` before writing if the call would be a
+        transaction of its own, `TakenBack` if another task has a block on `connection`, and
+        `psycopg.Error`.
+        """
+        value = await self._fetch(connection, "receive", _claim(connection, delivery, subject))
+        return self._received(connection, delivery.key, value)
+
+    def receive_sync(self, connection: _Sync, delivery: Delivery, *, subject: str) -> Receipt:
         """Like `receive`, on a blocking connection."""
-        session = _Session(connection)
-        return _Receiving(connection, session, self._block(session, delivery, subject))
+        value = self._fetch_sync(connection, "receive", _claim(connection, delivery, subject))
+        return self._received(connection, delivery.key, value)
 
-    async def inquire(self, connection: psycopg.AsyncConnection[Any], key: str) -> Receipt | None:
+    async def store_result(self, connection: _Async, receipt: Receipt, result: Any) -> None:
+        """Store the action's own result, in its transaction, for repeats of the delivery.
+
+        Raises `TypeError` or `ValueError` for a result that is no JSON, `psycopg.DataError` for
+        one that `jsonb` cannot hold, and `psycopg.errors.NoDataFound` if the key was not applied.
+        """
+        text = json.dumps(result, allow_nan=False)
+        await self._fetch(connection, "result", {"key": receipt.key, "result": text})
+        receipt.result = result
+
+    def store_result_sync(self, connection: _Sync, receipt: Receipt, result: Any) -> None:
+        """Like `store_result`, on a blocking connection."""
+        text = json.dumps(result, allow_nan=False)
+        self._fetch_sync(connection, "result", {"key": receipt.key, "result": text})
+        receipt.result = result
+
+    async def inquire(self, connection: _Async, key: str) -> Receipt | None:
         """Return the first outcome of `key` (`applied` or `stale`), or None if it is unknown."""
-        async with connection.cursor(row_factory=tuple_row) as cursor:
-            await cursor.execute(self._statements["find"], {"key": key})
-            return claiming.of_inquiry(key, await cursor.fetchone(), self._key_window)
+        value = await self._fetch(connection, "find", {"key": key})
+        return self._receipt(key, value) if value else None
 
-    def inquire_sync(self, connection: psycopg.Connection[Any], key: str) -> Receipt | None:
+    def inquire_sync(self, connection: _Sync, key: str) -> Receipt | None:
         """Like `inquire`, on a blocking connection."""
-        with connection.cursor(row_factory=tuple_row) as cursor:
-            cursor.execute(self._statements["find"], {"key": key})
-            return claiming.of_inquiry(key, cursor.fetchone(), self._key_window)
+        value = self._fetch_sync(connection, "find", {"key": key})
+        return self._receipt(key, value) if value else None
 
-    async def prune(
-        self, connection: psycopg.AsyncConnection[Any], *, limit: int = PRUNE_MAX
-    ) -> int:
+    async def prune(self, connection: _Async, *, limit: int = key_window.PRUNE_MAX) -> int:
         """Delete up to `limit` keys older than the window, oldest first; return their number.
 
         Call it again while it returns `limit`. The sequences of subjects stay, so a repeat of a
         deleted key is `stale`. Raises `ValueError` for an inbox that keeps keys forever.
         """
-        parameters = prune_parameters(self._window, limit)
-        async with connection.transaction(), connection.cursor() as cursor:
-            await cursor.execute(self._statements["prune"], parameters)
-            return cursor.rowcount
+        limits = key_window.prune_parameters(self.window, limit)
+        async with connection.transaction():
+            return int(await self._fetch(connection, "prune", limits))
 
-    def prune_sync(self, connection: psycopg.Connection[Any], *, limit: int = PRUNE_MAX) -> int:
+    def prune_sync(self, connection: _Sync, *, limit: int = key_window.PRUNE_MAX) -> int:
         """Like `prune`, on a blocking connection."""
-        parameters = prune_parameters(self._window, limit)
-        with connection.transaction(), connection.cursor() as cursor:
-            cursor.execute(self._statements["prune"], parameters)
-            return cursor.rowcount
+        limits = key_window.prune_parameters(self.window, limit)
+        with connection.transaction():
+            return int(self._fetch_sync(connection, "prune", limits))
 
-    def _block(self, session: "_Session", delivery: Delivery, subject: str) -> Block:
-        steps = claiming.claim(self._schema, self._key_window, delivery, subject)
-        return Block(self._texts, session, steps)
+    async def _fetch(self, connection: _Async, call: str, parameters: Mapping[str, Any]) -> Any:
+        # Not `connection.cursor()`, whose class and placeholders are the service's choice.
+        async with psycopg.AsyncCursor(connection, row_factory=scalar_row) as cursor:
+            await cursor.execute(self._calls[call], parameters)
+            return await cursor.fetchone()
 
+    def _fetch_sync(self, connection: _Sync, call: str, parameters: Mapping[str, Any]) -> Any:
+        with psycopg.Cursor(connection, row_factory=scalar_row) as cursor:
+            cursor.execute(self._calls[call], parameters)
+            return cursor.fetchone()
 
-class _Session:
-    """The view of a connection that a block gets."""
-
-    __slots__ = ("_connection", "_depth", "_known", "can_cancel", "frames", "sent")
-
-    def __init__(self, connection: _Connection) -> None:
-        known = _known.get(connection)
-        if known is None:
-            known = _known[connection] = _Known()
-        self._connection = connection
-        self._known = known
-        self._depth = 0
-        self.can_cancel = isinstance(connection, psycopg.AsyncConnection)
-        self.frames = known.frames
-        self.sent = 0
-
-    def hold(self, frame: Frame) -> None:
-        """Make the driver refuse `commit()` and `rollback()`, as in its own transactions.
-
-        This increments the driver's private transaction counter; there is no public one.
-        """
-        self._depth = self._connection._num_transactions  # noqa: SLF001 - see above
-        self._connection._num_transactions = self._depth + 1  # noqa: SLF001 - see above
-        self.frames.append(frame)
-
-    def let_go(self, frame: Frame) -> bool:
-        """Undo `hold`, unless the driver already has: the counter must not go below zero.
-
-        Returns whether exactly the transactions begun on the connection since `hold` have ended.
-        """
-        left = max(self._connection._num_transactions - 1, 0)  # noqa: SLF001 - see `hold`
-        self._connection._num_transactions = left  # noqa: SLF001 - see `hold`
-        if left == self._depth:
-            return True
-        if not left and self._connection.autocommit:
-            # The enclosing transaction ended too early, and the driver will not send its end.
-            frame.undo, frame.owns_transaction = UNDO_ALL, True
-        return False
-
-    def close(self) -> None:
-        self._connection.pgconn.finish()
-
-    def state(self) -> State:
-        return _STATES.get(self._connection.pgconn.transaction_status, State.LOST)
-
-    def begin(self) -> bytes:
-        level, read_only = self._connection.isolation_level, self._connection.read_only
-        deferrable = self._connection.deferrable
-        text = "BEGIN"
-        if level is not None:
-            text += f" ISOLATION LEVEL {level.name.replace('_', ' ')}"
-        if read_only is not None:
-            text += " READ ONLY" if read_only else " READ WRITE"
-        if deferrable is not None:
-            text += " DEFERRABLE" if deferrable else " NOT DEFERRABLE"
-        return text.encode()
-
-    def prepare_threshold(self) -> int | None:
-        return self._connection.prepare_threshold
-
-    def made(self, name: str) -> int:
-        made = self._known.made.get(name, 0)
-        self._known.made[name] = made + 1
-        return made
-
-    def exchange(self, text: bytes) -> PQGen[list[PGresult]]:
-        """Send `text` and read all results. The caller holds the connection's lock.
-
-        The lock is held from reading the connection's state to the last message, so that another
-        task's statement runs before all of it or after, and cannot prevent a rollback.
-        """
-        self.sent += 1  # first, because an interrupt may come between the two
-        self._connection.pgconn.send_query(text)
-        results: list[PGresult] = yield from execute(self._connection.pgconn)
-        return results
-
-    def forget(self) -> PQGen[None]:
-        """Clear the driver's prepared statements, as the driver does after each `ROLLBACK`.
-
-        Their plans may depend on what was rolled back.
-        """
-        prepared = self._connection._prepared  # noqa: SLF001 - there is no public API
-        prepared.clear()
-        yield from prepared.maintain_gen(self._connection)
-
-    def first(self, results: list[PGresult]) -> Raw:
-        """Return the first row of the last result, or raise the server's error."""
-        last = results[-1]
-        if last.status == ExecStatus.TUPLES_OK:
-            if not last.ntuples:
-                return None
-            return [last.get_value(0, column) for column in range(last.nfields)]
-        if last.status == ExecStatus.COMMAND_OK:
-            return None
-        raise error_from_result(last, encoding=self._connection.info.encoding)
-
-
-class _Receiving(AbstractContextManager[Receipt]):
-    """The context manager of `Inbox.receive_sync`."""
-
-    def __init__(
-        self, connection: psycopg.Connection[Any], session: _Session, block: Block
-    ) -> None:
-        self._connection = connection
-        self._session = session
-        self._block = block
-
-    def __enter__(self) -> Receipt:
-        with self._connection.lock:
-            receipt = self._run(self._block.enter())
-            self._session.hold(self._block.frame)
+    def _received(self, connection: _Async | _Sync, key: str, value: Any) -> Receipt:
+        receipt = self._receipt(key, value)
+        if blocks := _blocks.get(connection):
+            blocks[-1].receipts.append(receipt)
+        if receipt.applied_at and not receipt.replayed:
+            failpoint("R2")
         return receipt
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        try:
-            self._connection.lock.acquire()
-        except BaseException:
-            self._session.let_go(self._block.frame)
-            self._block.abandon()
-            raise
-        try:
-            in_turn = self._session.let_go(self._block.frame)
-            self._run(self._block.leave(ended_well=error is None, in_turn=in_turn))
-        finally:
-            self._connection.lock.release()
-        return _is_asked_for(error)
-
-    def _run(self, steps: _Steps[_T]) -> _T:
-        raw: Raw = None
-        failure: BaseException | None = None
-        while True:
-            try:
-                text = steps.send(raw) if failure is None else steps.throw(failure)
-            except StopIteration as done:
-                result: _T = done.value
-                return result
-            raw = failure = None
-            try:
-                raw = self._send(text)
-            except BaseException as error:  # noqa: BLE001 - thrown into the steps, which raise it
-                failure = error
-
-    def _send(self, text: bytes) -> Raw:
-        raw = self._session.first(self._connection.wait(self._session.exchange(text)))
-        if text.startswith(_ROLLBACK):
-            self._connection.wait(self._session.forget())
-        return raw
+    def _receipt(self, key: str, value: str | bytes) -> Receipt:
+        # With client_encoding SQL_ASCII the driver returns text as bytes.
+        text = value.decode() if isinstance(value, bytes) else value
+        answer = json.loads(bytes.fromhex(text))
+        answer["outcome"] = ReceiptOutcome(answer["outcome"].replace("running", "in_progress"))
+        if "body_sha256" in answer:
+            answer["body_sha256"] = bytes.fromhex(answer["body_sha256"])
+        if answer["applied_at"]:
+            answer["applied_at"] = datetime.fromisoformat(answer["applied_at"]).astimezone(UTC)
+        return Receipt(key, key_window=self._key_window, **answer)
 
 
-class _AsyncReceiving(AbstractAsyncContextManager[Receipt]):
-    """The context manager of `Inbox.receive`."""
-
-    def __init__(
-        self, connection: psycopg.AsyncConnection[Any], session: _Session, block: Block
-    ) -> None:
-        self._connection = connection
-        self._session = session
-        self._block = block
-
-    async def __aenter__(self) -> Receipt:
-        async with self._connection.lock:
-            receipt = await self._run(self._block.enter())
-            self._session.hold(self._block.frame)
-        return receipt
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        try:
-            await self._connection.lock.acquire()
-        except BaseException:
-            self._session.let_go(self._block.frame)
-            self._block.abandon()
-            raise
-        try:
-            in_turn = self._session.let_go(self._block.frame)
-            await self._run(self._block.leave(ended_well=error is None, in_turn=in_turn))
-        finally:
-            self._connection.lock.release()
-        return _is_asked_for(error)
-
-    async def _run(self, steps: _Steps[_T]) -> _T:
-        raw: Raw = None
-        failure: BaseException | None = None
-        while True:
-            try:
-                text = steps.send(raw) if failure is None else steps.throw(failure)
-            except StopIteration as done:
-                result: _T = done.value
-                return result
-            raw = failure = None
-            try:
-                raw = await self._send(text)
-            except BaseException as error:  # noqa: BLE001 - thrown into the steps, which raise it
-                failure = error
-
-    async def _send(self, text: bytes) -> Raw:
-        answered = self._connection.wait(self._session.exchange(text))
-        if text.startswith(UNCANCELLED):
-            answered = self._to_its_end(answered)
-        raw = self._session.first(await answered)
-        if text.startswith(_ROLLBACK):
-            await self._connection.wait(self._session.forget())
-        return raw
-
-    async def _to_its_end(self, answered: Coroutine[Any, Any, _T]) -> _T:
-        """Wait for an answer also when cancelled; then raise the cancellation."""
-        task = asyncio.ensure_future(answered)
-        # A failure behind the cancellation is nobody's: asyncio would log it.
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            try:
-                await asyncio.wait([task], timeout=_SILENCE_SECONDS)
-            finally:
-                if not task.done():
-                    self._session.close()
-            raise
+def _claim(connection: _Async | _Sync, delivery: Delivery, subject: str) -> Mapping[str, Any]:
+    """Return the parameters; raises `NoTransaction`, which the database refuses as well."""
+    if not isinstance(subject, str):
+        raise TypeError(f"a subject must be a str, not {type(subject).__name__}")
+    must_own(connection)
+    status, pipeline = connection.info.transaction_status, connection.info.pipeline_status
+    # A pipeline without a transaction commits where it is synchronised, as for a result.
+    is_unclear = pipeline and status is not TransactionStatus.INTRANS
+    if connection.autocommit and (is_unclear or status is TransactionStatus.IDLE):
+        raise NoTransaction(
+            "the call would keep the key without the action, because this connection commits each"
+            " statement. Nothing was written; call it in `inbox.transaction(connection)`"
+        )
+    return {
+        "key": delivery.key,
+        "body_sha256": sha256(delivery.raw).digest(),
+        "subject": str.encode(subject),  # not an enum's name, and in any encoding of the session
+        "sequence": delivery.body.sequence,
+    }
 
 
-_ROLLBACK = b"ROLLBACK"
+class Block:
+    """One open block on a connection: the receipts made in it, and the driver's transaction."""
 
-_SILENCE_SECONDS = 5.0
-"""After a cancellation, a connection without an answer for this time is closed, as by psycopg."""
+    transaction: Any = None
+
+    def __init__(self) -> None:
+        self.task, self.receipts = _task(), list[Receipt]()
 
 
-def _is_asked_for(error: BaseException | None) -> bool:
-    """Return whether the block raised `psycopg.Rollback` to roll itself back."""
-    return isinstance(error, psycopg.Rollback) and error.transaction is None
+@contextmanager
+def block(connection: _Async | _Sync) -> Iterator[Block]:
+    """Take back the receipts of a block that is rolled back; raises `TakenBack`."""
+    must_own(connection)
+    blocks, mine, is_kept = _blocks.setdefault(connection, []), Block(), False
+    blocks.append(mine)
+    try:
+        yield mine
+        # `psycopg.Rollback` is swallowed by the transaction.
+        is_kept = not mine.transaction or mine.transaction.status == "committed"
+    except BaseException as error:
+        _close(mine.transaction, error)
+        if getattr(getattr(error, "orig", error), "sqlstate", None) in _GONE:
+            raise TakenBack(_ENDED) from error
+        raise
+    finally:
+        for receipt in mine.receipts:
+            receipt.taken_back |= not is_kept
+        blocks.remove(mine)
+        if blocks:
+            blocks[-1].receipts += mine.receipts
+
+
+def _close(ending: Any, error: BaseException) -> None:
+    """Close the connection if the block's transaction did not end.
+
+    Left open, it would swallow the next delivery, which is answered and never committed.
+    """
+    # It is still active where its end was cancelled while another task was sending.
+    if ending and (
+        ending.status is ending.Status.ACTIVE
+        or isinstance(error, OutOfOrderTransactionNesting)
+        or (not ending.savepoint_name and ending.pgconn.transaction_status)
+    ):
+        ending.pgconn.finish()
+
+
+def must_own(connection: _Async | _Sync) -> None:
+    """Raise `TakenBack` if another task has a block on this connection."""
+    if (blocks := _blocks.get(connection)) and blocks[-1].task != _task():
+        raise TakenBack(
+            "another task has a delivery in the transaction of this connection, and would end this"
+            " one with it. Nothing was written; use one connection per task"
+        )
+
+
+def must_be_open(connection: _Async | _Sync) -> None:
+    """Raise `TakenBack` if the service ended or failed the transaction of its block."""
+    info = connection.info  # the end of a pipeline raises what failed in it
+    if info.transaction_status is not TransactionStatus.INTRANS and not info.pipeline_status:
+        raise TakenBack(_ENDED)
+
+
+def _task() -> object:
+    try:
+        return asyncio.current_task() or get_ident()
+    except RuntimeError:  # no event loop
+        return get_ident()
+
+
+_blocks: WeakKeyDictionary[Any, list[Block]] = WeakKeyDictionary()
+_GONE = frozenset({"3B001", "25P01"})  # the savepoint, the transaction
+_ENDED = "the block ended or failed the transaction of the key. To roll back, raise in the block"

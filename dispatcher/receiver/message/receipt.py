@@ -25,8 +25,7 @@ class Receipt:
 
     `applied_at` is the time at which the key was first handled, by the database's clock; None for
     `in_progress` and `conflict`. `replayed`: the same delivery was handled before. `result` belongs
-    to the service: JSON that it sets in the block, and gets back with a repeat of the delivery. It
-    must not contain NaN, infinity, NUL or a lone surrogate, which `jsonb` does not accept.
+    to the service: JSON that `store_result` keeps, and a repeat of the delivery gets back.
     """
 
     key: str
@@ -39,7 +38,7 @@ class Receipt:
     body_sha256: bytes | None = field(default=None, repr=False)
     """Hash of the first body; set only in receipts from `inquire`."""
     taken_back: bool = field(default=False, repr=False)
-    """Its block or an enclosing one failed: key and action were rolled back."""
+    """Its `Inbox.transaction` or an enclosing one failed: key and action were rolled back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ PRUNE_MAX = 10_000
 
 
 def prune_parameters(window: timedelta | None, limit: int) -> dict[str, int]:
-    """Return the parameters of `claim/sql/prune.sql`; raises `ValueError` if it is disabled."""
+    """Return the parameters of `inbox_prune`; raises `ValueError` if it is disabled."""
     if window is None:
         raise ValueError("this inbox keeps keys forever: set a window to prune")
     if limit < 1:

@@ -16,7 +16,12 @@ from tests.support.dispatch.inboxes import engine_of
 
 # The catalogue describes the schema of this name, whoever made it.
 SCHEMA = "holdfast"
-QUERIES = {**STRUCTURE, "storage": "SELECT reloptions FROM pg_class WHERE relname LIKE 'inbox%'"}
+QUERIES = {
+    **STRUCTURE,
+    "storage": "SELECT reloptions FROM pg_class WHERE relname LIKE 'inbox%'",
+    "functions": "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE proname LIKE 'inbox%'",
+    "triggers": "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal",
+}
 
 ENVIRONMENT = """
 from alembic import context
@@ -84,6 +89,7 @@ def test_plain_sql_and_a_revision_make_the_same_tables(
     migrate(history, migrated)
     made = structure(plain)
     assert len(made["tables"]) == 2
+    assert "inbox_receive" in str(made["functions"])
     assert "fillfactor=70" in str(made["storage"])
     assert structure(migrated) == structure(printed) == made
 
@@ -101,3 +107,28 @@ def test_revision_is_taken_back_and_leaves_the_schema(
     assert "of_the_service" in tables[0]
     migrate(history, dsn)
     assert len(structure(dsn)["tables"]) == 3
+
+
+def test_newer_inbox_is_not_overwritten(make_database: Callable[[str | None], str]) -> None:
+    with psycopg.connect(make_database(None), autocommit=True) as connection:
+        connection.execute(Inbox().ddl)
+        connection.execute(
+            "CREATE OR REPLACE FUNCTION payouts.inbox_version() RETURNS integer"
+            " LANGUAGE sql IMMUTABLE AS 'SELECT 99'"
+        )
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
+            connection.execute(Inbox().ddl)
+
+
+def test_running_the_tables_again_waits_for_no_delivery(
+    make_database: Callable[[str | None], str],
+) -> None:
+    dsn = make_database(None)
+    with psycopg.connect(dsn) as connection, psycopg.connect(dsn) as other:
+        connection.execute(Inbox().ddl)
+        connection.commit()
+        connection.execute(
+            "SELECT payouts.inbox_receive('hf_' || repeat('a', 32), sha256('x'), 'm', 1)"
+        )
+        other.execute("SET lock_timeout = '5s'")
+        other.execute(Inbox().ddl)

@@ -36,6 +36,7 @@ from holdfast.receiver.fastapi import (
 )
 from holdfast.receiver.wsgi import DeliveriesApp
 from holdfast.sink.contract.wire import INQUIRY_PATH, KEY_WINDOW
+from tests.support.dispatch.inboxes import receiving
 from tests.support.dispatch.payouts import inquiry_headers
 from tests.support.dispatch.sender import KEY_BYTES, OTHER_KEY_BYTES, Sent, body, headers, key_of
 from tests.support.dispatch.sender import receipt as expected_receipt
@@ -52,7 +53,7 @@ def deal_on(dsn: str) -> Callable[[Delivery], Receipt]:
         subject = delivery.body.text("merchant_id")
         with (
             psycopg.connect(dsn, autocommit=True) as connection,
-            INBOX.receive_sync(connection, delivery, subject=subject) as receipt,
+            receiving(connection, delivery, subject) as receipt,
         ):
             pass
         return receipt

@@ -3,14 +3,15 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import psycopg
 import pytest
 
-from holdfast.receiver import Delivery, Inbox, Receipt, Secret, verify
+from holdfast.receiver import Delivery, Inbox, NoTransaction, Receipt, Secret, verify
 from holdfast.sink.contract.wire import ReceiptOutcome
-from tests.support.dispatch.inboxes import DRIVERS, Act
+from tests.support.dispatch.inboxes import DRIVERS, Act, receiving
 from tests.support.dispatch.sender import KEY_BYTES, Sent
 from tests.support.waiting import eventually
 
@@ -26,11 +27,6 @@ def delivery(sequence: int = 1, **members: Any) -> Delivery:
 
 def nothing(receipt: Receipt) -> None:
     """Apply nothing."""
-
-
-@pytest.fixture
-def inbox() -> Inbox:
-    return Inbox()
 
 
 @pytest.fixture(params=list(DRIVERS.values()), ids=list(DRIVERS))
@@ -73,11 +69,11 @@ def test_action_and_key_are_rolled_back_together(deliver: Deliver) -> None:
 
 
 def test_key_belongs_to_the_services_own_transaction(
-    deliver: Deliver, inbox: Inbox, other: psycopg.Connection
+    deliver: Deliver, other: psycopg.Connection
 ) -> None:
     with (
         other.transaction(force_rollback=True),
-        inbox.receive_sync(other, delivery(), subject=SUBJECT) as receipt,
+        receiving(other, delivery()) as receipt,
     ):
         assert receipt.outcome is ReceiptOutcome.APPLIED
     assert deliver(delivery()).outcome is ReceiptOutcome.APPLIED
@@ -122,31 +118,30 @@ def test_lower_sequence_is_recorded_as_stale_and_stays_stale(
 )
 def test_running_transaction_is_not_waited_for(
     deliver: Deliver,
-    inbox: Inbox,
     other: psycopg.Connection,
     sequence: int,
     subject: str,
     outcome: ReceiptOutcome,
 ) -> None:
-    with inbox.receive_sync(other, delivery(), subject=SUBJECT):
+    with receiving(other, delivery()):
         # A wait here would be for ever: the other transaction ends after this block.
         receipt = deliver(delivery(sequence), subject=subject)
     assert receipt.outcome is outcome
 
 
 def test_delivery_that_met_a_running_one_is_applied_when_that_one_fails(
-    deliver: Deliver, inbox: Inbox, other: psycopg.Connection
+    deliver: Deliver, other: psycopg.Connection
 ) -> None:
     with (
         other.transaction(force_rollback=True),
-        inbox.receive_sync(other, delivery(), subject=SUBJECT),
+        receiving(other, delivery()),
     ):
         assert deliver(delivery()).outcome is ReceiptOutcome.IN_PROGRESS
     assert deliver(delivery()).outcome is ReceiptOutcome.APPLIED
 
 
 def test_key_is_safe_from_a_writer_that_takes_no_lock(
-    inbox: Inbox, payouts_dsn: str, other: psycopg.Connection
+    payouts_dsn: str, other: psycopg.Connection
 ) -> None:
     """The unique key is the guarantee; the locks only spare the waiting."""
     other.execute(
@@ -157,7 +152,7 @@ def test_key_is_safe_from_a_writer_that_takes_no_lock(
     with (
         psycopg.connect(payouts_dsn, options="-c lock_timeout=50ms") as connection,
         pytest.raises(psycopg.errors.LockNotAvailable),
-        inbox.receive_sync(connection, delivery(), subject=SUBJECT),
+        receiving(connection, delivery()),
     ):
         pytest.fail("the action must not run")
 
@@ -223,6 +218,32 @@ def test_what_is_committed_while_the_claim_runs_is_seen_after_all(
     assert other.execute("SELECT outcome FROM payouts.inbox").fetchall() == kept
 
 
+@pytest.mark.parametrize("pipeline", [False, True])
+def test_delivery_without_a_transaction_is_refused_before_it_writes(
+    payouts_dsn: str, *, pipeline: bool
+) -> None:
+    with psycopg.connect(payouts_dsn, autocommit=True) as connection, ExitStack() as stack:
+        if pipeline:
+            stack.enter_context(connection.pipeline())
+        with pytest.raises(NoTransaction):
+            Inbox().receive_sync(connection, delivery(), subject=SUBJECT)
+        with Inbox().transaction_sync(connection):
+            receipt = Inbox().receive_sync(connection, delivery(), subject=SUBJECT)
+        assert receipt.outcome is ReceiptOutcome.APPLIED
+
+
+def test_delivery_joins_a_transaction_of_the_services_own(
+    deliver: Deliver, payouts_dsn: str
+) -> None:
+    for autocommit in (True, False):
+        with psycopg.connect(payouts_dsn, autocommit=autocommit) as connection:
+            connection.execute("BEGIN" if autocommit else "SELECT 1")
+            receipt = Inbox().receive_sync(connection, delivery(), subject=SUBJECT)
+            assert receipt.outcome is ReceiptOutcome.APPLIED
+            connection.rollback()
+    assert deliver(delivery()).outcome is ReceiptOutcome.APPLIED
+
+
 def test_schema_is_the_services_choice_and_schemas_do_not_meet(
     payouts_dsn: str, deliver: Deliver
 ) -> None:
@@ -233,6 +254,6 @@ def test_schema_is_the_services_choice_and_schemas_do_not_meet(
     ):
         for _ in range(2):
             connection.execute(elsewhere.ddl)
-        with elsewhere.receive_sync(connection, delivery(), subject=SUBJECT) as receipt:
-            assert receipt.outcome is ReceiptOutcome.APPLIED
-            assert deliver(delivery()).outcome is ReceiptOutcome.APPLIED
+        receipt = elsewhere.receive_sync(connection, delivery(), subject=SUBJECT)
+        assert receipt.outcome is ReceiptOutcome.APPLIED
+        assert deliver(delivery()).outcome is ReceiptOutcome.APPLIED

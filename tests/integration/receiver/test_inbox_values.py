@@ -6,7 +6,7 @@ from psycopg.errors import CheckViolation
 
 from holdfast.receiver import Delivery, Inbox, Secret, verify
 from holdfast.sink.contract.wire import ReceiptOutcome
-from tests.support.dispatch.inboxes import DRIVERS, Driver
+from tests.support.dispatch.inboxes import DRIVERS, Driver, receiving
 from tests.support.dispatch.sender import KEY_BYTES, Sent
 
 FIRST_VERSION = """
@@ -32,18 +32,30 @@ FIRST_VERSION = """
         CONSTRAINT ck_inbox_subject_last_sequence CHECK (last_sequence >= 1)
     ) WITH (fillfactor = 70);
 """
+WITHOUT_FUNCTIONS = """
+    DROP TRIGGER tr_inbox_commit ON payouts.inbox;
+    DROP FUNCTION payouts.inbox_receive, payouts.inbox_result, payouts.inbox_find,
+        payouts.inbox_prune, payouts.inbox_commit, payouts.inbox_version;
+    DROP INDEX payouts.ix_inbox_received_at
+"""
 NEW = """
     INSERT INTO payouts.inbox (key, body_sha256, subject, sequence, outcome)
     VALUES ('hf_' || repeat('a', 32), sha256('x'), 'm_482', 1, 'applied')
 """
 
 
-@pytest.fixture(params=["of today", "of the first version"])
+VERSIONS = {
+    "of today": "SELECT",
+    "before the functions": WITHOUT_FUNCTIONS,
+    "of the first version": FIRST_VERSION,
+}
+
+
+@pytest.fixture(params=VERSIONS.values(), ids=VERSIONS)
 def tables(request: pytest.FixtureRequest, payouts_dsn: str) -> str:
     """Tables of one version, which today's DDL leaves as they are."""
     with psycopg.connect(payouts_dsn) as connection:
-        if request.param != "of today":
-            connection.execute(FIRST_VERSION.encode())
+        connection.execute(request.param)
         connection.execute(Inbox().ddl)
     return payouts_dsn
 
@@ -90,6 +102,27 @@ def test_fence_below_the_first_sequence_is_refused(tables: str) -> None:
         connection.execute("INSERT INTO payouts.inbox_subject VALUES ('m_482', 0)")
 
 
+@pytest.mark.parametrize("version", VERSIONS.values(), ids=VERSIONS)
+def test_keys_of_an_older_inbox_stay_known(payouts_dsn: str, version: str) -> None:
+    known, late = delivery(2), delivery(1)
+    with psycopg.connect(payouts_dsn) as connection:
+        connection.execute(version.encode())
+        connection.execute(
+            "INSERT INTO payouts.inbox (key, body_sha256, subject, sequence, outcome, result)"
+            " VALUES (%s, sha256(%s), 'm_482', 2, 'applied', '{\"hold\": 7}')",
+            [known.key, known.raw],
+        )
+        connection.execute("INSERT INTO payouts.inbox_subject VALUES ('m_482', 2)")
+        connection.commit()
+        connection.execute(Inbox().ddl)
+        receipts = [
+            Inbox().receive_sync(connection, each, subject="m_482") for each in (known, late)
+        ]
+    duplicate, stale = ReceiptOutcome.DUPLICATE, ReceiptOutcome.STALE
+    assert [receipt.outcome for receipt in receipts] == [duplicate, stale]
+    assert receipts[0].result == {"hold": 7}
+
+
 def test_connection_goes_on_where_the_tables_are_made_anew(payouts_dsn: str) -> None:
     """What it has prepared was planned for columns of types that are gone."""
     inbox = Inbox()
@@ -100,7 +133,7 @@ def test_connection_goes_on_where_the_tables_are_made_anew(payouts_dsn: str) -> 
         outcomes = []
         for _ in range(2):
             for sequence in (2, 3, 1):
-                with inbox.receive_sync(connection, delivery(sequence), subject="m_482") as receipt:
+                with receiving(connection, delivery(sequence)) as receipt:
                     pass
                 outcomes.append(receipt.outcome)
             other.execute("DROP SCHEMA payouts CASCADE")

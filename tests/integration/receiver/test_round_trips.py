@@ -1,6 +1,7 @@
-"""A delivery on psycopg's connections: how many messages it takes, and what sessions do to it."""
+"""A delivery on psycopg's connections: its messages, and what sessions and poolers do to it."""
 
 import asyncio
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -9,15 +10,14 @@ import pytest
 from psycopg.pq import TransactionStatus
 
 from holdfast.receiver import Delivery, Inbox, Receipt, Secret, TakenBack, answer, verify
-from holdfast.receiver.claim.one_trip import Texts
 from holdfast.sink.contract.wire import ReceiptOutcome
+from tests.support.dispatch.inboxes import receiving, receiving_async
 from tests.support.dispatch.sender import KEY_BYTES, Sent
 from tests.support.servers.pgbouncer import PgBouncer
 
 SECRET = Secret(KEY_BYTES)
 APPLIED, DUPLICATE = ReceiptOutcome.APPLIED, ReceiptOutcome.DUPLICATE
 KEPT = "SELECT count(*) FROM payouts.inbox"
-NAMES = "SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'holdfast_claim_%'"
 
 
 def delivery(sequence: int = 1, subject: str = "m_482") -> Delivery:
@@ -26,7 +26,7 @@ def delivery(sequence: int = 1, subject: str = "m_482") -> Delivery:
 
 
 def receive(connection: psycopg.Connection, given: Delivery, subject: str = "m_482") -> Receipt:
-    with Inbox().receive_sync(connection, given, subject=subject) as receipt:
+    with receiving(connection, given, subject) as receipt:
         return receipt
 
 
@@ -43,44 +43,26 @@ def count(connection: psycopg.Connection, query: str = KEPT) -> int:
     return int(row[0])
 
 
-@pytest.mark.parametrize("threshold", [None, 0, 2])
-def test_claims_are_the_same_before_and_after_the_session_keeps_the_statement(
-    payouts_dsn: str, threshold: int | None
-) -> None:
-    with psycopg.connect(payouts_dsn, autocommit=True, prepare_threshold=threshold) as connection:
-        for sequence in range(1, 6):
-            assert receive(connection, delivery(sequence)).outcome is APPLIED
-            assert receive(connection, delivery(sequence)).outcome is DUPLICATE
-        assert count(connection, NAMES) == (threshold is not None)
-
-
-@pytest.mark.parametrize("autocommit", [True, False])
-def test_session_that_lost_the_statement_gets_it_again(
-    payouts_dsn: str, *, autocommit: bool
-) -> None:
-    with psycopg.connect(payouts_dsn, autocommit=autocommit, prepare_threshold=0) as connection:
-        assert receive(connection, delivery(1)).outcome is APPLIED
-        with connection.transaction():
-            connection.execute("CREATE TABLE payouts.kept AS SELECT 1 AS one", prepare=False)
-            connection.execute("DEALLOCATE ALL", prepare=False)
-            assert receive(connection, delivery(2)).outcome is APPLIED
-        assert count(connection, NAMES) == 1
-        assert count(connection, "SELECT one FROM payouts.kept") == 1
-
-
-def test_session_that_has_the_statement_already_is_no_obstacle(payouts_dsn: str) -> None:
-    with psycopg.connect(payouts_dsn, autocommit=True, prepare_threshold=0) as connection:
-        connection.execute(Texts("payouts").prepare, prepare=False)
-        for sequence in (1, 2):
-            assert receive(connection, delivery(sequence)).outcome is APPLIED
-        assert count(connection, NAMES) == 1
+def test_delivery_is_three_messages(payouts_dsn: str) -> None:
+    with (
+        psycopg.connect(payouts_dsn, autocommit=True, prepare_threshold=None) as connection,
+        tempfile.TemporaryFile() as trace,
+    ):
+        connection.pgconn.trace(trace.fileno())
+        assert receive(connection, delivery()).outcome is APPLIED
+        connection.pgconn.untrace()
+        trace.seek(0)
+        sent = trace.read()
+    assert (sent.count(b"\tQuery\t"), sent.count(b"\tExecute\t")) == (2, 1)
 
 
 def test_pooler_in_transaction_mode_changes_nothing(payouts_dsn: str) -> None:
-    """Each transaction may get another session: with the statement, or without it."""
+    """Each transaction may get another session."""
     with PgBouncer(payouts_dsn, pool=2) as pooler, ExitStack() as stack:
         services = [
-            stack.enter_context(psycopg.connect(pooler.dsn, autocommit=True, prepare_threshold=1))
+            stack.enter_context(
+                psycopg.connect(pooler.dsn, autocommit=True, prepare_threshold=None)
+            )
             for _ in range(3)
         ]
         for sequence in range(1, 13):
@@ -121,24 +103,16 @@ def test_any_text_is_a_subject_and_is_kept_as_it_is(
 
 
 @pytest.mark.parametrize("subject", ["m_482", "händler"])
-def test_fence_of_any_subject_is_found_by_its_index(
+def test_key_and_fence_of_any_subject_are_found_by_index(
     connection: psycopg.Connection, subject: str
 ) -> None:
     """A text that was bytes has another collation than the columns, unless it is given theirs."""
-    given = delivery()
-    parameters = {
-        "schema": "payouts",
-        "key": given.key,
-        "subject": subject,
-        "sequence": 1,
-        "body_sha256": bytes(32),
-    }
     connection.execute("SET enable_seqscan = off")
-    claim = Texts("payouts").plain("claim", parameters)
-    lines = connection.execute(b"EXPLAIN " + claim, prepare=False).fetchall()
-    plan = "\n".join(line for (line,) in lines)
-    assert "using pk_inbox_subject" in plan
-    assert "Seq Scan" not in plan
+    scans = "SELECT sum(seq_scan) FROM pg_stat_xact_user_tables WHERE schemaname = 'payouts'"
+    with connection.transaction():
+        for given in (delivery(2), delivery(2), delivery(1)):
+            Inbox().receive_sync(connection, given, subject=subject)
+        assert connection.execute(scans.encode()).fetchone() == (0,)
 
 
 def test_subject_that_postgres_cannot_hold_is_refused_and_nothing_is_kept(
@@ -156,8 +130,8 @@ def test_times_and_results_do_not_depend_on_how_the_session_writes_them(
     connection.execute("SET TimeZone = 'Asia/Kathmandu'")
     connection.execute("SET DateStyle = 'SQL, DMY'")
     connection.execute("SET bytea_output = 'escape'")
-    with Inbox().receive_sync(connection, delivery(), subject="m_482") as first:
-        first.result = {"wer": "Müller"}
+    with receiving(connection, delivery()) as first:
+        Inbox().store_result_sync(connection, first, {"wer": "Müller"})
     again = receive(connection, delivery())
     assert (again.outcome, again.result) == (DUPLICATE, {"wer": "Müller"})
     assert again.applied_at == first.applied_at is not None
@@ -171,7 +145,7 @@ def test_connections_own_isolation_level_is_that_of_the_transaction(
 ) -> None:
     connection.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
     connection.deferrable = True
-    with Inbox().receive_sync(connection, delivery(), subject="m_482"):
+    with receiving(connection, delivery()):
         row = connection.execute(
             "SELECT current_setting('transaction_isolation'),"
             " current_setting('transaction_deferrable')"
@@ -189,7 +163,7 @@ def test_driver_refuses_to_end_the_transaction_inside_the_block(
 ) -> None:
     with (
         pytest.raises(psycopg.ProgrammingError, match="forbidden within a Transaction"),
-        Inbox().receive_sync(connection, delivery(), subject="m_482"),
+        receiving(connection, delivery()),
     ):
         getattr(connection, ending)()
     assert count(connection) == 0
@@ -200,7 +174,7 @@ def test_driver_refuses_to_end_the_transaction_inside_the_block(
 def test_drivers_own_transactions_nest_around_and_inside_of_the_block(
     connection: psycopg.Connection,
 ) -> None:
-    with connection.transaction(), Inbox().receive_sync(connection, delivery(), subject="m_482"):
+    with connection.transaction(), receiving(connection, delivery()):
         with connection.transaction(force_rollback=True):
             connection.execute("CREATE TABLE payouts.undone ()")
         with connection.transaction():
@@ -210,19 +184,11 @@ def test_drivers_own_transactions_nest_around_and_inside_of_the_block(
     assert found.fetchone() == ("payouts.done", None)
 
 
-@pytest.mark.parametrize("autocommit", [True, False])
-@pytest.mark.parametrize("end", ["commit", "rollback", "close"])
-def test_block_that_ends_the_transaction_itself_is_no_answer(
-    payouts_dsn: str, end: str, *, autocommit: bool
-) -> None:
-    with psycopg.connect(payouts_dsn, autocommit=autocommit) as connection, ExitStack() as stack:
-        block = Inbox().receive_sync(connection, delivery(), subject="m_482")
-        receipt = stack.enter_context(block)
-        if end == "close":
-            connection.close()
-        else:
-            connection.execute(end.encode())
-            connection.execute("SELECT 1")  # begins another one where there is no autocommit
+def test_block_that_closes_its_connection_is_no_answer(connection: psycopg.Connection) -> None:
+    """The driver ends a transaction on a closed connection without an error."""
+    with ExitStack() as stack:
+        receipt = stack.enter_context(receiving(connection, delivery()))
+        connection.close()
         with pytest.raises(TakenBack):
             stack.close()
         with pytest.raises(TakenBack):
@@ -239,7 +205,7 @@ def test_block_that_hides_a_failed_statement_is_no_answer(
             stack.enter_context(connection.transaction())
             connection.execute("CREATE TABLE payouts.kept ()")
         block = ExitStack()
-        receipt = block.enter_context(Inbox().receive_sync(connection, delivery(), subject="m_482"))
+        receipt = block.enter_context(receiving(connection, delivery()))
         with pytest.raises(psycopg.errors.DivisionByZero):
             connection.execute("SELECT 1 / 0")
         with pytest.raises(TakenBack):
@@ -253,13 +219,13 @@ def test_block_that_hides_a_failed_statement_is_no_answer(
 def test_one_that_fails_takes_back_itself_and_not_the_one_around_it(
     connection: psycopg.Connection,
 ) -> None:
-    with Inbox().receive_sync(connection, delivery(1), subject="m_482") as outer:
+    with receiving(connection, delivery(1)) as outer:
         with (
             pytest.raises(ZeroDivisionError),
-            Inbox().receive_sync(connection, delivery(1, "m_7"), subject="m_7"),
+            receiving(connection, delivery(1, "m_7"), "m_7"),
         ):
             raise ZeroDivisionError
-        with Inbox().receive_sync(connection, delivery(1, "m_8"), subject="m_8") as inner:
+        with receiving(connection, delivery(1, "m_8"), "m_8") as inner:
             assert inner.outcome is APPLIED
     assert outer.outcome is APPLIED
     rows = connection.execute("SELECT subject FROM payouts.inbox ORDER BY 1").fetchall()
@@ -272,9 +238,9 @@ def test_result_that_the_table_refuses_takes_the_action_back(
     connection.execute("ALTER TABLE payouts.inbox ADD CHECK (result IS NULL)")
     with (
         pytest.raises(psycopg.errors.CheckViolation),
-        Inbox().receive_sync(connection, delivery(), subject="m_482") as receipt,
+        receiving(connection, delivery()) as receipt,
     ):
-        receipt.result = {"hold": 7}
+        Inbox().store_result_sync(connection, receipt, {"hold": 7})
     assert connection.info.transaction_status is TransactionStatus.IDLE
     assert count(connection) == 0
     with pytest.raises(TakenBack):
@@ -285,7 +251,7 @@ async def _cancelled_after(
     connection: psycopg.AsyncConnection, sequence: int, steps: int
 ) -> TransactionStatus:
     async def receive() -> None:
-        async with Inbox().receive(connection, delivery(sequence), subject="m_482"):
+        async with receiving_async(connection, delivery(sequence)):
             pass
 
     task = asyncio.create_task(receive())
@@ -312,7 +278,7 @@ def test_lost_connection_is_the_drivers_error_and_no_answer(
     kept: list[Receipt] = []
 
     def lose() -> None:
-        with Inbox().receive_sync(connection, delivery(), subject="m_482") as receipt:
+        with receiving(connection, delivery()) as receipt:
             kept.append(receipt)
             with psycopg.connect(payouts_dsn, autocommit=True) as other:
                 other.execute(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -11,13 +11,27 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from holdfast.receiver import Delivery, Secret, SqlAlchemyInbox, UnsupportedDriver, verify
+from holdfast.receiver import (
+    Delivery,
+    Inbox,
+    NoTransaction,
+    Receipt,
+    Secret,
+    UnsupportedDriver,
+    verify,
+)
+from holdfast.receiver.sqlalchemy_inbox import (
+    async_connection_of,
+    connection_of,
+    transaction,
+    transaction_async,
+)
 from holdfast.sink.contract.wire import ReceiptOutcome
 from tests.support.dispatch.inboxes import async_engine_of, engine_of, on_a_connection
 from tests.support.dispatch.sender import KEY_BYTES, Sent
 
 SUBJECT = "m_482"
-INBOX = SqlAlchemyInbox()
+INBOX = Inbox()
 APPLIED, DUPLICATE = ReceiptOutcome.APPLIED, ReceiptOutcome.DUPLICATE
 
 
@@ -50,6 +64,12 @@ def session(holds: str) -> Iterator[Session]:
         yield session
 
 
+@contextmanager
+def receiving(session: Session) -> Iterator[Receipt]:
+    with transaction(session) as connection:
+        yield INBOX.receive_sync(connection, delivery(), subject=SUBJECT)
+
+
 def rows(dsn: str) -> list[tuple[Any, ...]]:
     with psycopg.connect(dsn) as connection:
         return connection.execute(
@@ -60,7 +80,7 @@ def rows(dsn: str) -> list[tuple[Any, ...]]:
 def test_nothing_is_committed_before_the_service_commits(
     session: Session, payouts_dsn: str
 ) -> None:
-    with INBOX.receive(session, delivery(), subject=SUBJECT) as receipt:
+    with receiving(session) as receipt:
         assert receipt.outcome is APPLIED
         session.add(Hold(merchant=SUBJECT))
     assert rows(payouts_dsn) == [(0, 0)]
@@ -71,11 +91,11 @@ def test_nothing_is_committed_before_the_service_commits(
 def test_rollback_of_the_service_takes_key_and_action_back(
     session: Session, payouts_dsn: str
 ) -> None:
-    with INBOX.receive(session, delivery(), subject=SUBJECT):
+    with receiving(session):
         session.add(Hold(merchant=SUBJECT))
     session.rollback()
     assert rows(payouts_dsn) == [(0, 0)]
-    with INBOX.receive(session, delivery(), subject=SUBJECT) as receipt:
+    with receiving(session) as receipt:
         assert receipt.outcome is APPLIED
 
 
@@ -83,7 +103,7 @@ def test_action_that_fails_leaves_what_the_service_did_before(
     session: Session, payouts_dsn: str
 ) -> None:
     def failing() -> None:
-        with INBOX.receive(session, delivery(), subject=SUBJECT):
+        with receiving(session):
             session.add(Hold(merchant="inside"))
             raise ZeroDivisionError
 
@@ -102,7 +122,8 @@ def test_asynchronous_action_that_fails_leaves_what_the_service_did_before(
         async with AsyncSession(async_engine_of(holds)) as session:
             session.add(Hold(merchant="before"))
             with suppress(ZeroDivisionError):
-                async with INBOX.receive_async(session, delivery(), subject=SUBJECT):
+                async with transaction_async(session) as connection:
+                    await INBOX.receive(connection, delivery(), subject=SUBJECT)
                     session.add(Hold(merchant="inside"))
                     raise ZeroDivisionError
             await session.commit()
@@ -123,10 +144,11 @@ def test_bare_connection_is_joined_as_a_session_is(holds: str) -> None:
 
 def test_key_is_found_and_forgotten_in_both_forms(session: Session, payouts_dsn: str) -> None:
     given = delivery()
-    assert INBOX.inquire(session, given.key) is None
-    with INBOX.receive(session, given, subject=SUBJECT) as receipt:
-        receipt.result = {"hold": 7}
-    found = INBOX.inquire(session, given.key)
+    connection = connection_of(session)
+    assert INBOX.inquire_sync(connection, given.key) is None
+    with receiving(session) as receipt:
+        INBOX.store_result_sync(connection, receipt, {"hold": 7})
+    found = INBOX.inquire_sync(connection, given.key)
     assert found is not None
     assert (found.outcome, found.applied_at, found.result) == (
         APPLIED,
@@ -134,15 +156,16 @@ def test_key_is_found_and_forgotten_in_both_forms(session: Session, payouts_dsn:
         {"hold": 7},
     )
     session.execute(text("UPDATE payouts.inbox SET received_at = now() - interval '46 days'"))
-    assert (INBOX.prune(session), INBOX.prune(session)) == (1, 0)
+    assert (INBOX.prune_sync(connection), INBOX.prune_sync(connection)) == (1, 0)
     session.rollback()
 
     async def both() -> tuple[Any, int]:
         async with AsyncSession(async_engine_of(payouts_dsn)) as asynchronous:
-            async with INBOX.receive_async(asynchronous, given, subject=SUBJECT):
-                pass
-            found = await INBOX.inquire_async(await asynchronous.connection(), given.key)
-            return found, await INBOX.prune_async(asynchronous)
+            async with transaction_async(asynchronous) as connection:
+                await INBOX.receive(connection, given, subject=SUBJECT)
+            connection = await async_connection_of(await asynchronous.connection())
+            found = await INBOX.inquire(connection, given.key)
+            return found, await INBOX.prune(connection)
 
     found, pruned = asyncio.run(both())
     assert (found.key, found.outcome, pruned) == (given.key, APPLIED, 0)
@@ -161,7 +184,7 @@ def test_connection_that_commits_each_statement_is_refused(holds: str) -> None:
     engine = engine_of(holds, isolation_level="AUTOCOMMIT")
     with (
         engine.connect() as connection,
-        pytest.raises(UnsupportedDriver, match="AUTOCOMMIT"),
+        pytest.raises(NoTransaction),
     ):
         on_a_connection(connection, delivery(), SUBJECT)
     assert rows(holds) == [(0, 0)]

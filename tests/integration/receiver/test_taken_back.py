@@ -17,16 +17,25 @@ from holdfast.receiver import (
     Inbox,
     Receipt,
     Secret,
-    SqlAlchemyInbox,
     TakenBack,
     answer,
     verify,
 )
-from tests.support.dispatch.inboxes import DRIVERS, Driver, async_engine_of, engine_of
+from holdfast.receiver.sqlalchemy_inbox import transaction, transaction_async
+from tests.support.dispatch.inboxes import (
+    DRIVERS,
+    Driver,
+    async_engine_of,
+    engine_of,
+    receiving,
+    receiving_async,
+)
 from tests.support.dispatch.sender import KEY_BYTES, Sent
 
 SUBJECT = "m_482"
 SECRET = Secret(KEY_BYTES)
+CIRCULAR: list[Any] = []
+CIRCULAR.append(CIRCULAR)
 
 
 class Base(DeclarativeBase):
@@ -46,8 +55,8 @@ def delivery(sequence: int = 1) -> Delivery:
 
 
 def test_receipt_of_a_block_that_rolled_back_is_no_answer(payouts_dsn: str) -> None:
-    with psycopg.connect(payouts_dsn) as connection, connection.transaction():
-        with Inbox().receive_sync(connection, delivery(), subject=SUBJECT) as receipt:
+    with psycopg.connect(payouts_dsn) as connection:
+        with receiving(connection, delivery()) as receipt:
             raise psycopg.Rollback  # psycopg swallows it at the end of the block
         with pytest.raises(TakenBack):
             answer(receipt, SECRET)
@@ -58,8 +67,8 @@ def test_block_that_ends_the_transaction_of_its_session_is_refused(
     payouts_dsn: str, end: str
 ) -> None:
     with Session(engine_of(payouts_dsn)) as session, ExitStack() as stack:
-        block = SqlAlchemyInbox().receive(session, delivery(), subject=SUBJECT)
-        receipt = stack.enter_context(block)
+        connection = stack.enter_context(transaction(session))
+        receipt = Inbox().receive_sync(connection, delivery(), subject=SUBJECT)
         getattr(session, end)()
         with pytest.raises(TakenBack):
             stack.close()
@@ -71,7 +80,7 @@ async def _cancelled_after(dsn: str, steps: int) -> PipelineStatus:
     connection = await psycopg.AsyncConnection.connect(dsn, autocommit=True)
 
     async def receive() -> None:
-        async with Inbox().receive(connection, delivery(steps + 1), subject=SUBJECT):
+        async with receiving_async(connection, delivery(steps + 1)):
             pass
 
     task = asyncio.create_task(receive())
@@ -91,21 +100,12 @@ def test_cancelled_claim_leaves_no_pipeline_on_its_connection(payouts_dsn: str) 
     assert asyncio.run(each()) == {PipelineStatus.OFF}
 
 
-def test_subject_that_is_no_text_is_a_fault_and_not_in_progress(payouts_dsn: str) -> None:
-    with (
-        psycopg.connect(payouts_dsn) as connection,
-        pytest.raises(TypeError),
-        Inbox().receive_sync(connection, delivery(), subject=None),  # type: ignore[arg-type]
-    ):
-        pass
-
-
 def test_subject_that_is_no_text_is_refused_before_anything_is_kept(payouts_dsn: str) -> None:
     subject: Any = None
     with (
         psycopg.connect(payouts_dsn) as connection,
         pytest.raises(TypeError, match="NoneType"),
-        Inbox().receive_sync(connection, delivery(), subject=subject),
+        receiving(connection, delivery(), subject),
     ):
         pass
 
@@ -135,8 +135,9 @@ def test_row_that_fails_behind_the_block_takes_the_answer_back(payouts_dsn: str)
     with Session(engine_of(payouts_dsn)) as session, session.begin():
         with (
             suppress(IntegrityError),
-            SqlAlchemyInbox().receive(session, delivery(), subject=SUBJECT) as receipt,
+            transaction(session) as connection,
         ):
+            receipt = Inbox().receive_sync(connection, delivery(), subject=SUBJECT)
             session.add(Kept(merchant=SUBJECT))
         assert not is_answered(receipt)
     assert held(payouts_dsn) == 0
@@ -148,9 +149,8 @@ def test_row_that_fails_behind_an_asynchronous_block_takes_the_answer_back(
     async def run() -> Receipt:
         async with AsyncSession(async_engine_of(payouts_dsn)) as session, session.begin():
             with suppress(IntegrityError):
-                async with SqlAlchemyInbox().receive_async(
-                    session, delivery(), subject=SUBJECT
-                ) as receipt:
+                async with transaction_async(session) as connection:
+                    receipt = await Inbox().receive(connection, delivery(), subject=SUBJECT)
                     session.add(Kept(merchant=SUBJECT))
         return receipt
 
@@ -178,9 +178,9 @@ def test_block_that_hides_what_it_did_to_its_transaction_is_refused(
     with Session(engine_of(payouts_dsn)) as session:
         with (
             pytest.raises(TakenBack),
-            SqlAlchemyInbox().receive(session, delivery(), subject=SUBJECT) as receipt,
+            transaction(session) as connection,
         ):
-            act(receipt)
+            act(Inbox().receive_sync(connection, delivery(), subject=SUBJECT))
         session.rollback()
     assert [is_answered(each) for each in receipts] == [False]
     assert held(payouts_dsn) == 0
@@ -190,9 +190,8 @@ def test_asynchronous_block_that_hides_a_failed_statement_is_refused(payouts_dsn
     receipts = []
 
     async def receive(session: AsyncSession) -> None:
-        inbox, given = SqlAlchemyInbox(), delivery()
-        async with inbox.receive_async(session, given, subject=SUBJECT) as receipt:
-            receipts.append(receipt)
+        async with transaction_async(session) as connection:
+            receipts.append(await Inbox().receive(connection, delivery(), subject=SUBJECT))
             with suppress(DBAPIError):
                 await session.execute(text("SELECT 1 / 0"))
 
@@ -209,7 +208,16 @@ def test_asynchronous_block_that_hides_a_failed_statement_is_refused(payouts_dsn
 
 @pytest.mark.parametrize("driver", list(DRIVERS.values()), ids=list(DRIVERS))
 @pytest.mark.parametrize(
-    ("result", "error"), [(object(), TypeError), (float("nan"), ValueError), ("\0", ValueError)]
+    ("result", "error"),
+    [
+        (object(), TypeError),
+        ({(1, 2): 3}, TypeError),
+        (float("nan"), ValueError),
+        (CIRCULAR, ValueError),
+        ("\0", psycopg.DataError),
+        ("\ud800", psycopg.DataError),
+    ],
+    ids=["object", "key", "NaN", "cycle", "NUL", "surrogate"],
 )
 def test_result_that_cannot_be_kept_takes_the_delivery_back(
     payouts_dsn: str, driver: Driver, result: Any, error: type[Exception]
@@ -220,7 +228,7 @@ def test_result_that_cannot_be_kept_takes_the_delivery_back(
         receipts.append(receipt)
         receipt.result = {"x": result}
 
-    with pytest.raises(error, match="as JSON"):
+    with pytest.raises(error):
         driver(payouts_dsn, delivery(), act, SUBJECT)
     assert [is_answered(each) for each in receipts] == [False]
     assert held(payouts_dsn) == 0

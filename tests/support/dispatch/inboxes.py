@@ -1,7 +1,9 @@
 """One delivery through the inbox on each of its four drivers, on a connection of its own."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import psycopg
 from sqlalchemy import NullPool, create_engine
@@ -9,10 +11,13 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from holdfast.receiver import Delivery, Inbox, Receipt, SqlAlchemyInbox
+from holdfast.receiver import Delivery, Inbox, Receipt
+from holdfast.receiver.sqlalchemy_inbox import connection_of, transaction, transaction_async
 
 Act = Callable[[Receipt], None]
 Driver = Callable[[str, Delivery, Act, str], Receipt]
+
+INBOX = Inbox()
 
 
 def engine_of(dsn: str, **options: object) -> Engine:
@@ -29,12 +34,30 @@ def async_engine_of(dsn: str) -> AsyncEngine:
     )
 
 
+@contextmanager
+def receiving(
+    connection: psycopg.Connection[Any], given: Delivery, subject: str = "m_482"
+) -> Iterator[Receipt]:
+    """Receive in a transaction of the inbox's that ends with the block."""
+    with INBOX.transaction_sync(connection):
+        yield INBOX.receive_sync(connection, given, subject=subject)
+
+
+@asynccontextmanager
+async def receiving_async(
+    connection: psycopg.AsyncConnection[Any], given: Delivery, subject: str = "m_482"
+) -> AsyncIterator[Receipt]:
+    """As `receiving`, on an asynchronous connection."""
+    async with INBOX.transaction(connection):
+        yield await INBOX.receive(connection, given, subject=subject)
+
+
 def blocking(dsn: str, given: Delivery, act: Act, subject: str) -> Receipt:
     with (
         psycopg.connect(dsn, autocommit=True) as connection,
-        Inbox().receive_sync(connection, given, subject=subject) as receipt,
+        receiving(connection, given, subject) as receipt,
     ):
-        act(receipt)
+        _act(connection, receipt, act)
     return receipt
 
 
@@ -42,9 +65,9 @@ def asynchronous(dsn: str, given: Delivery, act: Act, subject: str) -> Receipt:
     async def run() -> Receipt:
         async with (
             await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection,
-            Inbox().receive(connection, given, subject=subject) as receipt,
+            receiving_async(connection, given, subject) as receipt,
         ):
-            act(receipt)
+            await _act_async(connection, receipt, act)
         return receipt
 
     return asyncio.run(run())
@@ -54,9 +77,10 @@ def in_a_session(dsn: str, given: Delivery, act: Act, subject: str) -> Receipt:
     with (
         Session(engine_of(dsn)) as session,
         session.begin(),
-        SqlAlchemyInbox().receive(session, given, subject=subject) as receipt,
+        transaction(session) as connection,
     ):
-        act(receipt)
+        receipt = INBOX.receive_sync(connection, given, subject=subject)
+        _act(connection, receipt, act)
     return receipt
 
 
@@ -65,9 +89,10 @@ def in_an_async_session(dsn: str, given: Delivery, act: Act, subject: str) -> Re
         async with (
             AsyncSession(async_engine_of(dsn)) as session,
             session.begin(),
-            SqlAlchemyInbox().receive_async(session, given, subject=subject) as receipt,
+            transaction_async(session) as connection,
         ):
-            act(receipt)
+            receipt = await INBOX.receive(connection, given, subject=subject)
+            await _act_async(connection, receipt, act)
         return receipt
 
     return asyncio.run(run())
@@ -75,8 +100,22 @@ def in_an_async_session(dsn: str, given: Delivery, act: Act, subject: str) -> Re
 
 def on_a_connection(connection: Connection, given: Delivery, subject: str) -> Receipt:
     """Join whatever transaction a connection of SQLAlchemy's has."""
-    with SqlAlchemyInbox().receive(connection, given, subject=subject) as receipt:
-        return receipt
+    return INBOX.receive_sync(connection_of(connection), given, subject=subject)
+
+
+def _act(connection: psycopg.Connection[Any], receipt: Receipt, act: Act) -> None:
+    """Act, then store the result that a new delivery was given."""
+    known = receipt.result
+    act(receipt)
+    if receipt.result is not known:
+        INBOX.store_result_sync(connection, receipt, receipt.result)
+
+
+async def _act_async(connection: psycopg.AsyncConnection[Any], receipt: Receipt, act: Act) -> None:
+    known = receipt.result
+    act(receipt)
+    if receipt.result is not known:
+        await INBOX.store_result(connection, receipt, receipt.result)
 
 
 DRIVERS: dict[str, Driver] = {
