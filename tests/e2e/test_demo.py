@@ -150,6 +150,7 @@ def test_demo_loses_and_repeats_nothing_though_both_halves_are_killed(
     assert secret not in output + logs
 
 
+@pytest.mark.rest
 @pytest.mark.faults
 @pytest.mark.spark
 def test_interrupted_demo_leaves_no_process_behind(

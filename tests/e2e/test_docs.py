@@ -190,9 +190,14 @@ def test_commands_of_an_operators_page(page: str, outbox: World, tmp_path: Path)
     assert follower.shown
 
 
-@pytest.mark.spark
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", NEWCOMERS)
+@pytest.mark.parametrize(
+    "page",
+    [
+        "docs/embedded-runtime.md",
+        pytest.param("docs/quickstart.md", marks=[pytest.mark.rest, pytest.mark.spark]),
+    ],
+)
 def test_commands_of_a_newcomers_page(page: str, tmp_path: Path) -> None:
     given = environment()
     with shell(tmp_path, given) as bash:
@@ -208,6 +213,7 @@ def test_commands_of_a_newcomers_page(page: str, tmp_path: Path) -> None:
         assert "85,000" in held
 
 
+@pytest.mark.rest
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_commands_of_the_page_on_savepoints(

@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 import psutil
 import psycopg
+import pytest
 from psycopg.conninfo import make_conninfo
 
 from holdfast.deploy.local.stack.dashboards.panels import dashboards
@@ -104,6 +105,7 @@ def _newest(events: Path) -> timedelta:
     return min((age for age in ages if age >= timedelta()), default=timedelta.max)
 
 
+@pytest.mark.rest
 def test_stack_decides_delivers_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with stack(tmp_path / "stack", free_ports(), "files") as process:
         made = read(process)
@@ -131,6 +133,7 @@ def test_stack_decides_delivers_and_leaves_nothing_behind(tmp_path: Path) -> Non
         assert [each for each in family if _lives(each)] == []
 
 
+@pytest.mark.rest
 def test_killed_stack_is_ended_by_local_down(tmp_path: Path) -> None:
     folder = tmp_path / "stack"
     with stack(folder, free_ports(), "files") as process:

@@ -23,7 +23,7 @@ from tests.support.job.jobs import Play
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.rest
 
 FOLDER = Path(__file__).with_name("golden")
 CHECKPOINTS = sorted(FOLDER.glob("checkpoint-*.tar.xz"))

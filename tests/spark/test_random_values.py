@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-pytestmark = pytest.mark.spark
-
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BATCHES, ROWS, DEPTH = 6, 60, 4
 MICROS_MIN, MICROS_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999

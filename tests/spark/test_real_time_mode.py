@@ -13,10 +13,10 @@ from tests.support.job.jobs import Play, event, put
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.rest
+
 CHECK = "spark.sql.streaming.realTimeMode.allowlistCheck"
 MODE = "STREAMING_REAL_TIME_MODE"
-
-pytestmark = pytest.mark.spark
 
 
 def _refusal(spark: "SparkSession", folder: Path, *, check: bool) -> str:

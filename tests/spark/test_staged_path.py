@@ -21,8 +21,6 @@ from tests.support.processes import matching
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
-
 QUERY_ID, RUN_ID = uuid4(), uuid4()
 SCHEMA_WITH_TIMES = SCHEMA.set(
     SCHEMA.get_field_index("data"),
@@ -101,6 +99,7 @@ def test_both_paths_leave_the_same_tables(
     assert len(left[True]["quarantine"]) == len(BAD) + 2
 
 
+@pytest.mark.rest
 def test_frame_without_partitions_is_an_empty_batch(spark: "SparkSession", sinks: Sinks) -> None:
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -131,6 +130,7 @@ def test_tasks_never_show_the_dsn(spark: "SparkSession", sinks: Sinks) -> None:
     assert "secret" not in plan
 
 
+@pytest.mark.rest
 def test_hundred_megabytes_stay_out_of_the_driver(spark: "SparkSession", sinks: Sinks) -> None:
     from pyspark.sql import functions as F  # noqa: N812 (its name everywhere)
 

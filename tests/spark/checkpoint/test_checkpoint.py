@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from holdfast.spark_app.operator.job import Job
 
-pytestmark = pytest.mark.spark
-
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
 """A checkpoint that has recorded a batch is judged by its own files alone."""
 
@@ -71,10 +69,10 @@ def _complaint(play: Play) -> str:
 def test_what_spark_wrote_down_is_understood(play: Play) -> None:
     from holdfast.spark_app.checkpoint.files import CheckpointFiles, Planned
 
-    files = CheckpointFiles(play.spark, str(play.folder / "checkpoint"))
+    files = CheckpointFiles(play.spark, str(play.checkpoint))
     assert files.planned() == Planned(1, micros(at("12:19:30")), ('{"logOffset":1}',))
     assert files.committed() == 0
-    metadata = json.loads((play.folder / "checkpoint" / "metadata").read_text())
+    metadata = json.loads((play.checkpoint / "metadata").read_text())
     assert str(files.query_id()) == metadata["id"]
 
     new = CheckpointFiles(play.spark, str(play.folder / "new"))
@@ -99,7 +97,7 @@ def test_a_database_that_never_knew_what_the_checkpoint_has_finished_is_refused(
     """Put back to before the first batch, or another one: what was decided is not in it."""
     from holdfast.spark_app.checkpoint.journal import require_ledger
 
-    checkpoint = play.folder / "checkpoint"
+    checkpoint = play.checkpoint
     query_id = UUID(json.loads((checkpoint / "metadata").read_text())["id"])
     driver = Driver(dsn, query_id=query_id)
     with closing(driver.sink):
@@ -120,7 +118,7 @@ def test_a_database_that_never_knew_what_the_checkpoint_has_finished_is_refused(
 
 
 def test_a_file_that_is_missing_or_damaged_is_named(play: Play) -> None:
-    checkpoint = play.folder / "checkpoint"
+    checkpoint = play.checkpoint
     policy = (checkpoint / "holdfast-policy.json").read_text()
     (checkpoint / "holdfast-policy.json").unlink()
     assert "has written batches, but holdfast-policy.json is missing" in _complaint(play)
@@ -144,7 +142,7 @@ def test_a_path_is_added_whatever_dies_on_the_way(
 ) -> None:
     from holdfast.spark_app.checkpoint.files import CheckpointFiles
 
-    checkpoint = play.folder / "checkpoint"
+    checkpoint = play.checkpoint
     files = CheckpointFiles(play.spark, str(checkpoint))
     # With checksums, as Spark leaves them; of three plans, a start reads two.
     text = (checkpoint / "offsets" / "1").read_text()
@@ -175,7 +173,7 @@ def test_a_path_is_added_whatever_dies_on_the_way(
 
 
 def test_a_checkpoint_of_another_layout_is_not_taken_for_an_empty_one(play: Play) -> None:
-    path = play.folder / "checkpoint" / "holdfast.json"
+    path = play.checkpoint / "holdfast.json"
     kept = json.loads(path.read_text())
     path.write_text(json.dumps(kept | {"layout": 1}))
     assert "layout of the state was 1, is 2" in _complaint(play)
@@ -189,7 +187,7 @@ def test_a_checkpoint_of_another_layout_is_not_taken_for_an_empty_one(play: Play
 def test_a_checkpoint_without_its_query_id_gets_no_other_one(play: Play) -> None:
     from holdfast.spark_app.checkpoint.journal import require_ledger
 
-    checkpoint = play.folder / "checkpoint"
+    checkpoint = play.checkpoint
     (checkpoint / "metadata").unlink()
     missing = "has written batches, but metadata is missing in it"
     assert missing in _complaint(play)
@@ -206,7 +204,7 @@ def test_a_checkpoint_without_its_query_id_gets_no_other_one(play: Play) -> None
 def test_a_file_that_its_checksum_belies_is_damaged(play: Play, name: str) -> None:
     from holdfast.spark_app.checkpoint.files import CheckpointFiles
 
-    path = play.folder / "checkpoint" / name
+    path = play.checkpoint / name
     (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
     CheckpointFiles(play.spark, str(path.parent)).write(path.name, path.read_text())
     assert _claim(play).initial is None
@@ -216,7 +214,7 @@ def test_a_file_that_its_checksum_belies_is_damaged(play: Play, name: str) -> No
 
 def test_a_checkpoint_that_was_moved_is_refused_and_told_where_it_belongs(play: Play) -> None:
     before = play.folder / "was here"
-    path = play.folder / "checkpoint" / "holdfast.json"
+    path = play.checkpoint / "holdfast.json"
     kept = json.loads(path.read_text())
     path.write_text(json.dumps(kept | {"location": f"file:{before}"}))
     complaint = _complaint(play)
@@ -224,21 +222,21 @@ def test_a_checkpoint_that_was_moved_is_refused_and_told_where_it_belongs(play: 
     assert complaint.endswith(f"start with --checkpoint '{before}'.")
     assert not before.exists()
 
-    (play.folder / "checkpoint").rename(before)
+    (play.checkpoint).rename(before)
     for same in (str(before), f"file:{before}", f"file://{before}/", f"{play.folder}/./was here"):
         play.options = {"checkpoint": same}
         assert _claim(play).initial is None
-    (play.folder / "checkpoint").symlink_to(before)
-    play.options = {"checkpoint": str(play.folder / "checkpoint")}
+    (play.checkpoint).symlink_to(before)
+    play.options = {"checkpoint": str(play.checkpoint)}
     assert "was begun in another place" in _complaint(play)
 
 
 def test_a_checkpoint_of_another_query_is_refused(play: Play) -> None:
-    (play.folder / "checkpoint" / "holdfast.json").unlink()
+    (play.checkpoint / "holdfast.json").unlink()
     assert "that this job did not begin" in _complaint(play)
 
 
 def test_a_file_that_was_about_to_take_its_name_is_found(play: Play) -> None:
-    checkpoint = play.folder / "checkpoint"
+    checkpoint = play.checkpoint
     (checkpoint / "holdfast-policy.json").rename(checkpoint / ".holdfast-policy.json.part")
     assert _claim(play).policy.version == Policy.parse(POLICY).version

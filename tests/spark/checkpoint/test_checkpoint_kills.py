@@ -12,17 +12,17 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.sink.contract.exits import CommandError, ExitCode
+from tests.support.job.job_outcome import Rows, lasting
 from tests.support.job.job_process import QUICK, job_process
-from tests.support.job.jobs import Play, event, put
+from tests.support.job.jobs import Play, event
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.rest, pytest.mark.timeout(900)]
 
 POINTS = os.environ.get("HOLDFAST_TEST_KILL_POINTS", "").split()
 """All of them: P2 P3 P5 P6 K1 K2. P1 and P4 leave what P2 and P3 do, and one whole file."""
@@ -31,11 +31,10 @@ POINTS = os.environ.get("HOLDFAST_TEST_KILL_POINTS", "").split()
 @pytest.fixture(scope="module")
 def made(shared_play: Play) -> Play:
     """A stream that has read its files, and a savepoint of its newest batch."""
-    for number in range(3):
-        clock = f"12:{number * 10:02}"
-        put(shared_play.folder / "events", number, [event(f"e{number}", clock, 6_000_000)])
+    rows = enumerate(("12:00", "12:10", "12:20"))
+    shared_play.put(*([event(f"e{number}", clock, 6_000_000)] for number, clock in rows))
     shared_play.command()
-    shared_play.save(str(shared_play.folder / "checkpoint"), str(shared_play.folder / "saved"))
+    shared_play.save(str(shared_play.checkpoint), str(shared_play.folder / "saved"))
     return shared_play
 
 
@@ -46,13 +45,8 @@ def play(made: Play, make_database: Callable[[str | None], str]) -> Play:
     return Play(made.spark, make_database(conninfo_to_dict(made.dsn)["dbname"]), made.folder)
 
 
-def _written(dsn: str) -> list[list[Any]]:
-    queries = (
-        b"SELECT key, type, convert_from(body, 'UTF8') FROM holdfast.entry ORDER BY 1",
-        b"SELECT merchant_id, window_end, revision FROM holdfast.exposure_window ORDER BY 1, 2",
-    )
-    with psycopg.connect(dsn) as db:
-        return [db.execute(query).fetchall() for query in queries]
+def _written(dsn: str) -> list[Rows]:
+    return [*lasting(dsn, "entries", "windows").values()]
 
 
 def _killed(play: Play, point: str, *options: str) -> None:
@@ -82,7 +76,7 @@ def test_a_kill_while_a_savepoint_is_taken_over_is_repaired_by_the_same_command(
     play.command(checkpoint=str(checkpoint), savepoint=saved)
     assert ("holdfast: began" in capsys.readouterr().err) == (point != "P6")
     assert json.loads((checkpoint / "metadata").read_text())["id"] == query_id
-    put(play.folder / "events", 9, [event("e9", "12:50", 1)])
+    play.put([event("e9", "12:50", 1)], first=9)
     try:
         play.command(checkpoint=str(checkpoint))
     finally:
@@ -98,7 +92,7 @@ def test_a_kill_while_a_savepoint_is_taken_over_is_repaired_by_the_same_command(
 def test_a_kill_while_a_path_is_added_is_repaired_by_the_same_command(
     play: Play, point: str, tmp_path: Path
 ) -> None:
-    kept = Path(shutil.copytree(play.folder / "checkpoint", tmp_path / "kept"))
+    kept = Path(shutil.copytree(play.checkpoint, tmp_path / "kept"))
     before, more = _written(play.dsn), str(play.folder / "more")
     try:
         _killed(play, point, "--path", more)
@@ -110,5 +104,5 @@ def test_a_kill_while_a_path_is_added_is_repaired_by_the_same_command(
         assert "holdfast: nothing new to read\n" in job.said
         assert _written(play.dsn) == before
     finally:
-        shutil.rmtree(play.folder / "checkpoint")
-        kept.rename(play.folder / "checkpoint")
+        shutil.rmtree(play.checkpoint)
+        kept.rename(play.checkpoint)

@@ -9,8 +9,6 @@ from py4j.protocol import Py4JJavaError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
-
 
 @pytest.mark.parametrize("name", ["FileSystemBased", "FileContextBased"])
 def test_second_writer_of_a_file_does_not_replace_the_first(

@@ -24,8 +24,6 @@ from tests.support.job.job_process import (
 from tests.support.job.jobs import event, put
 from tests.support.processes import matching
 
-pytestmark = pytest.mark.spark
-
 LINES = [event("e1", "12:01", 6_000_000)]
 NEXT = [event("e2", "12:20", 1)]
 
@@ -59,6 +57,10 @@ MISTAKES = {
 }
 
 
+SET_UP = {"an address of another machine", "nobody listens"}
+"""What the process is told once it has set up its log."""
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_one_line_before_anything_is_started(
     mistake: str, dsn: str, tmp_path: Path
@@ -66,7 +68,7 @@ def test_a_mistake_is_one_line_before_anything_is_started(
     options, exit_code, said = MISTAKES[mistake]
     put(tmp_path / "events", 0, LINES)
     options = [option.format(folder=tmp_path) for option in options]
-    done = holdfast("job", *command(tmp_path, *options), dsn=dsn)
+    done = holdfast("job", *command(tmp_path, *options), dsn=dsn, process=mistake in SET_UP)
     assert done.returncode == exit_code, done.stderr
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
@@ -74,6 +76,7 @@ def test_a_mistake_is_one_line_before_anything_is_started(
     assert not (tmp_path / "checkpoint").exists()
 
 
+@pytest.mark.rest
 def test_file_is_read_whatever_the_locale_of_the_job(
     dsn: str, db: psycopg.Connection, tmp_path: Path
 ) -> None:
@@ -133,7 +136,7 @@ def test_a_stop_while_spark_starts_is_a_stop_and_no_failure_of_java(
 def test_ctrl_c_ends_the_job_after_the_running_batch(
     dsn: str, db: psycopg.Connection, tmp_path: Path
 ) -> None:
-    """SIGTERM: see `test_the_command_answers_while_the_job_runs_and_the_job_goes_on`.
+    """SIGTERM: see `test_running_job_is_read_and_goes_on`.
 
     With Spark's default file manager, Hadoop starts `readlink` as a program for each file of the
     checkpoint, which takes longer than a small batch.
@@ -168,10 +171,12 @@ STANDING = "S7=stop@1"
 """The process of the job stops itself within the transaction of its first batch."""
 
 
+@pytest.mark.rest
 def test_sigterm_to_spark_submit_ends_the_same_job_after_the_running_batch(
-    dsn: str, db: psycopg.Connection, tmp_path: Path
+    dsn: str, db: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the JVM gets the signal, in the middle of a batch, as the first process of a pod."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)  # the Java of the machine, if it has one
     put(tmp_path / "events", 0, LINES)
     put(tmp_path / "events", 1, NEXT)
     db.execute("LISTEN holdfast_doorbell")

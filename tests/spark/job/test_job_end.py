@@ -1,7 +1,6 @@
 """How a job ends: each failure in one line that says what to do, and a stop between two batches."""
 
 import json
-import re
 from contextlib import closing
 from dataclasses import replace
 from decimal import Decimal
@@ -19,7 +18,7 @@ from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.transaction.continuation import Repeated
 from holdfast.spark_app.exposure.policy import Policy
 from holdfast.spark_app.input.formats import Format
-from tests.support.job.jobs import Play, at, event, put
+from tests.support.job.jobs import Play, at, commits, event
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -27,15 +26,8 @@ if TYPE_CHECKING:
 
     from holdfast.spark_app.lifecycle.failure import Failure
 
-pytestmark = pytest.mark.spark
-
 FIRST = [event("e1", "12:01", 6_000_000)]
 NEXT = [event("e2", "12:20", 1)]
-
-
-@pytest.fixture
-def play(spark: "SparkSession", dsn: str, tmp_path: Path) -> Play:
-    return Play(spark, dsn, tmp_path)
 
 
 def _complaint(play: Play, **changed: Any) -> str:
@@ -60,10 +52,11 @@ def _error(play: Play, kind: type[Exception], **changed: Any) -> Exception:
     return raised.value
 
 
+@pytest.mark.rest
 def test_a_batch_with_more_refused_lines_than_allowed_is_refused_whole(
     play: Play, db: psycopg.Connection
 ) -> None:
-    put(play.folder / "events", 0, [*FIRST, *NEXT, b"{", b"[]"])
+    play.put([*FIRST, *NEXT, b"{", b"[]"])
     play.refused_rows = 1
     refused = _failure(play)
     assert refused.said.startswith("TooManyRefused: ")
@@ -76,72 +69,56 @@ def test_a_batch_with_more_refused_lines_than_allowed_is_refused_whole(
     assert db.execute("SELECT count(*) FROM holdfast.quarantine").fetchone() == (2,)
 
 
-def test_a_new_checkpoint_is_refused_by_its_name_until_it_is_adopted(
-    play: Play, db: psycopg.Connection
-) -> None:
-    put(play.folder / "events", 0, FIRST)
-    put(play.folder / "events", 1, NEXT)
-    play.command()
-    other = str(play.folder / "other")
-    refused = _failure(play, checkpoint=other)
-    assert refused.said.startswith("UnadoptedCheckpoint: ")
-    assert refused.permanent
-    query_id = re.search(r'"id":"([^"]+)"', Path(other, "metadata").read_text())
-    assert query_id
-    db.execute("UPDATE holdfast.stream SET query_id = %s, adopted_at = now()", [query_id[1]])
-    entries = db.execute("SELECT key, body FROM holdfast.entry").fetchall()
-    assert len(entries) == 1
-    play.command(checkpoint=other)
-    assert db.execute("SELECT key, body FROM holdfast.entry").fetchall() == entries
-
-
+@pytest.mark.rest
 def test_a_run_takes_the_stream_before_its_first_batch_unless_no_run_ever_had_it(
     play: Play, db: psycopg.Connection
 ) -> None:
     (play.folder / "events").mkdir()
     play.command()
     assert db.execute("SELECT count(*) FROM holdfast.stream").fetchone() == (0,)
-    put(play.folder / "events", 0, [event("e1", "12:01", 1)])
+    play.put([event("e1", "12:01", 1)])
     play.command()
     taken = (
         "SELECT query_id::text, epoch, (SELECT count(*) FROM holdfast.batch) FROM holdfast.stream"
     )
-    metadata = json.loads((play.folder / "checkpoint" / "metadata").read_text())
+    metadata = json.loads((play.checkpoint / "metadata").read_text())
     [(query_id, epoch, batches)] = db.execute(taken).fetchall()
     assert (query_id, epoch) == (metadata["id"], 1)
     play.command()
     assert db.execute(taken).fetchall() == [(metadata["id"], 2, batches)]
 
 
+@pytest.mark.rest
 def test_a_checkpoint_keeps_the_settings_of_its_first_batch(play: Play) -> None:
     from holdfast.spark_app.checkpoint.journal import claim
 
-    put(play.folder / "events", 0, FIRST)
+    play.put(FIRST)
     job = play.job(key_groups=2)
     with closing(play.sink(job)) as sink:
         claim(play.files(), job, sink)
     play.command()
     assert "--key-groups was 4, is 8" in _complaint(play, key_groups=8)
     play.command(key_groups=None)
-    begun = json.loads((play.folder / "checkpoint" / "holdfast.json").read_text())
+    begun = json.loads((play.checkpoint / "holdfast.json").read_text())
     assert begun["key_groups"] == 4
-    (play.folder / "checkpoint" / "holdfast.json").unlink()
+    (play.checkpoint / "holdfast.json").unlink()
     assert "did not begin" in _complaint(play)
 
 
+@pytest.mark.rest
 def test_a_checkpoint_is_not_started_elsewhere_and_goes_on_where_it_was_begun(
     play: Play, db: psycopg.Connection
 ) -> None:
     """A start elsewhere would leave a folder in the old place, and a move back end inside it."""
     play = replace(play, folder=play.folder / "my files")
     play.folder.mkdir()
-    put(play.folder / "events", 0, FIRST)
+    play.put(FIRST)
     play.command()
-    checkpoint, moved = play.folder / "checkpoint", play.folder / "moved"
+    checkpoint, moved = play.checkpoint, play.folder / "moved"
     kept = json.loads((checkpoint / "holdfast.json").read_text())
     assert kept["location"] == f"file:{checkpoint}"
     checkpoint.rename(moved)
-    put(play.folder / "events", 1, NEXT)
+    play.put(NEXT, first=1)
     refused = f"{moved} was begun in another place, '{checkpoint}', and"
     assert refused in _complaint(play, checkpoint=str(moved))
     assert not checkpoint.exists()
@@ -150,6 +127,7 @@ def test_a_checkpoint_is_not_started_elsewhere_and_goes_on_where_it_was_begun(
     assert db.execute("SELECT count(*) FROM holdfast.entry").fetchone() == (1,)
 
 
+@pytest.mark.rest
 def test_a_parquet_file_of_other_types_is_named_with_its_column(play: Play) -> None:
     folder = play.folder / "events"
     folder.mkdir()
@@ -162,6 +140,7 @@ def test_a_parquet_file_of_other_types_is_named_with_its_column(play: Play) -> N
     assert (broken.cause, broken.permanent) == ("file", False)
 
 
+@pytest.mark.rest
 def test_a_parquet_amount_with_a_scale_is_refused_and_not_read_as_other_money(
     play: Play, db: psycopg.Connection
 ) -> None:
@@ -180,6 +159,7 @@ def test_a_parquet_amount_with_a_scale_is_refused_and_not_read_as_other_money(
     assert db.execute("SELECT count(*) FROM holdfast.batch").fetchall() == [(0,)]
 
 
+@pytest.mark.rest
 def test_parquet_amounts_are_whole_numbers_and_exact_at_the_ends_of_64_bits(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
@@ -206,21 +186,24 @@ def test_parquet_amounts_are_whole_numbers_and_exact_at_the_ends_of_64_bits(
             read(name, pa.array([1], pa.int64() if kind != pa.date32() else pa.int32()).cast(kind))
 
 
+@pytest.mark.rest
 def test_a_file_that_is_not_parquet_is_named(play: Play) -> None:
-    put(play.folder / "events", 0, FIRST)
+    play.put(FIRST)
     broken = _failure(play, format=Format.PARQUET)
     assert "000.json is not a Parquet file" in broken.said
     assert (broken.cause, broken.permanent) == ("file", False)
 
 
+@pytest.mark.rest
 def test_an_error_of_the_step_comes_out_of_the_worker_in_its_own_words(play: Play) -> None:
     beyond_64_bits = [event(f"e{number}", "12:01", 10**15) for number in range(9_300)]
-    put(play.folder / "events", 0, beyond_64_bits)
+    play.put(beyond_64_bits)
     overflow = _failure(play)
     assert overflow.said.startswith("ExposureOverflow: The exposure of merchant m_1")
     assert overflow.permanent
 
 
+@pytest.mark.rest
 def test_a_directory_that_is_gone_is_named_and_may_come_back(play: Play) -> None:
     from holdfast.spark_app.lifecycle.failure import Cause
 
@@ -230,13 +213,13 @@ def test_a_directory_that_is_gone_is_named_and_may_come_back(play: Play) -> None
     assert (missing.cause, missing.permanent) == (Cause.FILE, False)
 
 
+@pytest.mark.rest
 def test_events_from_before_the_first_policy_are_set_aside_and_the_rest_is_judged(
     play: Play, db: psycopg.Connection
 ) -> None:
     limits = "limit_minor = 1\nrelease_level_minor = 1\neffective_from = 2024-11-04T12:15:00Z\n"
     policy = Policy.parse(f'version = "young"\n[[default]]\n{limits}')
-    put(play.folder / "events", 0, [event("e0", "11:59", 5), *FIRST])
-    put(play.folder / "events", 1, NEXT)
+    play.put([event("e0", "11:59", 5), *FIRST], NEXT)
     play.command(policy=policy)
     assert db.execute("SELECT reason::text, detail FROM holdfast.quarantine").fetchall() == [
         ("time_out_of_range", "no limit of policy young is in force when its window ends")
@@ -270,8 +253,7 @@ def test_a_stop_lets_the_running_batch_finish_and_begins_no_other(play: Play) ->
     from holdfast.spark_app.operator.job import start
     from holdfast.spark_app.runtime import session
 
-    for number in range(4):
-        put(play.folder / "events", number, [event(f"e{number}", f"12:0{number}", 1)])
+    play.put(*([event(f"e{number}", f"12:0{number}", 1)] for number in range(4)))
     sink, stop = _Slow(), Event()
     batches = Batches(sink)
     query = start(session.fix(play.spark.newSession()), play.job(), batches, interval_ms=0)
@@ -288,20 +270,8 @@ def test_a_stop_lets_the_running_batch_finish_and_begins_no_other(play: Play) ->
         assert not query.isActive
     finally:
         query.stop()
-    commits = play.folder / "checkpoint" / "commits"
-    assert [path.name for path in commits.glob("[0-9]*")] == ["0"]
+    assert commits(play.checkpoint) == [0]
     assert sink.written == [0]
-
-
-def test_events_of_the_next_run_continue_the_state_of_the_last(
-    play: Play, db: psycopg.Connection
-) -> None:
-    put(play.folder / "events", 0, FIRST)
-    play.command()
-    put(play.folder / "events", 1, [event("e1", "12:02", 6_000_000), *NEXT])
-    play.command()
-    windows = db.execute("SELECT window_end, exposure_minor FROM holdfast.exposure_window")
-    assert windows.fetchall() == [(at("12:15"), 6_000_000)]
 
 
 def test_what_spark_cannot_plan_is_not_tried_again(spark: "SparkSession") -> None:

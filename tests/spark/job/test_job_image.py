@@ -11,9 +11,9 @@ import pytest
 from holdfast.deploy.local.java import spark_environment
 from tests.unit.images.test_spark_entry import EXECUTOR
 
-ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.rest
 
-pytestmark = pytest.mark.spark
+ROOT = Path(__file__).parents[3]
 
 
 def _started(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:

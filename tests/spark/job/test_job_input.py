@@ -4,7 +4,6 @@ import os
 import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -18,8 +17,6 @@ from tests.support.job.jobs import Play, event, put
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
 
 BAD = {
     b'{"event_id": "cut off", "merch': "malformed",
@@ -54,18 +51,12 @@ def _ahead(**by: int) -> str:
     return f"{datetime.now(UTC) + timedelta(**by):%Y-%m-%dT%H:%M:%SZ}"
 
 
-@pytest.fixture
-def play(spark: "SparkSession", dsn: str, tmp_path: Path) -> Play:
-    return Play(spark, dsn, tmp_path)
-
-
 @pytest.mark.guarantee(7)
 def test_bad_rows_are_quarantined_with_a_reason_and_the_rest_is_written(
     play: Play, db: psycopg.Connection
 ) -> None:
     good = [event("g1", "12:01", 6_000_000), b"", event("g2", "12:02", 5, merchant="m_2"), b"  "]
-    put(play.folder / "events", 0, [*good, *BAD])
-    put(play.folder / "events", 1, [event("g3", "12:20", 0, merchant="m_3")])
+    play.put([*good, *BAD], [event("g3", "12:20", 0, merchant="m_3")])
     progress = play.run()
 
     reasons = db.execute("SELECT reason::text, detail, row FROM holdfast.quarantine").fetchall()
@@ -176,22 +167,25 @@ def applied(shared_play: Play) -> set[str]:
         return {merchant for (merchant,) in rows}
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("kind", READ)
 def test_file_is_read_whatever_its_name(kind: str, applied: set[str]) -> None:
     assert kind in applied
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("kind", SKIPPED)
 def test_file_that_is_not_complete_by_its_name_is_skipped(kind: str, applied: set[str]) -> None:
     assert kind not in applied
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("kind", REFUSED)
 def test_file_whose_name_spark_cannot_read_is_refused(
     kind: str, play: Play, db: psycopg.Connection
 ) -> None:
     name, said = REFUSED[kind]
-    put(play.folder / "events", 0, [event("e1", "12:01", 1)])
+    play.put([event("e1", "12:01", 1)])
     (play.folder / "events" / os.fsdecode(name)).write_bytes(event("e2", "12:01", 1))
     with pytest.raises(QueryFailed, match=said) as raised:
         play.command()

@@ -2,7 +2,6 @@
 
 import json
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -12,24 +11,17 @@ from holdfast.sink.contract.exits import CommandError
 from holdfast.spark_app.checkpoint_manager.folder import Folder
 from holdfast.spark_app.checkpoint_manager.restore import restored
 from holdfast.spark_app.exposure.policy import Policy
-from tests.support.job.jobs import Play, at, event, micros, put
+from tests.support.job.jobs import Play, at, event, forget_commit, micros
 from tests.support.job.outbox import contents
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
+    pass
 
 LIMITS = "limit_minor = {0}\nrelease_level_minor = {0}\n"
 V1 = 'version = "v1"\n[[default]]\n' + LIMITS.format(5_000_000)
 V2 = f"{V1}[[default]]\n{LIMITS.format(40_000)}effective_from = 2024-11-04T12:30:00Z\n".replace(
     "v1", "v2"
 )
-
-
-@pytest.fixture
-def play(spark: "SparkSession", dsn: str, tmp_path: Path) -> Play:
-    return Play(spark, dsn, tmp_path)
 
 
 def _run(play: Play, policy: str, **changed: Any) -> None:
@@ -46,28 +38,28 @@ def _claim(play: Play, policy: str) -> Policy:
 
 
 def _kept(play: Play) -> list[tuple[str, int | None]]:
-    text = (play.folder / "checkpoint" / "holdfast-policy.json").read_text()
+    text = (play.checkpoint / "holdfast-policy.json").read_text()
     return [(entry["version"], entry["since_us"]) for entry in json.loads(text)["policies"]]
 
 
 def test_a_new_policy_counts_from_its_moment_on_and_a_batch_that_comes_again_stays_as_it_was(
     play: Play, db: psycopg.Connection
 ) -> None:
-    put(play.folder / "events", 0, [event("e1", "12:01", 6_000_000)])
-    put(play.folder / "events", 1, [event("e2", "12:20", 50_000), event("e3", "12:20", 9, "m_2")])
+    play.put(
+        [event("e1", "12:01", 6_000_000)],
+        [event("e2", "12:20", 50_000), event("e3", "12:20", 9, "m_2")],
+    )
     _run(play, V1)
     before = contents(db)
     assert [row[3] for row in before["entry"]] == ["payout_hold.block"]
 
     # Spark forgets the batch that published the window until 12:15, at a watermark of 12:19:30.
-    commits = play.folder / "checkpoint" / "commits"
-    for name in ("2", ".2.crc"):
-        (commits / name).unlink()
+    forget_commit(play.checkpoint, 2)
     _run(play, V2)
     assert contents(db) == before
     assert _kept(play) == [("v1", None), ("v2", micros(at("12:19:30")))]
 
-    put(play.folder / "events", 2, [event("e4", "12:50", 1)])
+    play.put([event("e4", "12:50", 1)], first=2)
     _run(play, V2)
     windows = db.execute("""
         SELECT merchant_id, window_end, exposure_minor, policy_version
@@ -101,14 +93,15 @@ def test_a_new_policy_counts_from_its_moment_on_and_a_batch_that_comes_again_sta
     assert len(_kept(play)) == 2
 
 
+@pytest.mark.rest
 def test_a_checkpoint_that_went_back_keeps_what_later_batches_have_published(
     play: Play, dsn: str
 ) -> None:
     """Else the stream keeps a block that the state does not know, and nothing releases it."""
-    for number, clock in enumerate(("12:01", "12:20", "12:25")):
-        put(play.folder / "events", number, [event(f"e{number}", clock, 6_000_000)])
+    clocks = enumerate(("12:01", "12:20", "12:25"))
+    play.put(*([event(f"e{number}", clock, 6_000_000)] for number, clock in clocks))
     _run(play, V1)
-    restored(Folder(str(play.folder / "checkpoint")), 0, dsn, dry_run=False)
+    restored(Folder(str(play.checkpoint)), 0, dsn, dry_run=False)
     early = V2.replace("12:30", "12:10").replace("40000", "9000000")
     with pytest.raises(CommandError, match="that end up to 2024-11-04T12:15:00Z are decided"):
         _claim(play, early)
@@ -117,6 +110,7 @@ def test_a_checkpoint_that_went_back_keeps_what_later_batches_have_published(
     assert _kept(play) == [("v1", None), ("v2", micros(at("12:15")))]
 
 
+@pytest.mark.rest
 def test_until_the_first_batch_any_policy_may_be_the_first(play: Play) -> None:
     """As after a crash between writing the policy down and the first batch."""
     assert _claim(play, V1).version == "v1"
