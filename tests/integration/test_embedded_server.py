@@ -49,9 +49,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_only_its_owner_reaches_the_socket_the_data_and_the_password(
-    server: EmbeddedPostgres,
-) -> None:
+def test_only_its_owner_reaches_socket_data_and_password(server: EmbeddedPostgres) -> None:
     assert server.cluster
     assert server.running
     assert server.running.socket_folder
@@ -173,9 +171,7 @@ def test_programs_that_the_account_cannot_reach_are_copied_once(tmp_path: Path) 
             shutil.rmtree(usable.home.parents[1])
 
 
-def test_given_dsn_replaces_the_embedded_server(
-    empty: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dsn_replaces_the_embedded_server(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_DSN", "postgresql://from-environment")
     with resolve_server(None, empty) as dsn:
         assert dsn == "postgresql://from-environment"
@@ -184,9 +180,7 @@ def test_given_dsn_replaces_the_embedded_server(
     assert not empty.exists()
 
 
-def test_resolved_server_that_ran_before_goes_on(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_that_ran_before_stays(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOLDFAST_DSN", raising=False)
     server = EmbeddedPostgres(directory)
     with resolve_server(None, directory) as dsn:

@@ -31,9 +31,7 @@ def local(
     return holdfast("local", command, "--directory", str(directory), *options, dsn=dsn)
 
 
-def test_up_twice_at_once_gives_one_prepared_database_and_down_leaves_no_process(
-    directory: Path,
-) -> None:
+def test_up_twice_gives_one_database_and_down_leaves_no_process(directory: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         ups = list(pool.map(lambda _: local("up", directory, "--json"), range(2)))
     assert [up.returncode for up in ups] == [0, 0]

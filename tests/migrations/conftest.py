@@ -10,10 +10,8 @@ from psycopg.conninfo import make_conninfo
 
 from holdfast.deploy.local.postgres import EmbeddedPostgres
 from holdfast.sink.contract.roles import ALL
-from tests.support.dispatch import webhooks
 from tests.support.dispatch.aging import OLD, age
-from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
-from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.dispatching import add_endpoint, drain
 from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.job.decisions import Decisions
 from tests.support.servers.embedded import server_directory
@@ -82,19 +80,6 @@ def bare_user(bare: str) -> Callable[..., str]:
         return make_conninfo(bare, user=name, password=password)
 
     return make
-
-
-@pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebhookReceiver]:
-    monkeypatch.setenv(SECRET, secret_text())
-    with webhooks.listening() as receiver:
-        yield receiver
-
-
-@pytest.fixture
-def decisions(dsn: str) -> Iterator[Decisions]:
-    with Decisions(dsn) as decisions:
-        yield decisions
 
 
 @pytest.fixture

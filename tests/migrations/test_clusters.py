@@ -16,6 +16,7 @@ from holdfast.sink.contract.roles import ALL, OWNER, READER, SINK
 
 pytestmark = pytest.mark.rest
 
+
 Make = Callable[..., str]
 
 
@@ -32,9 +33,7 @@ def test_superuser_upgrades_a_new_cluster(bare_database: Make) -> None:
         assert {check.level for check in judge(gather(connection))} == {Level.OK}
 
 
-def test_plain_user_with_createrole_upgrades_its_own_database(
-    bare_database: Make, bare_user: Make
-) -> None:
+def test_user_with_createrole_upgrades_its_database(bare_database: Make, bare_user: Make) -> None:
     dsn = bare_database(owner=bare_user(createrole=True))
     assert upgrade(dsn).after == head()
     assert not upgrade(dsn).changed
@@ -49,9 +48,7 @@ def test_plain_user_with_createrole_upgrades_its_own_database(
     assert owners == [(OWNER,)]
 
 
-def test_membership_gives_nothing_until_the_role_is_taken_on(
-    bare_database: Make, bare_user: Make
-) -> None:
+def test_membership_gives_nothing_before_set_role(bare_database: Make, bare_user: Make) -> None:
     dsn = bare_database(owner=bare_user(createrole=True))
     upgrade(dsn)
     with _connected(dsn) as connection:
@@ -77,9 +74,7 @@ def test_two_databases_at_once_share_their_roles(bare_database: Make) -> None:
         assert {name for (name,) in rows} == set(ALL)
 
 
-def test_user_who_may_not_make_roles_is_told_what_an_administrator_runs(
-    bare: str, bare_database: Make, bare_user: Make
-) -> None:
+def test_user_without_createrole_is_told(bare: str, bare_database: Make, bare_user: Make) -> None:
     user = bare_user()
     dsn = bare_database(owner=user)
     name = psycopg.conninfo.conninfo_to_dict(dsn)["user"]
@@ -96,9 +91,7 @@ def test_user_who_may_not_make_roles_is_told_what_an_administrator_runs(
     assert upgrade(dsn).after == head()
 
 
-def test_user_without_create_on_the_database_is_told_so(
-    bare: str, bare_database: Make, bare_user: Make
-) -> None:
+def test_user_without_create_is_told_so(bare: str, bare_database: Make, bare_user: Make) -> None:
     given = psycopg.conninfo.conninfo_to_dict(bare_user(createrole=True))
     dbname = psycopg.conninfo.conninfo_to_dict(bare_database())["dbname"]
     dsn = psycopg.conninfo.make_conninfo(**{**given, "dbname": dbname})
@@ -122,9 +115,7 @@ def test_sink_may_stage_where_public_may_not(bare_database: Make) -> None:
             connection.execute("CREATE TEMPORARY TABLE other ()")
 
 
-def test_user_of_one_role_is_warned_and_may_not_upgrade(
-    bare: str, bare_database: Make, bare_user: Make
-) -> None:
+def test_user_of_one_role_may_not_upgrade(bare: str, bare_database: Make, bare_user: Make) -> None:
     dsn = bare_database()
     upgrade(dsn)
     given = psycopg.conninfo.conninfo_to_dict(bare_user())

@@ -74,11 +74,7 @@ def test_healthy_database_passes_every_check() -> None:
         ({"clock_difference_seconds": 61.0}, "clock", Level.FAIL),
         ({"idle": (IdleTransaction(42, "psql", 301),)}, "open transactions", Level.WARN),
         ({"ids": TransactionIds("app", 500_000_000, 200_000_000)}, "transaction IDs", Level.WARN),
-        (
-            {"ids": TransactionIds("app", 2_110_000_000, 200_000_000)},
-            "transaction IDs",
-            Level.FAIL,
-        ),
+        ({"ids": TransactionIds("app", 2_110_000_000, 200_000_000)}, "transaction IDs", Level.FAIL),
     ],
 )
 def test_fault_is_named_with_what_to_do(change: dict[str, Any], name: str, level: Level) -> None:
@@ -98,9 +94,7 @@ def test_fault_is_named_with_what_to_do(change: dict[str, Any], name: str, level
         (Holder("session", "42", 10), "pid 42", "pg_terminate_backend(42)"),
     ],
 )
-def test_what_keeps_rows_from_being_frozen_is_named_with_its_end(
-    holder: Holder, named: str, end: str
-) -> None:
+def test_holder_of_freezing_is_named_with_its_end(holder: Holder, named: str, end: str) -> None:
     ids = TransactionIds("app", 2_110_000_000, 200_000_000, (holder,))
     found = judge(replace(HEALTHY, ids=ids), CODE)[-1]
     assert named in found.detail
@@ -125,9 +119,7 @@ def test_doctor_fails_on_an_old_schema(dsn: str) -> None:
     assert "holdfast db upgrade" in line
 
 
-def test_doctor_fails_on_a_database_that_was_never_upgraded(
-    make_database: Callable[[str | None], str],
-) -> None:
+def test_doctor_fails_before_the_first_upgrade(make_database: Callable[[str | None], str]) -> None:
     result = _run("doctor", "--dsn", make_database(None))
     assert result.exit_code == ExitCode.FAILED
     assert "no schema revision" in result.output

@@ -12,6 +12,7 @@ from holdfast.migrations.upgrade import downgrade, upgrade
 from holdfast.sink.contract.roles import DISPATCHER, JANITOR, SINK
 from tests.support.dispatch.aging import partition_days
 from tests.support.job.decisions import Decisions
+from tests.support.world import World
 
 INSERT = """
     INSERT INTO holdfast.entry (subject_id, sequence, created_at, key, type, occurred_at, priority,
@@ -33,28 +34,24 @@ def _make(connection: psycopg.Connection, days: int) -> int:
     return int(row[0])
 
 
-def test_ensure_partitions_makes_what_is_missing_and_then_nothing(
-    sink: psycopg.Connection,
-) -> None:
+def test_ensure_partitions_makes_what_is_missing_and_then_nothing(sink: psycopg.Connection) -> None:
     assert _make(sink, 30) > 0
     assert _make(sink, 30) == 0
     assert _make(sink, 3) == 0
 
 
-def test_days_of_entries_are_vacuumed_by_rows_whenever_they_were_made(
-    dsn: str, db: psycopg.Connection, sink: psycopg.Connection
-) -> None:
+def test_every_day_is_vacuumed_by_rows(world: World, sink: psycopg.Connection) -> None:
     """Routing reads every page of a day that no VACUUM has seen yet."""
     by_rows = {
         "autovacuum_vacuum_insert_scale_factor=0",
         "autovacuum_vacuum_insert_threshold=20000",
     }
     assert _make(sink, 9) > 0
-    assert _options(db) == {frozenset(by_rows)}
-    downgrade(dsn, "0020")
-    assert _options(db) == {frozenset()}
-    upgrade(dsn)
-    assert _options(db) == {frozenset(by_rows)}
+    assert _options(world.db) == {frozenset(by_rows)}
+    downgrade(world.dsn, "0020")
+    assert _options(world.db) == {frozenset()}
+    upgrade(world.dsn)
+    assert _options(world.db) == {frozenset(by_rows)}
 
 
 def _options(db: psycopg.Connection) -> set[frozenset[str]]:
@@ -67,9 +64,7 @@ def _options(db: psycopg.Connection) -> set[frozenset[str]]:
     return {frozenset(options) for (options,) in rows}
 
 
-def test_ensure_partitions_from_many_sessions_at_once_makes_each_once(
-    dsn: str, db: psycopg.Connection
-) -> None:
+def test_many_sessions_make_each_partition_once(dsn: str, db: psycopg.Connection) -> None:
     barrier = Barrier(4)
 
     def run(_: int) -> int:
@@ -96,9 +91,7 @@ def test_number_of_days_has_limits(sink: psycopg.Connection) -> None:
 
 
 @pytest.mark.parametrize("settings", ["DateStyle = 'SQL, DMY'", "TimeZone = 'Pacific/Apia'"])
-def test_bounds_are_utc_days_whatever_the_session_says(
-    sink: psycopg.Connection, settings: str
-) -> None:
+def test_bounds_are_utc_days_in_every_session(sink: psycopg.Connection, settings: str) -> None:
     sink.execute(f"SET {settings}".encode())
     _make(sink, 60)
     sink.execute("SET TimeZone = 'UTC'")
@@ -112,14 +105,14 @@ def test_bounds_are_utc_days_whatever_the_session_says(
     assert row == (f"FOR VALUES FROM ('{day} 00:00:00+00') TO ('{after} 00:00:00+00')",)
 
 
-def test_sink_adds_an_entry_of_today_and_of_a_day_made_later(
-    sink: psycopg.Connection, db: psycopg.Connection
-) -> None:
+def test_sink_adds_entries_of_today_and_later_days(world: World, sink: psycopg.Connection) -> None:
     _make(sink, 30)
     for days in (0, 29):
         sink.execute(INSERT, (timedelta(days=days),))
-    db.execute(f"SET ROLE {DISPATCHER}".encode())
-    row = db.execute("SELECT count(*), count(DISTINCT tableoid) FROM holdfast.entry").fetchone()
+    world.db.execute(f"SET ROLE {DISPATCHER}".encode())
+    row = world.db.execute(
+        "SELECT count(*), count(DISTINCT tableoid) FROM holdfast.entry"
+    ).fetchone()
     assert row == (2, 2)
 
 
@@ -136,20 +129,18 @@ def _drop_from_today(db: psycopg.Connection) -> None:
                 db.execute(f"DROP TABLE holdfast.{table}_{day:%Y%m%d}".encode())
 
 
-def test_running_sink_makes_the_day_that_is_missing_at_midnight(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    with Decisions(dsn) as decisions:
+def test_running_sink_makes_the_day_that_is_missing_at_midnight(world: World) -> None:
+    with Decisions(world.dsn) as decisions:
         decisions.write("m_1")
-        _drop_from_today(db)
+        _drop_from_today(world.db)
         # What it remembers after midnight: that it looked yesterday.
         today = datetime.now(UTC).date()
         decisions._writer._partitions_of = today - timedelta(days=1)
         decisions.write("m_1")
-    assert {today, today + timedelta(days=7)} <= partition_days(db, "entry") & partition_days(
-        db, "attempt"
+    assert {today, today + timedelta(days=7)} <= partition_days(world.db, "entry") & partition_days(
+        world.db, "attempt"
     )
-    assert db.execute("SELECT sequence FROM holdfast.entry").fetchall() == [(2,)]
+    assert world.db.execute("SELECT sequence FROM holdfast.entry").fetchall() == [(2,)]
 
 
 def test_run_that_starts_makes_the_days_that_are_missing(dsn: str, db: psycopg.Connection) -> None:
@@ -159,9 +150,7 @@ def test_run_that_starts_makes_the_days_that_are_missing(dsn: str, db: psycopg.C
     assert db.execute("SELECT sequence FROM holdfast.entry").fetchall() == [(1,)]
 
 
-def test_maker_of_partitions_that_dies_leaves_none_half_made(
-    dsn: str, db: psycopg.Connection
-) -> None:
+def test_dead_maker_leaves_no_half_made_partition(dsn: str, db: psycopg.Connection) -> None:
     before = partition_days(db, "entry")
     with psycopg.connect(dsn) as maker:
         assert _make(maker, 40) > 0
@@ -179,12 +168,12 @@ def test_maker_of_partitions_that_dies_leaves_none_half_made(
     "statement", ["UPDATE holdfast.entry SET body = '{ }'", "DELETE FROM holdfast.entry"]
 )
 def test_entry_row_cannot_be_changed_by_the_sink_that_wrote_it(
-    sink: psycopg.Connection, db: psycopg.Connection, statement: str
+    world: World, sink: psycopg.Connection, statement: str
 ) -> None:
     sink.execute(INSERT, (timedelta(0),))
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         sink.execute(statement.encode())
-    assert db.execute("SELECT body FROM holdfast.entry").fetchall() == [(b"{}",)]
+    assert world.db.execute("SELECT body FROM holdfast.entry").fetchall() == [(b"{}",)]
 
 
 def test_delivered_attempt_without_a_status_is_refused(db: psycopg.Connection) -> None:

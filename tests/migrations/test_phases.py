@@ -28,6 +28,7 @@ from holdfast.sink.contract.schema import SCHEMA_REVISION
 from holdfast.sink.transaction.writer import Writer
 from tests.support.upgrades.revisions import Pair, write_pair
 from tests.support.waiting import eventually
+from tests.support.world import World
 
 SINK = """
     INSERT INTO holdfast.stream (name, query_id, epoch, run_id, started_at)
@@ -85,20 +86,16 @@ def _refused(dsn: str, match: str) -> None:
     assert "--force" in str(caught.value)
 
 
-def test_without_older_code_an_upgrade_runs_both_phases(
-    pair: Pair, dsn: str, db: psycopg.Connection
-) -> None:
-    assert upgrade(dsn).after == pair.contract == head()
-    assert _revision(db) == (pair.contract, pair.expand)
+def test_without_older_code_an_upgrade_runs_both_phases(world: World, pair: Pair) -> None:
+    assert upgrade(world.dsn).after == pair.contract == head()
+    assert _revision(world.db) == (pair.contract, pair.expand)
 
 
-def test_expand_stops_before_the_contract_revision(
-    pair: Pair, dsn: str, db: psycopg.Connection
-) -> None:
-    db.execute(DISPATCHER)
-    done = _run("upgrade", "--expand", "--dsn", dsn, "--json")
+def test_expand_stops_before_the_contract_revision(world: World, pair: Pair) -> None:
+    world.db.execute(DISPATCHER)
+    done = _run("upgrade", "--expand", "--dsn", world.dsn, "--json")
     assert json.loads(done.output)["after"] == pair.expand
-    assert _revision(db) == (pair.expand, "0032")
+    assert _revision(world.db) == (pair.expand, "0032")
 
 
 @pytest.mark.parametrize(
@@ -111,49 +108,45 @@ def test_expand_stops_before_the_contract_revision(
     ],
     ids=["an unrecorded dispatcher", "an older dispatcher", "a sink with a batch", "a server"],
 )
-def test_contract_is_refused_while_older_code_has_run_within_a_day(
-    pair: Pair, dsn: str, db: psycopg.Connection, given: str, named: str
-) -> None:
-    db.execute(given.encode())
-    _refused(dsn, named)
-    assert _revision(db) == (SCHEMA_REVISION, "0032")
-    assert upgrade(dsn, force=True).after == pair.contract
+def test_contract_waits_for_older_code(world: World, pair: Pair, given: str, named: str) -> None:
+    world.db.execute(given.encode())
+    _refused(world.dsn, named)
+    assert _revision(world.db) == (SCHEMA_REVISION, "0032")
+    assert upgrade(world.dsn, force=True).after == pair.contract
 
 
-def test_sink_that_stands_on_an_open_connection_counts_as_running(
-    pair: Pair, dsn: str, db: psycopg.Connection
-) -> None:
+def test_sink_that_stands_on_an_open_connection_counts_as_running(world: World, pair: Pair) -> None:
     """Neither its batch nor its start is of this day, and the upgrade's user is no superuser."""
     stream = "a" * 63
-    with closing(Writer(dsn, stream)) as writer:
+    with closing(Writer(world.dsn, stream)) as writer:
         writer.begin_run(uuid4(), uuid4())
-        db.execute("UPDATE holdfast.stream SET started_at = now() - interval '40 days'")
-        db.execute("UPDATE holdfast.code_session SET seen_at = now() - interval '40 days'")
-        _refused(dsn, f"sink {stream}")
-        (seen,) = db.execute(f"SET ROLE {READER}") and running(db)
+        world.db.execute("UPDATE holdfast.stream SET started_at = now() - interval '40 days'")
+        world.db.execute("UPDATE holdfast.code_session SET seen_at = now() - interval '40 days'")
+        _refused(world.dsn, f"sink {stream}")
+        (seen,) = world.db.execute(f"SET ROLE {READER}") and running(world.db)
         assert (seen.kind, seen.name, seen.revision) == ("sink", stream, SCHEMA_REVISION)
-    db.execute("RESET ROLE")
-    eventually(lambda: running(db) == [])
-    assert upgrade(dsn).after == pair.contract
+    world.db.execute("RESET ROLE")
+    eventually(lambda: running(world.db) == [])
+    assert upgrade(world.dsn).after == pair.contract
 
 
-def test_contract_goes_on_when_everything_was_replaced_or_has_ended(
-    pair: Pair, dsn: str, db: psycopg.Connection
-) -> None:
-    db.execute((SINK + SERVER.format(age="25 h")).encode())
+def test_contract_is_made_when_all_older_code_has_ended(world: World, pair: Pair) -> None:
+    world.db.execute((SINK + SERVER.format(age="25 h")).encode())
     newer = RECORDED.format(revision=pair.expand, works_from="0032")
-    db.execute((DISPATCHER + newer).encode())
-    assert upgrade(dsn).after == pair.contract
+    world.db.execute((DISPATCHER + newer).encode())
+    assert upgrade(world.dsn).after == pair.contract
 
 
 def test_contract_is_refused_from_a_database_that_recorded_nothing(
-    pair: Pair, dsn: str, db: psycopg.Connection
+    world: World, pair: Pair
 ) -> None:
-    downgrade(dsn, "0031")
-    db.execute(DISPATCHER)
-    _refused(dsn, "built for 0031 or before")
-    assert db.execute("SELECT version_num FROM holdfast.alembic_version").fetchone() == ("0031",)
-    assert upgrade(dsn, expand=True).after == pair.expand
+    downgrade(world.dsn, "0031")
+    world.db.execute(DISPATCHER)
+    _refused(world.dsn, "built for 0031 or before")
+    assert world.db.execute("SELECT version_num FROM holdfast.alembic_version").fetchone() == (
+        "0031",
+    )
+    assert upgrade(world.dsn, expand=True).after == pair.expand
 
 
 def test_upgrade_forgets_dispatchers_that_are_gone(dsn: str, db: psycopg.Connection) -> None:
@@ -188,27 +181,25 @@ def test_expand_can_be_undone(pair: Pair, dsn: str, db: psycopg.Connection) -> N
 
 @pytest.mark.parametrize("arguments", [(), ("--reason", " ", "--yes"), ("--reason", "it is slow")])
 def test_downgrade_needs_a_reason_and_a_yes(
-    pair: Pair, dsn: str, db: psycopg.Connection, arguments: tuple[str, ...]
+    world: World, pair: Pair, arguments: tuple[str, ...]
 ) -> None:
-    upgrade(dsn, expand=True)
-    refused = _run("downgrade", SCHEMA_REVISION, *arguments, "--dsn", dsn)
+    upgrade(world.dsn, expand=True)
+    refused = _run("downgrade", SCHEMA_REVISION, *arguments, "--dsn", world.dsn)
     code = getattr(refused.exception, "exit_code", None) or refused.exit_code
     assert code == ExitCode.USAGE
-    assert _revision(db)[0] == pair.expand
+    assert _revision(world.db)[0] == pair.expand
 
 
-def test_expand_is_not_undone_while_code_runs_that_needs_it(
-    pair: Pair, dsn: str, db: psycopg.Connection
-) -> None:
-    upgrade(dsn, expand=True)
+def test_expand_is_not_undone_while_code_runs_that_needs_it(world: World, pair: Pair) -> None:
+    upgrade(world.dsn, expand=True)
     newer = RECORDED.format(revision=pair.contract, works_from=pair.expand)
-    db.execute((DISPATCHER + newer).encode())
-    refused = _downgrade(SCHEMA_REVISION, "--dsn", dsn)
+    world.db.execute((DISPATCHER + newer).encode())
+    refused = _downgrade(SCHEMA_REVISION, "--dsn", world.dsn)
     assert isinstance(refused.exception, CommandError)
     assert "dispatcher host-1" in str(refused.exception)
     assert "--force" in str(refused.exception)
-    assert _revision(db)[0] == pair.expand
-    forced = _downgrade(SCHEMA_REVISION, "--force", "--dsn", dsn)
+    assert _revision(world.db)[0] == pair.expand
+    forced = _downgrade(SCHEMA_REVISION, "--force", "--dsn", world.dsn)
     assert forced.exit_code == ExitCode.OK, forced.output
 
 
@@ -221,9 +212,7 @@ def test_contract_and_what_was_before_the_phases_cannot_be_undone(pair: Pair, ds
         assert "Nothing was changed" in str(refused.exception)
 
 
-def test_plan_of_a_database_without_a_schema_changes_the_catalogue_alone(
-    make_database: Callable[[str | None], str],
-) -> None:
+def test_empty_databases_plan_is_catalogue_only(make_database: Callable[[str | None], str]) -> None:
     planned = planning.plan(dsn := make_database(None))
     assert (planned.before, planned.after) == (None, SCHEMA_REVISION)
     assert all(each.catalogue_only for found in planned.revisions for each in found.statements)

@@ -25,8 +25,10 @@ from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.roles import ALL
 from holdfast.sink.contract.schema import SCHEMA_REVISION
 from tests.support.upgrades.revisions import Pair, write_pair
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
+
 
 ROWS = 20_000
 BATCHES = f"""
@@ -76,11 +78,9 @@ def _statement(planned: Any, text: str) -> Any:
     return found
 
 
-def test_plan_names_the_size_and_an_estimate_of_each_table_that_a_statement_reads(
-    pair: Pair, dsn: str, db: psycopg.Connection
-) -> None:
-    db.execute(BATCHES.encode())
-    planned = _planned(dsn)
+def test_plan_names_size_and_estimate_of_each_table(world: World, pair: Pair) -> None:
+    world.db.execute(BATCHES.encode())
+    planned = _planned(world.dsn)
     assert (planned["before"], planned["after"]) == (SCHEMA_REVISION, pair.contract)
     assert planned["unit_costs"] == asdict(MEASURED)
     for text, kind in (
@@ -93,16 +93,14 @@ def test_plan_names_the_size_and_an_estimate_of_each_table_that_a_statement_read
         assert work["total_bytes"] > work["bytes"] > ROWS * 50
         assert found["seconds"] > work["seconds"] > 0
         assert not found["catalogue_only"]
-    shown = _run("--dsn", dsn).output
+    shown = _run("--dsn", world.dsn).output
     assert f"reads batch: {ROWS:,} rows" in shown
     assert MEASURED.command in shown
 
 
-def test_plan_says_which_statement_changes_the_catalogue_alone_and_what_it_locks(
-    pair: Pair, dsn: str, db: psycopg.Connection
-) -> None:
-    db.execute(BATCHES.encode())
-    planned = _planned(dsn)
+def test_plan_says_what_is_catalogue_only_and_what_locks(world: World, pair: Pair) -> None:
+    world.db.execute(BATCHES.encode())
+    planned = _planned(world.dsn)
     found = _statement(planned, "batch ADD COLUMN writer")
     assert (found["catalogue_only"], found["work"]) == (True, [])
     assert found["locks"] == [{"table": "batch", "mode": "AccessExclusiveLock"}]
@@ -111,7 +109,7 @@ def test_plan_says_which_statement_changes_the_catalogue_alone_and_what_it_locks
         (f"{pair.expand}_expand_writer", "expand"),
         (f"{pair.contract}_contract_writer", "contract"),
     ]
-    assert "catalogue only" in _run("--dsn", dsn).output
+    assert "catalogue only" in _run("--dsn", world.dsn).output
 
 
 @pytest.mark.usefixtures("pair")
@@ -131,28 +129,24 @@ def test_plan_of_an_empty_database_has_no_work_worth_a_millisecond(dsn: str) -> 
         ("ALTER TABLE holdfast.batch ADD COLUMN tag uuid DEFAULT gen_random_uuid()", "rewrite"),
     ],
 )
-def test_plan_tells_an_index_from_a_rewrite(
-    dsn: str, db: psycopg.Connection, text: str, kind: str
-) -> None:
-    db.execute(BATCHES.encode())
+def test_plan_tells_an_index_from_a_rewrite(world: World, text: str, kind: str) -> None:
+    world.db.execute(BATCHES.encode())
     _add("expand_writer", text)
-    [work] = _statement(_planned(dsn, "--expand"), text)["work"]
+    [work] = _statement(_planned(world.dsn, "--expand"), text)["work"]
     assert (work["table"], work["kind"]) == ("batch", kind)
     assert work["seconds"] > 0
 
 
 @pytest.mark.usefixtures("pair")
-def test_plan_sees_days_and_indexes_that_were_added_to_the_database(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    db.execute(
+def test_plan_sees_days_and_indexes_that_were_added_to_the_database(world: World) -> None:
+    world.db.execute(
         "CREATE TABLE holdfast.entry_20200101 PARTITION OF holdfast.entry"
         " FOR VALUES FROM ('2020-01-01 00:00+00') TO ('2020-01-02 00:00+00')"
     )
-    db.execute("CREATE INDEX ix_batch_some ON holdfast.batch (run_id)")
+    world.db.execute("CREATE INDEX ix_batch_some ON holdfast.batch (run_id)")
     _add("expand_writer", "CREATE INDEX IF NOT EXISTS ix_batch_some ON holdfast.batch (run_id)")
     _add("expand_writer", "CREATE INDEX ix_entry_some ON holdfast.entry (type)")
-    planned = _planned(dsn, "--expand")
+    planned = _planned(world.dsn, "--expand")
     assert _statement(planned, "ix_batch_some")["catalogue_only"]
     built = {work["table"] for work in _statement(planned, "ix_entry_some")["work"]}
     assert "entry_20200101" in built
@@ -178,10 +172,8 @@ def test_plan_does_not_wait_long_for_a_table_that_is_held_exclusively(dsn: str) 
     assert "exclusively" in str(refused.exception)
 
 
-def test_plan_stops_before_the_contract_revision_when_it_is_asked_for_expand(
-    pair: Pair, dsn: str
-) -> None:
-    planned = _planned(dsn, "--expand")
+def test_expand_plan_stops_before_the_contract_revision(world: World, pair: Pair) -> None:
+    planned = _planned(world.dsn, "--expand")
     assert planned["after"] == pair.expand
     assert [each["phase"] for each in planned["revisions"]] == ["expand"]
 
@@ -204,38 +196,32 @@ def test_plan_takes_no_force(dsn: str) -> None:
     assert refused.exception.exit_code == ExitCode.USAGE
 
 
-def test_plan_says_what_a_user_lacks_who_may_not_create_a_database(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    user = f"planner_{db.info.dbname[-12:]}"
-    db.execute(f"CREATE ROLE {user} LOGIN PASSWORD 'p'".encode())
-    db.execute(f"GRANT {', '.join(ALL)} TO {user}".encode())
+def test_plan_says_what_a_user_lacks_who_may_not_create_a_database(world: World) -> None:
+    user = f"planner_{world.db.info.dbname[-12:]}"
+    world.db.execute(f"CREATE ROLE {user} LOGIN PASSWORD 'p'".encode())
+    world.db.execute(f"GRANT {', '.join(ALL)} TO {user}".encode())
     try:
-        refused = _run("--dsn", make_conninfo(dsn, user=user, password="p"))
+        refused = _run("--dsn", make_conninfo(world.dsn, user=user, password="p"))
         assert isinstance(refused.exception, CommandError)
         assert f'ALTER ROLE "{user}" CREATEDB' in str(refused.exception)
     finally:
-        db.execute(f"DROP ROLE {user}".encode())
+        world.db.execute(f"DROP ROLE {user}".encode())
 
 
 @pytest.mark.usefixtures("pair")
-def test_plan_changes_nothing_where_every_name_of_a_database_leads_to_the_same_one(
-    dsn: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_database_names_plan_no_change(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """As behind a pooler whose configuration names the database."""
     monkeypatch.setattr(rehearsal_database, "make_conninfo", lambda given, **_parameters: given)
-    refused = _run("--dsn", dsn)
-    assert db.execute("SELECT version_num FROM holdfast.alembic_version").fetchone() == (
+    refused = _run("--dsn", world.dsn)
+    assert world.db.execute("SELECT version_num FROM holdfast.alembic_version").fetchone() == (
         SCHEMA_REVISION,
     )
     assert isinstance(refused.exception, CommandError)
-    assert db.info.dbname in str(refused.exception)
-    assert db.execute(SCRATCH).fetchone() == (0,)
+    assert world.db.info.dbname in str(refused.exception)
+    assert world.db.execute(SCRATCH).fetchone() == (0,)
 
 
-def test_plan_drops_the_database_of_one_that_was_killed_and_of_none_that_runs(
-    dsn: str, db: psycopg.Connection
-) -> None:
+def test_plan_drops_databases_of_killed_plans_only(dsn: str, db: psycopg.Connection) -> None:
     left, used = f"holdfast_plan_0_{'a' * 12}", f"holdfast_plan_{db.info.backend_pid}_{'b' * 12}"
     names = (left, used, "holdfast_plan_0_mine")
     for name in names:

@@ -1,43 +1,46 @@
-"""`holdfast db prune`: what it drops, what it refuses to, and who may."""
+"""`holdfast db prune`: what it drops and refuses to, who may, and whom it stops."""
 
-import json
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from threading import Barrier
 
 import psycopg
 import pytest
 
-from holdfast.migrations.prune import Outcome
+from holdfast.migrations import prune as module
+from holdfast.migrations.prune import Day, Outcome
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.roles import JANITOR, OPERATOR, READER, SINK
 from tests.support.command import holdfast
 from tests.support.dispatch.aging import OLD, age, partition_days
-from tests.support.dispatch.dispatching import add_endpoint, drain
+from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.dispatch.entries import decision
 from tests.support.dispatch.pruning import count, outcomes, pruned_days
-from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
 
 
 @pytest.mark.usefixtures("delivered")
-def test_delivered_days_are_dropped_as_a_whole_and_keys_batches_and_subjects_stay(
-    dsn: str, db: psycopg.Connection, decisions: Decisions
-) -> None:
-    before = partition_days(db, "entry")
-    pruned = pruned_days(dsn)
+def test_delivered_days_are_dropped_and_keys_and_batches_stay(world: World) -> None:
+    before = partition_days(world.db, "entry")
+    pruned = pruned_days(world.dsn)
     assert {day.outcome for day in pruned} == {Outcome.DROPPED}
     assert sum(day.found.row_count or 0 for day in pruned if day.table == "entry") == 3
-    assert (count(db, "entry"), count(db, "attempt")) == (0, 0)
-    assert (count(db, "entry_key"), count(db, "batch"), count(db, "subject")) == (3, 1, 2)
+    assert (count(world.db, "entry"), count(world.db, "attempt")) == (0, 0)
+    assert (count(world.db, "entry_key"), count(world.db, "batch"), count(world.db, "subject")) == (
+        3,
+        1,
+        2,
+    )
     today = datetime.now(UTC).date()
-    assert partition_days(db, "entry") == {
+    assert partition_days(world.db, "entry") == {
         day for day in before if day >= today - timedelta(days=90)
     }
-    again = decisions.write_rows([decision("m_1", 1), decision("m_2", 2)])
+    again = world.decisions.write_rows([decision("m_1", 1), decision("m_2", 2)])
     assert (again.counts.duplicates, again.counts.entries) == (1, 1)
 
 
@@ -99,106 +102,91 @@ def _added_later(db: psycopg.Connection) -> None:
     ids=["lane behind", "unrouted batch", "open dead letter", "endpoint from the beginning"],
 )
 def test_day_with_something_undelivered_is_refused_until_that_is_put_right(
-    dsn: str,
-    db: psycopg.Connection,
-    spoil: Callable[[psycopg.Connection], None],
-    put_right: str,
-    words: str,
+    world: World, spoil: Callable[[psycopg.Connection], None], put_right: str, words: str
 ) -> None:
-    db.execute("UPDATE holdfast.lane SET last_sequence = 2")
-    spoil(db)
-    attempts = count(db, "attempt")
-    told = holdfast("db", "prune", "--older-than", "90d", dsn=dsn)
-    assert told.returncode == ExitCode.DEGRADED
+    world.db.execute("UPDATE holdfast.lane SET last_sequence = 2")
+    spoil(world.db)
+    attempts = count(world.db, "attempt")
+    told = world.holdfast("db", "prune", "--older-than", "90d", code=ExitCode.DEGRADED)
     assert words in told.stdout
     assert "Nothing undelivered was dropped" in told.stdout
-    assert count(db, "entry") == 3
+    assert count(world.db, "entry") == 3
     if spoil in (_behind, _dead):
-        assert count(db, "attempt") == attempts
-    db.execute(put_right.encode())
-    db.execute("UPDATE holdfast.batch SET routed_at = now()")
-    assert outcomes(pruned_days(dsn)) == {Outcome.DROPPED}
-    assert (count(db, "entry"), count(db, "attempt")) == (0, 0)
+        assert count(world.db, "attempt") == attempts
+    world.db.execute(put_right.encode())
+    world.db.execute("UPDATE holdfast.batch SET routed_at = now()")
+    assert outcomes(pruned_days(world.dsn)) == {Outcome.DROPPED}
+    assert (count(world.db, "entry"), count(world.db, "attempt")) == (0, 0)
 
 
 @pytest.mark.usefixtures("delivered")
-def test_endpoint_that_is_disabled_keeps_nothing_and_what_it_missed_is_on_record(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    _behind(db)
-    db.execute("UPDATE holdfast.endpoint SET state = 'disabled'")
-    pruned = pruned_days(dsn)
+def test_disabled_endpoint_keeps_nothing_and_its_loss_is_recorded(world: World) -> None:
+    _behind(world.db)
+    world.db.execute("UPDATE holdfast.endpoint SET state = 'disabled'")
+    pruned = pruned_days(world.dsn)
     assert outcomes(pruned) == {Outcome.DROPPED}
     assert sum(day.found.abandoned or 0 for day in pruned if day.table == "entry") == 3
-    rows = db.execute("""
+    rows = world.db.execute("""
         SELECT sum((detail->>'undelivered_to_disabled_endpoints')::int)
         FROM holdfast.operator_action WHERE target LIKE 'entry%'""").fetchone()
     assert rows == (3,)
 
 
 @pytest.mark.usefixtures("delivered")
-def test_refused_day_keeps_no_other_day(
-    dsn: str, db: psycopg.Connection, decisions: Decisions
-) -> None:
-    decisions.write("m_3")
-    drain(dsn)
-    age(db, OLD)
-    db.execute("""
+def test_refused_day_keeps_no_other_day(world: World) -> None:
+    world.write("m_3")
+    world.drain()
+    age(world.db, OLD)
+    world.db.execute("""
         UPDATE holdfast.lane SET delivered_sequence = 0
         WHERE subject_id = (SELECT id FROM holdfast.subject WHERE name = 'm_1')""")
-    pruned = [day for day in pruned_days(dsn) if day.found.row_count]
+    pruned = [day for day in pruned_days(world.dsn) if day.found.row_count]
     assert [(day.table, day.outcome) for day in pruned] == [
         ("entry", Outcome.REFUSED),
         ("entry", Outcome.DROPPED),
         ("attempt", Outcome.REFUSED),
         ("attempt", Outcome.DROPPED),
     ]
-    assert count(db, "entry") == 3
+    assert count(world.db, "entry") == 3
 
 
-def test_today_yesterday_and_the_days_ahead_are_never_dropped(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    before = partition_days(db, "entry")
+def test_today_yesterday_and_the_days_ahead_are_never_dropped(world: World) -> None:
+    before = partition_days(world.db, "entry")
     today = datetime.now(UTC).date()
     assert today - timedelta(days=1) in before
-    assert pruned_days(dsn, older_than=1) == []
+    assert pruned_days(world.dsn, older_than=1) == []
     for day in (today - timedelta(days=1), today, today + timedelta(days=3)):
-        row = db.execute(
+        row = world.db.execute(
             "SELECT outcome FROM holdfast.prune_day('entry', %s, 1, false, 'test', 'test')", [day]
         ).fetchone()
         assert row == ("gone",)
     for older_than in (0, -1, 36_501, None):
         with pytest.raises(psycopg.errors.RaiseException, match="days must be 1 to 36500"):
-            db.execute("SELECT holdfast.days_older_than(%s)", [older_than])
-    assert partition_days(db, "entry") == before
+            world.db.execute("SELECT holdfast.days_older_than(%s)", [older_than])
+    assert partition_days(world.db, "entry") == before
 
 
 @pytest.mark.usefixtures("delivered")
-def test_dry_run_tells_what_would_be_dropped_and_changes_nothing(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    before = partition_days(db, "entry")
-    told = holdfast("db", "prune", "--older-than", "90d", "--dry-run", "--json", dsn=dsn)
-    assert told.returncode == ExitCode.OK, told.stderr
-    report = json.loads(told.stdout)
+def test_dry_run_tells_what_would_be_dropped_and_changes_nothing(world: World) -> None:
+    before = partition_days(world.db, "entry")
+    told = world.holdfast(
+        "db", "prune", "--older-than", "90d", "--dry-run", "--json", code=ExitCode.OK
+    )
+    report = told.json
     assert (report["older_than_days"], report["dry_run"]) == (90, True)
     assert {day["outcome"] for day in report["days"]} == {"droppable"}
     assert sum(day["row_count"] for day in report["days"] if day["table"] == "entry") == 3
-    assert partition_days(db, "entry") == before
-    assert count(db, "operator_action") == 0
-    told = holdfast("db", "prune", "--older-than", "90d", dsn=dsn)
-    assert told.returncode == ExitCode.OK, told.stderr
+    assert partition_days(world.db, "entry") == before
+    assert count(world.db, "operator_action") == 0
+    told = world.holdfast("db", "prune", "--older-than", "90d", code=ExitCode.OK)
     assert re.search(r"entry +\d{4}-\d\d-\d\d +dropped: 3 rows", told.stdout)
-    told = holdfast("db", "prune", "--older-than", "90d", dsn=dsn)
-    assert told.returncode == ExitCode.NOTHING_MATCHED
+    told = world.holdfast("db", "prune", "--older-than", "90d", code=ExitCode.NOTHING_MATCHED)
     assert "No day is older than 90 days" in told.stdout
 
 
 @pytest.mark.parametrize("older_than", ["90", "0d", "-1d", "1.5d", "90 d", "99999d", "\u0661d", ""])
 def test_senseless_age_is_one_line(dsn: str, older_than: str) -> None:
-    told = holdfast("db", "prune", f"--older-than={older_than}", dsn=dsn)
-    assert told.returncode == ExitCode.USAGE
+    told = holdfast("db", "prune", f"--older-than={older_than}", dsn=dsn, code=ExitCode.USAGE)
     assert "expected 1d to 36500d. Nothing was dropped." in told.stderr
     assert len(told.stderr.strip().splitlines()) == 1
 
@@ -238,13 +226,13 @@ def test_janitor_drops_by_the_function_alone(dsn: str) -> None:
 
 
 def test_database_of_another_revision_is_one_line(
-    dsn: str, db: psycopg.Connection, make_database: Callable[[str | None], str]
+    world: World, make_database: Callable[[str | None], str]
 ) -> None:
     with pytest.raises(CommandError, match=r"no schema revision: run .*Nothing was dropped"):
         pruned_days(make_database(None))
-    db.execute("UPDATE holdfast.alembic_version SET version_num = '0001'")
+    world.db.execute("UPDATE holdfast.alembic_version SET version_num = '0001'")
     with pytest.raises(CommandError, match="revision 0001"):
-        pruned_days(dsn)
+        pruned_days(world.dsn)
 
 
 WAIT_IN_THE_SCAN = """
@@ -262,24 +250,148 @@ ROUTE = """
 
 
 @pytest.mark.usefixtures("delivered")
-def test_batch_that_is_routed_while_its_day_is_counted_keeps_the_day(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    _routed_by_nobody(db)
-    [day] = db.execute(
+def test_batch_that_is_routed_while_its_day_is_counted_keeps_the_day(world: World) -> None:
+    _routed_by_nobody(world.db)
+    [day] = world.db.execute(
         "SELECT DISTINCT tableoid::regclass::text FROM holdfast.entry"
     ).fetchone() or ("",)
-    db.execute(WAIT_IN_THE_SCAN.format(day=day.removeprefix("holdfast.")).encode())
-    db.execute("SELECT pg_advisory_lock(42)")
+    world.db.execute(WAIT_IN_THE_SCAN.format(day=day.removeprefix("holdfast.")).encode())
+    world.db.execute("SELECT pg_advisory_lock(42)")
     with ThreadPoolExecutor(1) as pool:
-        pruned = pool.submit(pruned_days, dsn)
+        pruned = pool.submit(pruned_days, world.dsn)
         eventually(
-            lambda: db.execute(
+            lambda: world.db.execute(
                 "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = 42 AND NOT granted"
             ).fetchone()
         )
-        db.execute(ROUTE)
-        db.execute("UPDATE holdfast.batch SET routed_at = now()")
-        db.execute("SELECT pg_advisory_unlock(42)")
+        world.db.execute(ROUTE)
+        world.db.execute("UPDATE holdfast.batch SET routed_at = now()")
+        world.db.execute("SELECT pg_advisory_unlock(42)")
         assert Outcome.REFUSED in outcomes(pruned.result())
-    assert count(db, "entry") == 3
+    assert count(world.db, "entry") == 3
+
+
+INSERT = """
+    INSERT INTO holdfast.entry (subject_id, sequence, created_at, key, type, occurred_at, priority,
+        batch_no, body)
+    VALUES (1, 99, now(), gen_random_uuid(), 'payout_hold.block', now(), 0, 1, '{}')
+"""
+WAITS = """
+    SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'relation'
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+WAITS_FOR_TURN = """
+    SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
+@pytest.mark.usefixtures("delivered")
+def test_table_in_use_is_waited_for_briefly(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TRIES", 1)
+    with psycopg.connect(world.dsn) as reader:
+        reader.execute("SELECT FROM holdfast.entry")
+        with ThreadPoolExecutor(1) as pool:
+            pruning = pool.submit(pruned_days, world.dsn, older_than=OLD)
+            eventually(lambda: world.db.execute(WAITS).fetchone() != (0,) or pruning.done())
+            world.db.execute("SET lock_timeout = '20s'")
+            world.db.execute(INSERT.encode())
+            pruned = pruning.result()
+    assert outcomes(pruned) == {Outcome.BUSY}
+    assert module.exit_code(pruned) == ExitCode.DEGRADED
+    assert count(world.db, "entry") == 4
+    assert outcomes(pruned_days(world.dsn)) == {Outcome.DROPPED}
+
+
+@pytest.mark.usefixtures("delivered")
+def test_writers_go_on_while_it_looks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TRIES", 1)
+    with psycopg.connect(world.dsn) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("LOCK TABLE holdfast.dead_letter IN ACCESS EXCLUSIVE MODE")
+        pruning = pool.submit(pruned_days, world.dsn)
+        eventually(lambda: world.db.execute(WAITS).fetchone() == (1,) or pruning.done())
+        held = world.db.execute("""
+            SELECT DISTINCT relation::regclass::text FROM pg_locks
+            WHERE mode IN ('ShareLock', 'AccessExclusiveLock') AND locktype = 'relation' AND granted
+                AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        """).fetchall()
+        assert ("holdfast.entry",) not in held
+        world.db.execute("SET lock_timeout = '10ms'")
+        world.db.execute(INSERT.encode())
+        other.rollback()
+        pruning.result()
+
+
+@pytest.mark.usefixtures("delivered")
+def test_endpoint_added_meanwhile_keeps_day(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TRIES", 1)
+    with psycopg.connect(world.dsn) as reader, ThreadPoolExecutor(1) as pool:
+        reader.execute("SELECT FROM holdfast.entry, holdfast.attempt")
+        pruning = pool.submit(pruned_days, world.dsn, older_than=OLD - 1)
+        eventually(lambda: world.db.execute(WAITS).fetchone() != (0,) or pruning.done())
+        world.add_endpoint("http://127.0.0.1:1/", name="ledger", starts_at=None)
+        reader.rollback()
+        pruned = pruning.result()
+    first, *_ = pruned
+    assert first.outcome is Outcome.BUSY
+    assert count(world.db, "entry") == 3
+
+
+@pytest.mark.usefixtures("delivered")
+def test_session_killed_before_its_drop_leaves_day_and_no_audit(world: World) -> None:
+    before = partition_days(world.db, "entry")
+    with psycopg.connect(world.dsn) as reader, ThreadPoolExecutor(1) as pool:
+        reader.execute("SELECT FROM holdfast.entry")
+        pruning = pool.submit(pruned_days, world.dsn)
+        eventually(
+            lambda: (
+                world.db.execute("""
+                    SELECT pg_terminate_backend(pid, 10000) FROM pg_locks
+                    WHERE NOT granted AND relation = 'holdfast.entry'::regclass""").fetchone()
+                or pruning.done()
+            )
+        )
+        with pytest.raises(CommandError, match=r"^the database failed.*run it again\.$"):
+            pruning.result()
+    assert partition_days(world.db, "entry") == before
+    assert count(world.db, "operator_action") == 0
+    assert outcomes(pruned_days(world.dsn)) == {Outcome.DROPPED}
+
+
+@pytest.mark.usefixtures("delivered")
+def test_one_waits_for_the_turn_of_another(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TRIES", 1)
+    with psycopg.connect(world.dsn) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("SELECT pg_advisory_xact_lock(hashtext('holdfast.prune_day'))")
+        pruning = pool.submit(pruned_days, world.dsn)
+        eventually(lambda: world.db.execute(WAITS_FOR_TURN).fetchone() == (1,) or pruning.done())
+        other.rollback()
+        assert outcomes(pruning.result()) == {Outcome.DROPPED}
+
+
+@pytest.mark.usefixtures("delivered")
+def test_two_at_once_drop_each_day_once(dsn: str, db: psycopg.Connection) -> None:
+    barrier = Barrier(2)
+
+    def run(_: int) -> list[Day]:
+        barrier.wait()
+        return pruned_days(dsn)
+
+    with ThreadPoolExecutor(2) as pool:
+        both = [day for pruned in pool.map(run, range(2)) for day in pruned]
+    dropped = [(day.table, day.day) for day in both if day.outcome is Outcome.DROPPED]
+    assert len(dropped) == len(set(dropped))
+    assert count(db, "operator_action") == len(dropped)
+    assert (count(db, "entry"), count(db, "attempt")) == (0, 0)
+
+
+@pytest.mark.usefixtures("delivered")
+def test_session_that_sees_one_moment_alone_drops_nothing(dsn: str) -> None:
+    with psycopg.connect(dsn) as session:
+        session.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        with pytest.raises(psycopg.errors.RaiseException, match="needs read committed"):
+            session.execute(
+                "SELECT holdfast.prune_day('entry', '2020-01-01', 90, false, 'test', 'test')"
+            )
+    slow = f"{dsn} options='-c default_transaction_isolation=serializable'"
+    assert outcomes(pruned_days(slow)) == {Outcome.DROPPED}

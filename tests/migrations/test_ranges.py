@@ -19,9 +19,9 @@ from holdfast.sink import SchemaMismatch
 from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.contract.schema import SCHEMA_REVISION, WORKS_FROM
 from holdfast.sink.transaction.writer import Writer
-from tests.support.dispatch.dispatching import add_endpoint, drain
-from tests.support.dispatch.webhooks import WebhookReceiver
+from tests.support.dispatch.dispatching import drain
 from tests.support.job.decisions import Decisions
+from tests.support.world import World
 
 
 def _sink(dsn: str) -> None:
@@ -52,71 +52,61 @@ def _sessions(db: psycopg.Connection) -> list[tuple[str, str, str]]:
 
 
 @SESSIONS
-def test_database_that_was_expanded_further_serves_this_version(
-    session: Callable[[str], None], dsn: str, db: psycopg.Connection
-) -> None:
-    db.execute("UPDATE holdfast.alembic_version SET version_num = '9998'")
-    session(dsn)
+def test_further_expanded_database_serves(world: World, session: Callable[[str], None]) -> None:
+    world.db.execute("UPDATE holdfast.alembic_version SET version_num = '9998'")
+    session(world.dsn)
 
 
 @SESSIONS
-def test_database_that_was_contracted_refuses_this_version(
-    session: Callable[[str], None], dsn: str, db: psycopg.Connection
-) -> None:
-    db.execute("UPDATE holdfast.alembic_version SET version_num = '9999', serves_from = '9998'")
+def test_contracted_database_is_refused(world: World, session: Callable[[str], None]) -> None:
+    world.db.execute(
+        "UPDATE holdfast.alembic_version SET version_num = '9999', serves_from = '9998'"
+    )
     with pytest.raises((SchemaMismatch, CommandError), match=r"from 9998 on.*upgrade this process"):
-        session(dsn)
+        session(world.dsn)
 
 
 @SESSIONS
-def test_revision_older_than_this_version_works_on_is_refused(
-    session: Callable[[str], None], dsn: str
-) -> None:
-    downgrade(dsn, f"{int(WORKS_FROM) - 1:04}")
+def test_too_old_revision_is_refused(world: World, session: Callable[[str], None]) -> None:
+    downgrade(world.dsn, f"{int(WORKS_FROM) - 1:04}")
     with pytest.raises((SchemaMismatch, CommandError), match=r"holdfast db upgrade.*[Nn]othing"):
-        session(dsn)
+        session(world.dsn)
 
 
-def test_oldest_revision_carries_a_decision_to_its_receiver(
-    dsn: str, db: psycopg.Connection, receiver: WebhookReceiver
-) -> None:
-    downgrade(dsn, WORKS_FROM)
-    add_endpoint(db, receiver.url)
-    with Decisions(dsn) as decisions:
+def test_oldest_revision_carries_a_decision_to_its_receiver(world: World) -> None:
+    downgrade(world.dsn, WORKS_FROM)
+    world.add_endpoint()
+    with Decisions(world.dsn) as decisions:
         decisions.write("m_1", "m_2")
-        drain(dsn)
-        assert upgrade(dsn).after == SCHEMA_REVISION
+        world.drain()
+        assert upgrade(world.dsn).after == SCHEMA_REVISION
         decisions.write("m_1")
-    drain(dsn)
-    assert len(receiver.seen) == 3
+    world.drain()
+    assert len(world.receiver.seen) == 3
 
 
-def test_sinks_dispatchers_and_servers_are_recorded_with_their_range(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    with Decisions(dsn):
-        drain(dsn)
-    pool = OperatorPool(dsn, 1)
+def test_sinks_dispatchers_and_servers_are_recorded_with_their_range(world: World) -> None:
+    with Decisions(world.dsn):
+        world.drain()
+    pool = OperatorPool(world.dsn, 1)
     pool.open()
     try:
         with pool.lend(Database, "api") as store:
             assert store.schema_mismatch() is None
     finally:
         pool.close()
-    assert _sessions(db) == [
+    assert _sessions(world.db) == [
         (kind, SCHEMA_REVISION, WORKS_FROM) for kind in ("api", "dispatcher", "sink")
     ]
 
 
-def test_server_that_ends_in_order_does_not_count_as_running(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    pool = OperatorPool(dsn, 1)
+def test_server_that_ends_in_order_does_not_count_as_running(world: World) -> None:
+    pool = OperatorPool(world.dsn, 1)
     pool.open()
     with pool.lend(Database, "api"):
-        assert [each.kind for each in running(db)] == ["api"]
+        assert [each.kind for each in running(world.db)] == ["api"]
     pool.close()
-    assert running(db) == []
+    assert running(world.db) == []
 
 
 def test_commands_are_not_recorded(dsn: str, db: psycopg.Connection) -> None:

@@ -1,4 +1,4 @@
-"""What each role is refused, statement by statement, and that it may do what it is for.
+"""What each role is refused and may do: statement by statement, column by column.
 
 Real: the server, the grants, the roles. Every statement runs in a transaction that is rolled back.
 """
@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from tests.support.servers.databases import copy_of
+from tests.support.world import World
 
 BATCH = """
     INSERT INTO holdfast.batch (stream, query_id, batch_id, run_id, epoch, row_count, entry_count,
@@ -355,10 +356,7 @@ NEEDED = {
 @pytest.fixture(scope="module")
 def shared(server_dsn: str, template_database: str) -> Iterator[psycopg.Connection]:
     """One migrated database with an endpoint; each test rolls back."""
-    with (
-        copy_of(server_dsn, template_database) as dsn,
-        psycopg.connect(dsn) as connection,
-    ):
+    with copy_of(server_dsn, template_database) as dsn, psycopg.connect(dsn) as connection:
         connection.execute(ENDPOINT.encode())
         connection.commit()
         yield connection
@@ -392,9 +390,7 @@ def test_role_may_do_its_work(shared: psycopg.Connection, role: str) -> None:
 
 
 @pytest.mark.parametrize("role", NEEDED)
-def test_no_role_goes_round_a_parent_to_its_partitions(
-    shared: psycopg.Connection, role: str
-) -> None:
+def test_no_role_reaches_partitions_by_themselves(shared: psycopg.Connection, role: str) -> None:
     partitions = shared.execute("""
         SELECT c.oid::regclass::text FROM pg_class c
         WHERE c.relispartition AND c.relkind = 'r' AND c.relnamespace = 'holdfast'::regnamespace
@@ -414,3 +410,124 @@ def test_public_may_nothing(shared: psycopg.Connection) -> None:
         WHERE n.nspname = 'holdfast' AND a.grantee = 0
     """).fetchone()
     assert row == (0,)
+
+
+ROWS = """
+    INSERT INTO holdfast.transition VALUES (1, 's', 't', now(), now());
+    INSERT INTO holdfast.stream (name) VALUES ('s')
+"""
+ADD_STATE = "INSERT INTO holdfast.transition VALUES (2, 's', 't', now(), now())"
+KEEP = """
+    INSERT INTO holdfast.suppressed
+    VALUES (1, gen_random_uuid(), now(), 1, 't', now(), 0, 'repeated', NULL, '[]', '{}')
+"""
+MOVE = "UPDATE holdfast.transition SET last_type = 'u', last_occurred_at = now()"
+TOUCH = "UPDATE holdfast.transition SET updated_at = now()"
+RENAME = "UPDATE holdfast.transition SET stream = 'u'"
+FORGET = ("DELETE FROM holdfast.transition", "DELETE FROM holdfast.suppressed")
+CHANGE = "UPDATE holdfast.suppressed SET data = data"
+READ = "SELECT key, type, cause FROM holdfast.suppressed"
+CONTENT = ("SELECT data FROM holdfast.suppressed", "SELECT key_parts FROM holdfast.suppressed")
+STATES = "SELECT * FROM holdfast.transition"
+LOCK = "SELECT holdfast.lock_subject(1)"
+ACT = "UPDATE holdfast.stream SET acts_for = 'u'"
+
+ALLOWED = {
+    "holdfast_sink": (ADD_STATE, MOVE, TOUCH, STATES, KEEP),
+    "holdfast_operator": (MOVE, STATES, READ, *CONTENT, FORGET[0], LOCK),
+    "holdfast_reader": (STATES, READ),
+    "holdfast_dispatcher": (),
+    "holdfast_janitor": (),
+}
+EVERYTHING = (
+    LOCK,
+    ADD_STATE,
+    MOVE,
+    TOUCH,
+    RENAME,
+    STATES,
+    KEEP,
+    *FORGET,
+    CHANGE,
+    READ,
+    *CONTENT,
+    ACT,
+)
+
+
+@pytest.mark.parametrize("role", ALLOWED)
+def test_role_may_do_its_work_and_nothing_else(db: psycopg.Connection, role: str) -> None:
+    db.execute(ROWS.encode())
+    may = []
+    for statement in EVERYTHING:
+        with db.transaction(force_rollback=True):
+            db.execute(f"SET LOCAL ROLE {role}".encode())
+            try:
+                with db.transaction():
+                    db.execute(statement.encode())
+            except psycopg.errors.InsufficientPrivilege:
+                continue
+            may.append(statement)
+    assert set(may) == set(ALLOWED[role])
+
+
+READABLE = {
+    "alembic_version": "serves_from version_num",
+    "attempt": """duration_ms endpoint_id error finished_at number outcome retry_at sequence status
+        subject_id""",
+    "batch": """batch_id batch_no differing_count digest duplicate_count entry_count epoch
+        keeps_suppressed quarantined_count query_id routed_at row_count run_id source_offsets stream
+        suppressed_count written_at""",
+    "code_session": "kind name revision seen_at works_from",
+    "dead_letter": """attempts created_at died_at endpoint_id id key reason resolution resolved_at
+        resolved_by sequence subject_id window_waived""",
+    "dispatcher_instance": "draining heartbeat_at host id in_flight pid started_at version",
+    "divergence": """batch_no differing_count digest found_at id quarantined_count row_count
+        run_id""",
+    "divergence_row": "divergence_id key occurred_at side subject type",
+    "endpoint": """allow_cidrs breaker_threshold budget_seconds ca_ref client_cert_ref
+        client_key_ref concurrency connect_timeout_ms created_at envelope id inquiry_path name
+        order_policy rate_per_second schedule_seconds secret_refs slow_start_seconds starts_at state
+        state_reason total_timeout_ms types updated_at""",
+    "endpoint_pace": """breaker breaker_reason breaker_since breaker_until endpoint_id failures
+        held_by held_until key_window_seconds key_window_seen_at openings paid_until paused probe
+        stalled_since stalled_until stalled_us""",
+    "entry": """batch_no created_at key occurred_at priority sequence subject_id traceparent
+        type""",
+    "entry_key": "batch_no content key",
+    "exposure_window": """currency exposure_minor merchant_id policy_version revision stream
+        window_end window_start written_at""",
+    "lane": """attempt claimed_sequence delivered_sequence due_at endpoint_id head_created_at
+        last_sequence lease_until priority rescued subject_id token tried_since_us turn""",
+    "lane_key": "endpoint_id subject_id",
+    "late_event": """amount_minor currency event_id id merchant_id occurred_at reason stream type
+        watermark written_at""",
+    "operator_action": "acted_at action actor id reason target",
+    "quarantine": "batch_no id quarantined_at reason resolution resolved_at resolved_by",
+    "replay": """actor applied_at approved_at approved_by cancelled_at cancelled_by counts
+        created_at filter finished_at id item_count item_limit outside_window paid_until person
+        plan_sha256 rate_per_second reason state verb""",
+    "replay_item": """attempt created_at due_at endpoint_id key kind lease_until new_key outcome
+        place replay_id sequence settled_at subject_id""",
+    "stage": "batch_id epoch id opened_at stream",
+    "stream": "acts_for adopted_at checkpoint created_at epoch name query_id run_id started_at",
+    "subject": "id last_created_at last_sequence name",
+    "suppressed": """batch_no cause key occurred_at priority subject_id suppressed_at traceparent
+        type""",
+    "transition": "ahead last_occurred_at last_type stream subject_id updated_at",
+}
+"""None holds an answer, a body, a refused row or a secret; `entry_key.content` is a hash."""
+
+
+def test_reader_sees_the_columns_that_were_decided_about_and_no_others(world: World) -> None:
+    seen = world.db.execute("""
+        SELECT c.relname, string_agg(a.attname, ' ' ORDER BY a.attname)
+        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+        WHERE c.relnamespace = 'holdfast'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm')
+          AND a.attnum > 0 AND NOT a.attisdropped
+          AND has_column_privilege('holdfast_reader', c.oid, a.attnum, 'SELECT')
+        GROUP BY c.relname
+    """).fetchall()
+    assert {table: columns.split() for table, columns in seen} == {
+        table: columns.split() for table, columns in READABLE.items()
+    }

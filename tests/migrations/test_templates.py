@@ -23,9 +23,7 @@ def _days_of_entries(dsn: str) -> set[date]:
         return partition_days(connection, "entry")
 
 
-def test_template_that_was_migrated_yesterday_is_migrated_again(
-    server_dsn: str, template: str
-) -> None:
+def test_template_of_yesterday_is_migrated_again(server_dsn: str, template: str) -> None:
     """Midnight in the middle of a run: yesterday's has a day that is too old, and lacks one."""
     with copy_of(server_dsn, template) as fresh:
         expected = _days_of_entries(fresh)

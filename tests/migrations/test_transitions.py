@@ -3,7 +3,6 @@
 Entries are written by the sink of today. A database of 0023 is made of it by the downgrade.
 """
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -18,10 +17,10 @@ from tests.support.dispatch.aging import OLD, age
 from tests.support.dispatch.entries import BLOCK, NOON, RELEASE, WINDOW, decision
 from tests.support.job.driver import Driver
 from tests.support.job.outbox import contents
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
 
-MakeDriver = Callable[..., Driver]
 
 DAILY = "report.daily"
 BEFORE = "SELECT name, last_type, last_occurred_at FROM holdfast.subject ORDER BY 1"
@@ -54,51 +53,45 @@ def _at(window: int) -> Any:
     return NOON + window * WINDOW
 
 
-def test_states_of_one_stream_are_copied_with_what_was_written_by_hand_for_it(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    _write(dsn, LONG, decision("m_1", 1), decision("m_2", 2))
-    _by_hand(dsn, LONG, "m_1", 5, RELEASE)
-    before = contents(db)["transition"]
-    downgrade(dsn, "0023")
-    assert db.execute(BEFORE).fetchall() == [("m_1", RELEASE, _at(5)), ("m_2", BLOCK, _at(2))]
-    upgrade(dsn)
-    assert contents(db)["transition"] == before
+def test_states_of_one_stream_are_copied_with_what_was_written_by_hand_for_it(world: World) -> None:
+    _write(world.dsn, LONG, decision("m_1", 1), decision("m_2", 2))
+    _by_hand(world.dsn, LONG, "m_1", 5, RELEASE)
+    before = contents(world.db)["transition"]
+    downgrade(world.dsn, "0023")
+    assert world.db.execute(BEFORE).fetchall() == [("m_1", RELEASE, _at(5)), ("m_2", BLOCK, _at(2))]
+    upgrade(world.dsn)
+    assert contents(world.db)["transition"] == before
     assert before == [(LONG, "m_1", RELEASE, _at(5)), (LONG, "m_2", BLOCK, _at(2))]
 
 
-def test_states_of_several_streams_are_computed_from_their_own_entries(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    _write(dsn, "payouts", decision("m_1", 1), decision("m_2", 1))
-    _write(dsn, "reports", decision("m_1", 2, DAILY))
-    _by_hand(dsn, "payouts", "m_2", 4, RELEASE)
-    before = contents(db)["transition"]
+def test_states_of_several_streams_are_computed_from_their_own_entries(world: World) -> None:
+    _write(world.dsn, "payouts", decision("m_1", 1), decision("m_2", 1))
+    _write(world.dsn, "reports", decision("m_1", 2, DAILY))
+    _by_hand(world.dsn, "payouts", "m_2", 4, RELEASE)
+    before = contents(world.db)["transition"]
     assert len(before) == 3
-    downgrade(dsn, "0023")
+    downgrade(world.dsn, "0023")
     # Where the subject is shared, the newest entry gives the type.
-    assert db.execute(BEFORE).fetchall() == [("m_1", DAILY, _at(2)), ("m_2", RELEASE, _at(4))]
-    upgrade(dsn)
-    assert contents(db)["transition"] == before
-    _there_and_back(dsn)
-    assert contents(db)["transition"] == before
+    assert world.db.execute(BEFORE).fetchall() == [("m_1", DAILY, _at(2)), ("m_2", RELEASE, _at(4))]
+    upgrade(world.dsn)
+    assert contents(world.db)["transition"] == before
+    _there_and_back(world.dsn)
+    assert contents(world.db)["transition"] == before
 
 
-def test_stream_of_which_nothing_is_stored_keeps_the_shared_state(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    _write(dsn, "payouts", decision("m_1", 1), decision("m_2", 1))
-    age(db, OLD)
-    _write(dsn, "reports", decision("m_1", 2, DAILY), decision("m_3", 1, DAILY))
-    downgrade(dsn, "0023")
-    for day in db.execute(
+def test_stream_of_which_nothing_is_stored_keeps_the_shared_state(world: World) -> None:
+    _write(world.dsn, "payouts", decision("m_1", 1), decision("m_2", 1))
+    age(world.db, OLD)
+    _write(world.dsn, "reports", decision("m_1", 2, DAILY), decision("m_3", 1, DAILY))
+    downgrade(world.dsn, "0023")
+    for day in world.db.execute(
         "SELECT inhrelid::regclass::text FROM pg_inherits"
         " WHERE inhparent = 'holdfast.entry'::regclass"
         " AND to_date(right(inhrelid::regclass::text, 8), 'YYYYMMDD') < now() - interval '9 days'"
     ).fetchall():
-        db.execute(f"DROP TABLE {day[0]}".encode())
-    upgrade(dsn)
-    assert contents(db)["transition"] == [
+        world.db.execute(f"DROP TABLE {day[0]}".encode())
+    upgrade(world.dsn)
+    assert contents(world.db)["transition"] == [
         ("payouts", "m_1", DAILY, _at(2)),
         ("payouts", "m_2", BLOCK, _at(1)),
         ("reports", "m_1", DAILY, _at(2)),
@@ -110,69 +103,61 @@ def test_stream_of_which_nothing_is_stored_keeps_the_shared_state(
 
 @pytest.mark.parametrize("suffix", [REQUEUED, REISSUED])
 @pytest.mark.parametrize("base", ["a", LONG], ids=["short", "shortened"])
-def test_a_jobs_own_stream_is_not_taken_for_one_that_is_written_by_hand(
-    dsn: str, db: psycopg.Connection, base: str, suffix: str
-) -> None:
+def test_stream_of_a_job_is_not_one_by_hand(world: World, base: str, suffix: str) -> None:
     own = (stream_of(base, suffix), uuid4())
     # It has been there since before its name was reserved.
-    db.execute("INSERT INTO holdfast.stream (name, query_id) VALUES (%s, %s)", own)
-    job = Driver(dsn, stream=own[0], query_id=own[1])
+    world.db.execute("INSERT INTO holdfast.stream (name, query_id) VALUES (%s, %s)", own)
+    job = Driver(world.dsn, stream=own[0], query_id=own[1])
     job.batch(0, decision("m_1", 1))
     job.sink.close()
-    _write(dsn, base, decision("m_2", 1))
-    before = contents(db)["transition"]
-    _there_and_back(dsn)
-    assert db.execute(ACTS_FOR).fetchall() == sorted([(base, None), (own[0], None)])
-    assert contents(db)["transition"] == before
+    _write(world.dsn, base, decision("m_2", 1))
+    before = contents(world.db)["transition"]
+    _there_and_back(world.dsn)
+    assert world.db.execute(ACTS_FOR).fetchall() == sorted([(base, None), (own[0], None)])
+    assert contents(world.db)["transition"] == before
 
 
 @pytest.mark.parametrize("printed", [False, True])
-def test_streams_written_by_hand_act_for_the_same_stream_after_an_upgrade(
-    dsn: str, db: psycopg.Connection, printed: bool
-) -> None:
+def test_streams_by_hand_act_as_before_after_upgrade(world: World, printed: bool) -> None:
     """Of names of each length, and what was written by hand of what was written by hand."""
     suffixes = [
         (first, second) for first in (REQUEUED, REISSUED) for second in (REQUEUED, REISSUED)
     ]
     for base in ("p" * length for length in range(1, 64)):
         add = "INSERT INTO holdfast.stream (name, query_id, acts_for) VALUES (%s, %s, %s)"
-        db.execute(add, [base, uuid4(), None])
+        world.db.execute(add, [base, uuid4(), None])
         for first in (REQUEUED, REISSUED):
             hand = stream_of(base, first)
-            db.execute(add, [hand, query_id_of(base, first), base])
+            world.db.execute(add, [hand, query_id_of(base, first), base])
     for first, second in suffixes:
         hand = stream_of("payouts", first)
         if second == REQUEUED:
-            db.execute(add, [hand, query_id_of("payouts", first), "payouts"])
-        db.execute(add, [stream_of(hand, second), query_id_of(hand, second), "payouts"])
-    db.execute(add, ["payouts", uuid4(), None])
-    before = db.execute(ACTS_FOR).fetchall()
+            world.db.execute(add, [hand, query_id_of("payouts", first), "payouts"])
+        world.db.execute(add, [stream_of(hand, second), query_id_of(hand, second), "payouts"])
+    world.db.execute(add, ["payouts", uuid4(), None])
+    before = world.db.execute(ACTS_FOR).fetchall()
     assert len(before) == 63 * 3 + 7
-    downgrade(dsn, "0023")
+    downgrade(world.dsn, "0023")
     if printed:
-        db.execute(script(dsn).encode())
+        world.db.execute(script(world.dsn).encode())
     else:
-        upgrade(dsn)
-    assert db.execute(ACTS_FOR).fetchall() == before
+        upgrade(world.dsn)
+    assert world.db.execute(ACTS_FOR).fetchall() == before
 
 
-def test_batches_of_before_are_not_said_to_keep_what_they_suppressed(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    _write(dsn, "payouts", decision("m_1", 1), decision("m_1", 2))
-    _there_and_back(dsn)
-    _write(dsn, "reports", decision("m_1", 3))
-    rows = db.execute("SELECT stream, keeps_suppressed FROM holdfast.batch ORDER BY batch_no")
+def test_batches_of_before_are_not_said_to_keep_what_they_suppressed(world: World) -> None:
+    _write(world.dsn, "payouts", decision("m_1", 1), decision("m_1", 2))
+    _there_and_back(world.dsn)
+    _write(world.dsn, "reports", decision("m_1", 3))
+    rows = world.db.execute("SELECT stream, keeps_suppressed FROM holdfast.batch ORDER BY batch_no")
     assert rows.fetchall() == [("payouts", False), ("payouts", False), ("reports", True)]
 
 
-def test_a_downgrade_keeps_rows_of_the_future_in_the_quarantine(
-    dsn: str, db: psycopg.Connection
-) -> None:
+def test_a_downgrade_keeps_rows_of_the_future_in_the_quarantine(world: World) -> None:
     far = NOON + timedelta(days=365 * 100)
-    _write(dsn, "payouts", decision("m_1", 1, occurred_at=far))
-    downgrade(dsn, "0023")
-    reasons = db.execute("SELECT reason::text FROM holdfast.quarantine").fetchall()
+    _write(world.dsn, "payouts", decision("m_1", 1, occurred_at=far))
+    downgrade(world.dsn, "0023")
+    reasons = world.db.execute("SELECT reason::text FROM holdfast.quarantine").fetchall()
     assert reasons == [("bad_data",)]
 
 

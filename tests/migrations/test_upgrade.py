@@ -14,8 +14,10 @@ from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.contract.roles import OWNER
 from tests.support.console.catalogue import everything
 from tests.support.waiting import eventually
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
+
 
 Make = Callable[[str | None], str]
 
@@ -130,19 +132,17 @@ def test_failed_revision_leaves_no_table_behind(make_database: Make) -> None:
     assert left == [("lane",)]
 
 
-def test_table_in_use_ends_in_one_line_and_changes_nothing(
-    dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_table_in_use_changes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOCK_TIMEOUT_MS", 100)
     monkeypatch.setattr(module, "LOCK_TRIES", 2)
-    before = _everything(dsn)
-    with psycopg.connect(dsn) as service:
+    before = _everything(world.dsn)
+    with psycopg.connect(world.dsn) as service:
         service.execute("SELECT FROM holdfast.entry")
         with pytest.raises(
             CommandError, match=r"did not release its lock in time. No table was changed"
         ):
-            downgrade(dsn, "base")
-    assert _everything(dsn) == before
+            downgrade(world.dsn, "base")
+    assert _everything(world.dsn) == before
 
 
 WAITING = """
@@ -152,50 +152,44 @@ WAITING = """
 """
 
 
-def test_table_in_use_is_tried_again_and_others_go_on_in_between(
-    dsn: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_table_in_use_lets_others_between(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction reads `endpoint`, which the upgrade changes; a reader queues behind it."""
     monkeypatch.setattr(module, "LOCK_TIMEOUT_MS", 200)
-    downgrade(dsn, "0012")
+    downgrade(world.dsn, "0012")
     waited: set[int] = set()
 
     def tries() -> int:
-        waited.update(pid for (pid,) in db.execute(WAITING))
+        waited.update(pid for (pid,) in world.db.execute(WAITING))
         return len(waited)
 
-    with psycopg.connect(dsn) as service, ThreadPoolExecutor(1) as pool:
+    with psycopg.connect(world.dsn) as service, ThreadPoolExecutor(1) as pool:
         service.execute("LOCK TABLE holdfast.endpoint IN ACCESS SHARE MODE")
-        upgrading = pool.submit(upgrade, dsn)
+        upgrading = pool.submit(upgrade, world.dsn)
         eventually(lambda: tries() >= 1)
-        db.execute("SELECT FROM holdfast.endpoint")
+        world.db.execute("SELECT FROM holdfast.endpoint")
         eventually(lambda: tries() >= 2)
         assert not upgrading.done()
         service.commit()
         assert upgrading.result().after == head()
 
 
-def test_table_that_stays_in_use_is_said_with_who_holds_it(
-    dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_table_in_use_names_its_holder(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOCK_TIMEOUT_MS", 100)
     monkeypatch.setattr(module, "LOCK_TRIES", 2)
-    with psycopg.connect(dsn, application_name="forgotten report") as report:
+    with psycopg.connect(world.dsn, application_name="forgotten report") as report:
         report.execute("SELECT FROM holdfast.lane")
         pid = report.info.backend_pid
         named = rf"pid {pid} \(forgotten report, for \d+ s\).*2 tries waited 0.1 s"
         with pytest.raises(CommandError, match=named):
-            downgrade(dsn, "base")
+            downgrade(world.dsn, "base")
 
 
-def test_upgrade_that_another_one_keeps_waiting_says_so(
-    dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_upgrade_says_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TURN_TIMEOUT_MS", 100)
-    with psycopg.connect(dsn) as first:
+    with psycopg.connect(world.dsn) as first:
         first.execute("SELECT pg_advisory_xact_lock(hashtext('holdfast.migrations'))")
         with pytest.raises(CommandError, match=r"another upgrade did not end.*No table was"):
-            upgrade(dsn)
+            upgrade(world.dsn)
 
 
 def test_revision_of_a_newer_version_is_refused(dsn: str, db: psycopg.Connection) -> None:
@@ -212,13 +206,11 @@ def test_read_only_server_is_named(make_database: Make) -> None:
         upgrade(dsn)
 
 
-def test_printed_script_makes_the_same_database(
-    make_database: Make, db: psycopg.Connection
-) -> None:
+def test_printed_script_makes_the_same_database(world: World, make_database: Make) -> None:
     dsn = make_database(None)
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(script(None).encode())
-    assert _everything(dsn) == everything(db)
+    assert _everything(dsn) == everything(world.db)
     assert not upgrade(dsn).changed
 
 

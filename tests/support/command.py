@@ -1,10 +1,11 @@
 """Run the `holdfast` command as a person would: exit code and both streams.
 
 A process takes half a second of processor time before it begins, so the groups that only ask or
-change the database run in this one. `tests/integration/cli/test_here_and_there.py` holds that both
-say the same.
+change the database run in this one.
+`tests/integration/cli/database/test_here_and_there.py` holds that both say the same.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import TextIOWrapper
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 
 from holdfast.dispatcher.cli import main as command
 
@@ -49,6 +51,15 @@ _HERE = frozenset(
 """What neither starts anything, nor takes signals, nor sets up a log for its whole process."""
 
 
+class Done(subprocess.CompletedProcess[str]):
+    """How a command ended."""
+
+    @property
+    def json(self) -> Any:
+        """Return its standard output, read as JSON."""
+        return json.loads(self.stdout)
+
+
 def runs_here(word: str) -> bool:
     """Return whether a command that begins with `word` needs no process of its own."""
     return word in _HERE
@@ -59,8 +70,9 @@ def holdfast(
     dsn: str | None = None,
     environment: Mapping[str, str] | None = None,
     process: bool | None = None,
-) -> subprocess.CompletedProcess[str]:
-    """Run `holdfast ARGUMENTS`; never raises for a non-zero exit code.
+    code: int | None = None,
+) -> Done:
+    """Run `holdfast ARGUMENTS`, which must end with `code` where one is given.
 
     It runs in this process where that makes no difference, unless `process` says otherwise: True
     for a test of threads, or of a pipe, a locale or a closed stream; False for a command of another
@@ -72,9 +84,13 @@ def holdfast(
         settings["HOLDFAST_DSN"] = dsn
     if process is None:
         process = _HERE.isdisjoint(arguments[:1])
-    if not process:
-        return _here(arguments, settings)
-    return subprocess.run(
+    done = _in_a_process(arguments, settings) if process else _here(arguments, settings)
+    assert code is None or done.returncode == code, (arguments, done.stdout, done.stderr)
+    return done
+
+
+def _in_a_process(arguments: tuple[str, ...], settings: Mapping[str, str]) -> Done:
+    done = subprocess.run(
         [sys.executable, "-m", "holdfast.dispatcher.cli.main", *arguments],
         env=settings,
         capture_output=True,
@@ -82,15 +98,14 @@ def holdfast(
         timeout=120,
         check=False,
     )
+    return Done(done.args, done.returncode, done.stdout, done.stderr)
 
 
-def _here(
-    arguments: tuple[str, ...], settings: Mapping[str, str]
-) -> subprocess.CompletedProcess[str]:
+def _here(arguments: tuple[str, ...], settings: Mapping[str, str]) -> Done:
     with _stream() as out, _stream() as err:
         with _as_a_process(arguments, settings), redirect_stdout(out), redirect_stderr(err):
             code = _ended()
-        return subprocess.CompletedProcess(arguments, code, _written(out), _written(err))
+        return Done(arguments, code, _written(out), _written(err))
 
 
 def _ended() -> int:

@@ -1,4 +1,4 @@
-"""What `also` may do to the transaction it is called in, and what the sink says when it did."""
+"""What `also` may do to its transaction, and batches that are bad as a whole."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -7,13 +7,14 @@ import psycopg
 import pytest
 
 from holdfast.sink import OutboxSink, Replayed, Written
-from holdfast.sink.errors import CompanionFailed
+from holdfast.sink.errors import CompanionFailed, TooManyRefused
+from holdfast.sink.rows.quarantine_limit import QuarantineLimit
 from holdfast.sink.transaction.database import Timeouts
 from tests.support.dispatch.entries import RELEASE, decision
-from tests.support.job.driver import Driver
-from tests.support.job.outbox import sequences
+from tests.support.job.driver import MakeDriver
+from tests.support.job.outbox import contents, sequences
+from tests.support.world import World
 
-MakeDriver = Callable[..., Driver]
 Also = Callable[[psycopg.Connection, object], None]
 
 NOWHERE = "postgresql://me:secret@127.0.0.1:1/x"
@@ -59,14 +60,12 @@ def _batches(db: psycopg.Connection) -> int:
     ],
     ids=["rollback and begin", "rollback and chain", "another transaction with an id"],
 )
-def test_batch_that_also_rolled_back_is_not_said_to_be_written(
-    driver: MakeDriver, db: psycopg.Connection, also: Also
-) -> None:
-    spark = driver(also=also)
+def test_batch_that_also_rolled_back_is_not_said_to_be_written(world: World, also: Also) -> None:
+    spark = world.driver(also=also)
     with pytest.raises(CompanionFailed, match=r"Nothing of the batch was written.*then restart"):
         spark.batch(0, decision())
-    assert _batches(db) == 0
-    healed = driver(query_id=spark.query_id)
+    assert _batches(world.db) == 0
+    healed = world.driver(query_id=spark.query_id)
     assert isinstance(healed.batch(0, decision()), Written)
     assert isinstance(healed.batch(1, decision("m_482", 2, RELEASE)), Written)
 
@@ -76,16 +75,14 @@ def test_batch_that_also_rolled_back_is_not_said_to_be_written(
     [_sql("COMMIT"), _sql("COMMIT AND CHAIN"), _commit_and_hide, _commit_and_fail],
     ids=["commit", "commit and chain", "commit and a hidden error", "commit and an error"],
 )
-def test_batch_that_also_committed_is_said_to_be_written_and_comes_again_as_a_replay(
-    driver: MakeDriver, db: psycopg.Connection, also: Also
-) -> None:
-    spark = driver(also=also)
+def test_batch_that_also_committed_comes_again_as_a_replay(world: World, also: Also) -> None:
+    spark = world.driver(also=also)
     with pytest.raises(CompanionFailed, match="the batch is written, with what `also`") as raised:
         spark.batch(0, decision())
     assert "othing of the batch was written" not in str(raised.value)
-    assert _batches(db) == 1
-    assert isinstance(driver(query_id=spark.query_id).batch(0, decision()), Replayed)
-    assert sequences(db, "m_482") == [1]
+    assert _batches(world.db) == 1
+    assert isinstance(world.driver(query_id=spark.query_id).batch(0, decision()), Replayed)
+    assert sequences(world.db, "m_482") == [1]
 
 
 @pytest.mark.parametrize(
@@ -93,67 +90,59 @@ def test_batch_that_also_committed_is_said_to_be_written_and_comes_again_as_a_re
     [lambda connection, _rows: connection.close(), _leave_rows_unread],
     ids=["closed", "rows unread"],
 )
-def test_connection_that_also_leaves_unusable_is_a_mistake_of_also(
-    driver: MakeDriver, db: psycopg.Connection, also: Also
-) -> None:
-    spark = driver(also=also)
+def test_unusable_connection_is_a_mistake_of_also(world: World, also: Also) -> None:
+    spark = world.driver(also=also)
     with pytest.raises(CompanionFailed, match="as a whole or not at all"):
         spark.batch(0, decision())
     kept.clear()
-    assert _batches(db) == 0
-    assert isinstance(driver(query_id=spark.query_id).batch(0, decision()), Written)
+    assert _batches(world.db) == 0
+    assert isinstance(world.driver(query_id=spark.query_id).batch(0, decision()), Written)
 
 
-def test_connection_of_its_own_that_also_cannot_get_is_not_the_sinks_database(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
+def test_connection_of_its_own_that_also_cannot_get_is_not_the_sinks_database(world: World) -> None:
     called: list[None] = []
 
     def also(_connection: psycopg.Connection, _rows: object) -> None:
         called.append(None)
         psycopg.connect(NOWHERE)
 
-    spark = driver(also=also)
+    spark = world.driver(also=also)
     with pytest.raises(CompanionFailed, match=r"another connection.*Nothing of") as raised:
         spark.batch(0, decision())
     assert isinstance(raised.value.__cause__, psycopg.OperationalError)
     assert "secret" not in str(raised.value)
     assert len(called) == 1
-    assert _batches(db) == 0
+    assert _batches(world.db) == 0
 
 
-def test_sink_of_its_own_that_also_cannot_use_is_not_the_sinks_database(
-    driver: MakeDriver, dsn: str
-) -> None:
+def test_sink_of_its_own_that_also_cannot_use_is_not_the_sinks_database(world: World) -> None:
     other = OutboxSink(
-        f"{dsn} options='-c default_transaction_read_only=on'",
+        f"{world.dsn} options='-c default_transaction_read_only=on'",
         stream="other",
         timeouts=Timeouts(deadline_seconds=0),
     )
     with pytest.raises(CompanionFailed, match="it is read-only or a standby"):
-        driver(also=lambda _connection, _rows: other.check()).batch(0, decision())
+        world.driver(also=lambda _connection, _rows: other.check()).batch(0, decision())
 
 
 @pytest.mark.parametrize("hidden", [False, True], ids=["raised", "hidden"])
-def test_connection_that_is_lost_while_also_runs_costs_one_more_attempt(
-    driver: MakeDriver, db: psycopg.Connection, hidden: bool
-) -> None:
+def test_connection_lost_in_also_costs_one_attempt(world: World, hidden: bool) -> None:
     called: list[None] = []
 
     def also(connection: psycopg.Connection, _rows: object) -> None:
         called.append(None)
         if len(called) == 1:
-            db.execute("SELECT pg_terminate_backend(%s, 10000)", [connection.info.backend_pid])
+            world.db.execute(
+                "SELECT pg_terminate_backend(%s, 10000)", [connection.info.backend_pid]
+            )
         with suppress(*([psycopg.OperationalError] if hidden else [])):
             connection.execute("SELECT 1")
 
-    assert isinstance(driver(also=also).batch(0, decision()), Written)
+    assert isinstance(world.driver(also=also).batch(0, decision()), Written)
     assert len(called) == 2
 
 
-def test_lock_that_also_waits_for_in_a_savepoint_costs_one_more_attempt(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
+def test_lock_that_also_waits_for_in_a_savepoint_costs_one_more_attempt(world: World) -> None:
     called: list[None] = []
 
     def also(connection: psycopg.Connection, _rows: object) -> None:
@@ -162,6 +151,81 @@ def test_lock_that_also_waits_for_in_a_savepoint_costs_one_more_attempt(
             if len(called) == 1:
                 connection.execute("DO $$ BEGIN RAISE 'busy' USING ERRCODE = '55P03'; END $$")
 
-    assert isinstance(driver(also=also).batch(0, decision()), Written)
+    assert isinstance(world.driver(also=also).batch(0, decision()), Written)
     assert len(called) == 2
-    assert _batches(db) == 1
+    assert _batches(world.db) == 1
+
+
+ROWS = [decision("", n) for n in range(6)] + [decision(f"m_{n}") for n in range(4)]
+
+
+def test_batch_beyond_the_limit_writes_nothing_until_the_limit_is_raised(world: World) -> None:
+    spark = world.driver(quarantine_limit=QuarantineLimit(share_from=10))
+    spark.batch(0, decision("m_1"))
+    before = contents(world.db)
+    with pytest.raises(TooManyRefused, match=r"'payouts': batch 1: 6 of its 10 rows were refused"):
+        spark.batch(1, *ROWS)
+    assert contents(world.db) == before
+    # A batch below the limit is not stopped by one that was above it.
+    assert isinstance(spark.batch(1, *ROWS[1:8]), Written)
+
+    again = world.driver(query_id=spark.query_id, quarantine_limit=QuarantineLimit(share=1))
+    assert again.batch(2, *ROWS).counts.quarantined == 6
+
+
+def test_bad_rows_below_the_limit_stop_nothing(driver: MakeDriver) -> None:
+    counts = driver(quarantine_limit=QuarantineLimit(rows=6)).batch(0, *ROWS).counts
+    assert (counts.entries, counts.quarantined) == (4, 6)
+
+
+def _hide_an_error(connection: psycopg.Connection, _rows: object) -> None:
+    with suppress(psycopg.Error):
+        connection.execute("SELECT 1 / 0")
+
+
+def _end_it(connection: psycopg.Connection, _rows: object) -> None:
+    connection.execute("ROLLBACK")
+
+
+def _commit(connection: psycopg.Connection, _rows: object) -> None:
+    connection.commit()
+
+
+def _roll_back_in_a_block(connection: psycopg.Connection, _rows: object) -> None:
+    with connection.transaction():
+        connection.rollback()
+
+
+def _turn_transactions_off(connection: psycopg.Connection, _rows: object) -> None:
+    connection.autocommit = False
+
+
+ENDINGS = (_hide_an_error, _end_it, _commit, _roll_back_in_a_block, _turn_transactions_off)
+
+
+@pytest.mark.parametrize("also", ENDINGS)
+def test_also_that_breaks_the_transaction_is_an_error_and_not_a_written_batch(
+    world: World, also: Callable[[psycopg.Connection, object], None]
+) -> None:
+    spark = world.driver(also=also)
+    with pytest.raises(CompanionFailed, match=r"`also` hid an error .* of batch 0 itself"):
+        spark.batch(0, decision())
+    assert world.db.execute("SELECT count(*) FROM holdfast.batch").fetchone() == (0,)
+    healed = world.driver(query_id=spark.query_id)
+    assert isinstance(healed.batch(0, decision()), Written)
+
+
+def test_mistake_in_a_statement_of_also_is_raised_as_it_is(driver: MakeDriver) -> None:
+    def also(connection: psycopg.Connection, _rows: object) -> None:
+        connection.execute("SELECT %s", [])
+
+    with pytest.raises(psycopg.ProgrammingError, match="placeholder"):
+        driver(also=also).batch(0, decision())
+
+
+def test_also_may_use_a_savepoint_around_what_may_fail(driver: MakeDriver) -> None:
+    def also(connection: psycopg.Connection, _rows: object) -> None:
+        with suppress(psycopg.Error), connection.transaction():
+            connection.execute("SELECT 1 / 0")
+
+    assert isinstance(driver(also=also).batch(0, decision()), Written)

@@ -1,6 +1,5 @@
 """A checkpoint that continues a batch of the ledger is adopted by that batch's proof, or not."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Barrier
@@ -13,12 +12,10 @@ import pytest
 from holdfast.sink import Repeated, ReplayDiverged, Replayed, UnadoptedCheckpoint
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.transaction.continuation import Continuation
-from tests.support.command import holdfast
 from tests.support.dispatch.entries import RELEASE, decision
-from tests.support.job.driver import Driver
+from tests.support.job.driver import Driver, MakeDriver
 from tests.support.job.outbox import contents
-
-MakeDriver = Callable[..., Driver]
+from tests.support.world import World
 
 
 def _proof(driver: Driver, batch_id: int) -> Continuation:
@@ -46,19 +43,17 @@ def _ledger(db: psycopg.Connection) -> list[tuple[UUID, int, int]]:
     ).fetchall()
 
 
-def test_proved_checkpoint_goes_on_after_its_batch_and_repeats_nothing(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    old = driver()
+def test_proved_checkpoint_goes_on_after_its_batch_and_repeats_nothing(world: World) -> None:
+    old = world.driver()
     for window in range(3):
         old.batch(window, decision("m_1", window, RELEASE))
-    written = contents(db)["entry"]
-    new = driver()
+    written = contents(world.db)["entry"]
+    new = world.driver()
     new.sink.continue_from(_proof(old, 1), new.query_id, 1)
     assert new.batch(2, decision("m_1", 2, RELEASE)).counts.duplicates == 1
-    assert contents(db)["entry"] == written
-    assert _ledger(db)[3:] == [(new.query_id, 1, 0), (new.query_id, 2, 1)]
-    [(actor, action, target, reason, detail)] = db.execute(
+    assert contents(world.db)["entry"] == written
+    assert _ledger(world.db)[3:] == [(new.query_id, 1, 0), (new.query_id, 2, 1)]
+    [(actor, action, target, reason, detail)] = world.db.execute(
         "SELECT actor, action, target, reason, detail FROM holdfast.operator_action"
     ).fetchall()
     digest = _proof(old, 1).digest.hex()
@@ -68,49 +63,43 @@ def test_proved_checkpoint_goes_on_after_its_batch_and_repeats_nothing(
     assert detail["proof"] == {"query_id": str(old.query_id), "batch_id": 1, "digest": digest}
 
 
-def test_running_driver_of_the_old_query_is_refused_at_its_next_batch(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    old = driver()
+def test_running_driver_of_the_old_query_is_refused_at_its_next_batch(world: World) -> None:
+    old = world.driver()
     old.batch(0, decision("m_1"))
     new_id = uuid4()
-    driver().sink.continue_from(_proof(old, 0), new_id, 0)
-    before = _state(db)
+    world.driver().sink.continue_from(_proof(old, 0), new_id, 0)
+    before = _state(world.db)
     with pytest.raises(UnadoptedCheckpoint, match=str(new_id)):
         old.batch(1, decision("m_2"))
-    assert _state(db) == before
+    assert _state(world.db) == before
     # A restart of it is refused too, and the new one may begin.
     with pytest.raises(UnadoptedCheckpoint):
-        driver(query_id=old.query_id).batch(1, decision("m_2"))
-    assert _state(db) == before
-    driver(query_id=new_id).batch(1, decision("m_2"))
+        world.driver(query_id=old.query_id).batch(1, decision("m_2"))
+    assert _state(world.db) == before
+    world.driver(query_id=new_id).batch(1, decision("m_2"))
 
 
-def test_repeated_call_changes_nothing_also_after_the_next_batch(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    old, new = driver(), driver()
+def test_repeated_call_changes_nothing_also_after_the_next_batch(world: World) -> None:
+    old, new = world.driver(), world.driver()
     old.batch(0, decision("m_1"))
     given = _proof(old, 0), new.query_id, 0
     new.sink.continue_from(*given)
-    before = _state(db)
+    before = _state(world.db)
     new.sink.continue_from(*given)
-    assert _state(db) == before
+    assert _state(world.db) == before
     new.batch(1, decision("m_2"))
-    before = _state(db)
-    driver().sink.continue_from(*given)
-    assert _state(db) == before
+    before = _state(world.db)
+    world.driver().sink.continue_from(*given)
+    assert _state(world.db) == before
 
 
-def test_empty_batch_proves_the_next_continuation(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    first, second, third = driver(), driver(), driver()
+def test_empty_batch_proves_the_next_continuation(world: World) -> None:
+    first, second, third = world.driver(), world.driver(), world.driver()
     first.batch(0, decision("m_1"))
     second.sink.continue_from(_proof(first, 0), second.query_id, 0)
     third.sink.continue_from(_proof(second, 0), third.query_id, 0)
     third.batch(1, decision("m_2"))
-    assert _adopted(db) == third.query_id
+    assert _adopted(world.db) == third.query_id
 
 
 @pytest.mark.parametrize(
@@ -122,16 +111,14 @@ def test_empty_batch_proves_the_next_continuation(
     ],
     ids=["digest", "batch", "query"],
 )
-def test_wrong_proof_is_refused_and_nothing_changes(
-    driver: MakeDriver, db: psycopg.Connection, wrong: dict[str, Any], said: str
-) -> None:
-    old, new = driver(), driver()
+def test_wrong_proof_changes_nothing(world: World, wrong: dict[str, Any], said: str) -> None:
+    old, new = world.driver(), world.driver()
     old.batch(0, decision("m_1"))
-    before = _state(db)
+    before = _state(world.db)
     with pytest.raises(UnadoptedCheckpoint, match=said) as raised:
         new.sink.continue_from(replace(_proof(old, 0), **wrong), new.query_id, 0)
     assert "Nothing was written, and the stream keeps its checkpoint" in str(raised.value)
-    assert _state(db) == before
+    assert _state(world.db) == before
 
 
 def test_proof_of_another_stream_is_refused(driver: MakeDriver, db: psycopg.Connection) -> None:
@@ -149,31 +136,27 @@ def test_proof_of_another_stream_is_refused(driver: MakeDriver, db: psycopg.Conn
     assert _state(db)[1:3] == before[1:3]
 
 
-def test_stream_that_went_on_with_a_third_query_is_not_taken_back(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    old, taken, late = driver(), driver(), driver()
+def test_stream_that_went_on_with_a_third_query_is_not_taken_back(world: World) -> None:
+    old, taken, late = world.driver(), world.driver(), world.driver()
     old.batch(0, decision("m_1"))
     proof = _proof(old, 0)
     taken.sink.continue_from(proof, taken.query_id, 0)
-    before = _state(db)
+    before = _state(world.db)
     with pytest.raises(UnadoptedCheckpoint, match=f"has adopted query {taken.query_id} since"):
         late.sink.continue_from(proof, late.query_id, 0)
-    assert _state(db) == before
+    assert _state(world.db) == before
 
 
-def test_batch_id_that_the_new_query_has_already_is_refused(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    old = driver()
+def test_batch_id_that_the_new_query_has_already_is_refused(world: World) -> None:
+    old = world.driver()
     old.batch(0, decision("m_1"))
-    new = driver()
-    db.execute("UPDATE holdfast.stream SET query_id = %s", [new.query_id])
+    new = world.driver()
+    world.db.execute("UPDATE holdfast.stream SET query_id = %s", [new.query_id])
     new.batch(0, decision("m_2"))
-    before = _state(db)
+    before = _state(world.db)
     with pytest.raises(UnadoptedCheckpoint, match=f"batch 0 of query {new.query_id} already"):
         new.sink.continue_from(_proof(old, 0), new.query_id, 0)
-    assert _state(db) == before
+    assert _state(world.db) == before
     with pytest.raises(ValueError, match="query id of its own"):
         old.sink.continue_from(_proof(old, 0), old.query_id, 1)
 
@@ -201,14 +184,12 @@ def test_of_two_continuations_at_once_one_wins(driver: MakeDriver, db: psycopg.C
     assert _ledger(db) == [(old.query_id, 0, 1), (winner.query_id, 0, 0)]
 
 
-def test_login_with_the_sinks_role_alone_may_continue(
-    driver: MakeDriver, app_dsn: str, db: psycopg.Connection
-) -> None:
-    old = driver(app_dsn)
+def test_login_with_the_sinks_role_alone_may_continue(world: World, app_dsn: str) -> None:
+    old = world.driver(app_dsn)
     old.batch(0, decision("m_1"))
-    new = driver(app_dsn)
+    new = world.driver(app_dsn)
     new.sink.continue_from(_proof(old, 0), new.query_id, 0)
-    assert _adopted(db) == new.query_id
+    assert _adopted(world.db) == new.query_id
 
 
 def test_null_is_no_proof(driver: MakeDriver, app_dsn: str, db: psycopg.Connection) -> None:
@@ -241,14 +222,12 @@ def test_batch_that_was_never_written_has_no_proof(driver: MakeDriver) -> None:
     assert old.sink.proof(uuid4(), 0) is None
 
 
-def test_commands_of_operators_understand_the_empty_batch(
-    driver: MakeDriver, db: psycopg.Connection, dsn: str
-) -> None:
-    old, new = driver(), driver()
+def test_commands_of_operators_understand_the_empty_batch(world: World) -> None:
+    old, new = world.driver(), world.driver()
     old.batch(0, decision("m_1"))
     new.sink.continue_from(_proof(old, 0), new.query_id, 0)
     new.batch(1, decision("m_2"))
-    db.execute("UPDATE holdfast.stream SET created_at = now() - interval '1 hour'")
+    world.db.execute("UPDATE holdfast.stream SET created_at = now() - interval '1 hour'")
     for command in (
         ["check"],
         ["stream", "show", "payouts"],
@@ -256,8 +235,7 @@ def test_commands_of_operators_understand_the_empty_batch(
         ["batch", "show", "payouts", "0"],
         ["audit", "list"],
     ):
-        done = holdfast(*command, dsn=dsn)
-        assert done.returncode == ExitCode.OK, done.stderr + done.stdout
+        world.holdfast(*command, code=ExitCode.OK)
 
 
 def _continued(old: Driver, new: Driver, batch_id: int) -> None:
@@ -267,32 +245,28 @@ def _continued(old: Driver, new: Driver, batch_id: int) -> None:
     new.sink.start(new.query_id, new.run_id, repeated=again)
 
 
-def test_batch_that_repeats_one_of_another_query_writes_its_row_of_the_ledger_alone(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    old, new = driver(), driver()
+def test_batch_repeating_another_querys_writes_its_ledger_row_only(world: World) -> None:
+    old, new = world.driver(), world.driver()
     old.batch(0, decision("m_1"))
     old.batch(1, decision("m_2"), decision("m_3"))
     _continued(old, new, 0)
-    before = contents(db)
+    before = contents(world.db)
     assert isinstance(new.batch(1, decision("m_3"), decision("m_2")), Replayed)
-    after = contents(db)
+    after = contents(world.db)
     assert {name for name in after if after[name] != before[name]} == {"batch"}
-    assert _ledger(db)[2:] == [(new.query_id, 0, 0), (new.query_id, 1, 2)]
+    assert _ledger(world.db)[2:] == [(new.query_id, 0, 0), (new.query_id, 1, 2)]
     assert isinstance(new.batch(1, decision("m_2"), decision("m_3")), Replayed)
     assert new.batch(2, decision("m_4")).counts.entries == 1
 
 
-def test_batch_that_repeats_one_of_another_query_with_other_content_is_refused(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    old, new = driver(), driver()
+def test_batch_repeating_another_querys_otherwise_is_refused(world: World) -> None:
+    old, new = world.driver(), world.driver()
     old.batch(0, decision("m_1"))
     old.batch(1, decision("m_2"))
     _continued(old, new, 0)
-    before = contents(db)
+    before = contents(world.db)
     with pytest.raises(ReplayDiverged, match=f"batch 1 of query {old.query_id}"):
         new.batch(1, decision("m_2"), decision("m_3"))
-    after = contents(db)
+    after = contents(world.db)
     assert {name for name in after if after[name] != before[name]} <= {"divergence"}
-    assert _ledger(db)[2:] == [(new.query_id, 0, 0)]
+    assert _ledger(world.db)[2:] == [(new.query_id, 0, 0)]

@@ -1,4 +1,4 @@
-"""What the exposure job reads of its stream's past before a new checkpoint begins."""
+"""What a job reads of its stream's past before it begins, in the sink's role, of one moment."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -8,11 +8,14 @@ import psycopg
 import pytest
 
 from holdfast.sink import OutboxSink, UnadoptedCheckpoint
+from holdfast.sink.contract.roles import SINK
+from holdfast.sink.errors import SchemaMismatch, SinkUnavailable
 from holdfast.sink.transaction.database import Timeouts, open_session, transaction
 from holdfast.spark_app.checkpoint.initial import Initial, Past, _statement, read_past
 from tests.support.dispatch.entries import BLOCK, RELEASE, decision
 from tests.support.job.driver import PATIENT, Driver
 from tests.support.job.jobs import at, micros
+from tests.support.world import World
 
 NOTHING = Past(recorded=False, initial=None)
 
@@ -59,30 +62,26 @@ def test_a_new_stream_has_no_past(reader: OutboxSink) -> None:
     assert read_past(reader, "payouts", uuid4()) == NOTHING
 
 
-def test_the_past_is_the_newest_window_and_who_is_held(
-    driver: Driver, db: psycopg.Connection
-) -> None:
+def test_the_past_is_the_newest_window_and_who_is_held(world: World, driver: Driver) -> None:
     driver.batch(0, decision("m_1"), decision("m_2"), decision("m_3"))
     driver.batch(1, decision("m_2", 1, RELEASE))
-    _publish(db, "m_1", "12:15", "12:30")
-    _publish(db, "m_2", "12:15", "12:45")
-    _publish(db, "m_3", "12:15")
+    _publish(world.db, "m_1", "12:15", "12:30")
+    _publish(world.db, "m_2", "12:15", "12:45")
+    _publish(world.db, "m_3", "12:15")
     new = uuid4()
-    _adopt(db, new)
+    _adopt(world.db, new)
     expected = Initial(
         micros(at("12:45")), {"m_1": micros(at("12:30")), "m_3": micros(at("12:15"))}
     )
     assert read_past(driver.sink, "payouts", new) == Past(recorded=False, initial=expected)
 
 
-def test_what_another_stream_published_or_holds_is_not_taken_over(
-    driver: Driver, other: Driver, db: psycopg.Connection
-) -> None:
+def test_nothing_of_another_stream_is_taken(world: World, driver: Driver, other: Driver) -> None:
     driver.batch(0, decision("m_1"), decision("m_2"), decision("m_3", type_=RELEASE))
     other.batch(0, decision("m_3", 2), decision("m_1", 2, RELEASE))
-    _publish(db, "m_1", "12:15")
-    _publish(db, "m_2", "13:00", stream="others")
-    _publish(db, "m_3", "12:15")
+    _publish(world.db, "m_1", "12:15")
+    _publish(world.db, "m_2", "13:00", stream="others")
+    _publish(world.db, "m_3", "12:15")
     found = read_past(driver.sink, "payouts", driver.query_id).initial
     assert found == Initial(micros(at("12:15")), {"m_1": micros(at("12:15"))})
 
@@ -94,16 +93,14 @@ def test_a_query_that_has_written_a_batch_is_known(driver: Driver) -> None:
     assert read_past(driver.sink, "payouts", driver.query_id).recorded
 
 
-def test_before_the_adoption_nothing_is_taken_for_final(
-    driver: Driver, db: psycopg.Connection, dsn: str
-) -> None:
+def test_before_the_adoption_nothing_is_taken_for_final(world: World, driver: Driver) -> None:
     """The old query may still publish: a read of its past would be too early."""
     driver.batch(0, decision("m_1", type_=BLOCK))
-    _publish(db, "m_1", "12:15")
+    _publish(world.db, "m_1", "12:15")
     with pytest.raises(UnadoptedCheckpoint, match="holdfast stream adopt payouts --query-id"):
         read_past(driver.sink, "payouts", uuid4())
     with (
-        closing(OutboxSink(dsn, stream="payouts", checkpoint="/new/checkpoint")) as known,
+        closing(OutboxSink(world.dsn, stream="payouts", checkpoint="/new/checkpoint")) as known,
         pytest.raises(UnadoptedCheckpoint, match="the checkpoint /new/checkpoint is query"),
     ):
         read_past(known, "payouts", uuid4())
@@ -112,9 +109,7 @@ def test_before_the_adoption_nothing_is_taken_for_final(
 MERCHANTS, WINDOWS = 20_000, 10
 
 
-def test_the_frontier_and_a_hold_are_found_by_their_indexes(
-    dsn: str, db: psycopg.Connection
-) -> None:
+def test_frontier_and_hold_are_found_by_indexes(dsn: str, db: psycopg.Connection) -> None:
     db.execute(
         """
         INSERT INTO holdfast.exposure_window (stream, merchant_id, window_end, window_start,
@@ -156,3 +151,64 @@ def test_the_frontier_and_a_hold_are_found_by_their_indexes(
     assert found == (None, False, newest)
     assert len(held) == MERCHANTS // 100
     assert {end for _, end in held} == {newest}
+
+
+@pytest.fixture
+def sink(dsn: str) -> Iterator[OutboxSink]:
+    sink = OutboxSink(dsn, stream="payouts", timeouts=PATIENT)
+    yield sink
+    sink.close()
+
+
+def _streams(connection: psycopg.Connection) -> int:
+    (count,) = connection.execute("SELECT count(*) FROM holdfast.stream").fetchone() or (-1,)
+    return int(count)
+
+
+def test_it_runs_as_the_sink_and_returns_what_was_found(sink: OutboxSink) -> None:
+    found = sink.read(lambda connection: connection.execute("SELECT current_user").fetchall())
+    assert found == [(SINK,)]
+
+
+def test_all_of_it_is_of_one_moment(sink: OutboxSink, db: psycopg.Connection) -> None:
+    def work(connection: psycopg.Connection) -> tuple[int, int]:
+        before = _streams(connection)
+        db.execute("INSERT INTO holdfast.stream (name) VALUES ('another')")
+        return before, _streams(connection)
+
+    assert sink.read(work) == (0, 0)
+    assert sink.read(_streams) == 1
+
+
+def test_it_writes_nothing(sink: OutboxSink, db: psycopg.Connection) -> None:
+    statement = "INSERT INTO holdfast.stream (name) VALUES ('mine')"
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+        sink.read(lambda connection: connection.execute(statement))
+    assert _streams(db) == 0
+    assert sink.read(_streams) == 0
+
+
+def test_what_the_role_may_not_see_is_a_mismatch(sink: OutboxSink) -> None:
+    with pytest.raises(SchemaMismatch, match="permission denied"):
+        sink.read(lambda connection: connection.execute("SELECT body FROM holdfast.entry"))
+
+
+def test_broken_connection_is_tried_again_as_a_whole(world: World, sink: OutboxSink) -> None:
+    tries = []
+
+    def work(connection: psycopg.Connection) -> int:
+        tries.append(connection.info.backend_pid)
+        if len(tries) == 1:
+            world.db.execute("SELECT pg_terminate_backend(%s)", [tries[0]])
+        return _streams(connection)
+
+    assert sink.read(work) == 0
+    assert len(set(tries)) == 2
+
+
+def test_a_database_that_stays_away_is_said_in_words() -> None:
+    nowhere = "postgresql://me:secret@127.0.0.1:1/x"
+    sink = OutboxSink(nowhere, stream="payouts", timeouts=Timeouts(deadline_seconds=0))
+    with pytest.raises(SinkUnavailable, match="Nothing was read") as raised:
+        sink.read(_streams)
+    assert "secret" not in str(raised.value)

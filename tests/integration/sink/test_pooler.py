@@ -13,15 +13,15 @@ import holdfast.sink.transaction.writer
 from holdfast.sink import ReplayDiverged, Replayed, Written
 from holdfast.sink.contract.roles import SINK
 from tests.support.dispatch.entries import alternating, decision
-from tests.support.job.driver import PATIENT, Driver
+from tests.support.job.driver import PATIENT
 from tests.support.job.outbox import contents, sequences
 from tests.support.servers.pgbouncer import PgBouncer
 from tests.support.servers.postgres_proxy import Fault, PostgresProxy
 from tests.support.waiting import eventually
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
 
-MakeDriver = Callable[..., Driver]
 
 BATCHES = 12
 SETTINGS = """
@@ -45,11 +45,10 @@ def _settings(dsn: str) -> tuple[Any, ...]:
 
 
 def test_two_streams_share_one_session_and_leave_what_two_sessions_leave(
-    driver: MakeDriver,
+    world: World,
     pooler: PgBouncer,
     make_database: Callable[[str | None], str],
     template_database: str,
-    db: psycopg.Connection,
 ) -> None:
     query_ids = {"one": uuid4(), "two": uuid4()}
     backends: set[int] = set()
@@ -58,7 +57,7 @@ def test_two_streams_share_one_session_and_leave_what_two_sessions_leave(
         backends.add(connection.execute("SELECT pg_backend_pid()").fetchone()[0])  # type: ignore[index]  # one row
 
     def drive(target: str, stream: str) -> None:
-        spark = driver(target, stream=stream, query_id=query_ids[stream], also=also)
+        spark = world.driver(target, stream=stream, query_id=query_ids[stream], also=also)
         for n in range(BATCHES):
             rows = alternating(f"{stream}_a", [n]) + alternating(f"{stream}_b", [n])
             assert isinstance(spark.batch(n, *rows, decision("", n)), Written)
@@ -72,14 +71,14 @@ def test_two_streams_share_one_session_and_leave_what_two_sessions_leave(
     for stream in query_ids:
         drive(direct, stream)
     with psycopg.connect(direct, autocommit=True) as other:
-        assert contents(db) == contents(other)
+        assert contents(world.db) == contents(other)
 
 
 def test_a_batch_leaves_nothing_in_the_session_that_the_next_owner_meets(
-    driver: MakeDriver, pooler: PgBouncer, monkeypatch: pytest.MonkeyPatch
+    world: World, pooler: PgBouncer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = _settings(pooler.dsn)
-    spark = driver(pooler.dsn)
+    spark = world.driver(pooler.dsn)
     spark.batch(0, decision())
     assert _settings(pooler.dsn) == before
     with pytest.raises(ReplayDiverged):
@@ -96,10 +95,8 @@ def test_a_batch_leaves_nothing_in_the_session_that_the_next_owner_meets(
     assert before[0] != SINK
 
 
-def test_what_the_next_owner_sets_does_not_reach_a_batch(
-    driver: MakeDriver, pooler: PgBouncer, db: psycopg.Connection
-) -> None:
-    spark = driver(pooler.dsn)
+def test_what_the_next_owner_sets_does_not_reach_a_batch(world: World, pooler: PgBouncer) -> None:
+    spark = world.driver(pooler.dsn)
     spark.batch(0, *alternating("m_1", [0]))
     with psycopg.connect(pooler.dsn, autocommit=True, prepare_threshold=None) as other:
         for statement in (
@@ -113,13 +110,13 @@ def test_what_the_next_owner_sets_does_not_reach_a_batch(
             other.execute(statement)
         assert isinstance(spark.batch(1, *alternating("m_1", [1])), Written)
         other.execute("RESET ROLE")
-    assert sequences(db, "m_1") == [1, 2]
+    assert sequences(world.db, "m_1") == [1, 2]
 
 
 def test_standby_behind_the_pooler_is_waited_for(
-    driver: MakeDriver, pooler: PgBouncer, caplog: pytest.LogCaptureFixture
+    world: World, pooler: PgBouncer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    spark = driver(pooler.dsn)
+    spark = world.driver(pooler.dsn)
     spark.batch(0, *alternating("m_1", [0]))
     with psycopg.connect(pooler.dsn, autocommit=True, prepare_threshold=None) as other:
         other.execute("SET default_transaction_read_only = on")
@@ -132,13 +129,9 @@ def test_standby_behind_the_pooler_is_waited_for(
 
 @pytest.mark.parametrize("point", ["S2", "S3", "S6", "S7"])
 def test_pooler_killed_in_the_middle_of_a_batch_costs_one_more_attempt(
-    driver: MakeDriver,
-    pooler: PgBouncer,
-    db: psycopg.Connection,
-    monkeypatch: pytest.MonkeyPatch,
-    point: str,
+    world: World, pooler: PgBouncer, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    spark = driver(pooler.dsn)
+    spark = world.driver(pooler.dsn)
     spark.batch(0, *alternating("m_1", [0]))
     killed = []
 
@@ -152,19 +145,19 @@ def test_pooler_killed_in_the_middle_of_a_batch_costs_one_more_attempt(
     monkeypatch.setattr(holdfast.sink.transaction.writer, "failpoint", strike)
     assert isinstance(spark.batch(1, *alternating("m_1", [1, 2])), Written)
     assert killed
-    assert sequences(db, "m_1") == [1, 2, 3]
-    assert db.execute("SELECT count(*) FROM holdfast.batch").fetchone() == (2,)
+    assert sequences(world.db, "m_1") == [1, 2, 3]
+    assert world.db.execute("SELECT count(*) FROM holdfast.batch").fetchone() == (2,)
 
 
 @pytest.mark.parametrize("fault", [Fault.COMMIT_LOST, Fault.ANSWER_LOST])
-def test_commit_lost_on_the_way_to_the_pooler_is_settled_by_the_ledger(
-    driver: MakeDriver, pooler: PgBouncer, db: psycopg.Connection, fault: Fault
+def test_ledger_settles_commit_lost_at_pooler(
+    world: World, pooler: PgBouncer, fault: Fault
 ) -> None:
     with PostgresProxy(pooler.dsn, fault, 5) as proxy:
-        spark = driver(proxy.dsn, timeouts=PATIENT)
+        spark = world.driver(proxy.dsn, timeouts=PATIENT)
         assert isinstance(spark.batch(0, *alternating("m_1", [0])), Written)
         assert not proxy.struck.is_set()
         assert isinstance(spark.batch(1, *alternating("m_1", [1, 2])), Written)
         assert proxy.struck.is_set()
-    assert sequences(db, "m_1") == [1, 2, 3]
-    assert db.execute("SELECT count(*) FROM holdfast.batch").fetchone() == (2,)
+    assert sequences(world.db, "m_1") == [1, 2, 3]
+    assert world.db.execute("SELECT count(*) FROM holdfast.batch").fetchone() == (2,)

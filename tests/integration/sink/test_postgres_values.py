@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast.sink.rows.copy_binary import HEADER, TRAILER, moments, rows, uuids
 from holdfast.sink.rows.postgres_text import array_literal
+from tests.support.world import World
 
 TABLE = """
     CREATE TEMPORARY TABLE IF NOT EXISTS copied (
@@ -90,8 +91,8 @@ def test_any_texts(db: psycopg.Connection, texts: list[str | None]) -> None:
     ],
 )
 def test_numbers_and_moments(
-    db: psycopg.Connection, values: list[object], type_: pa.DataType, array: str
+    world: World, values: list[object], type_: pa.DataType, array: str
 ) -> None:
-    db.execute("SET timezone = 'UTC'")
+    world.db.execute("SET timezone = 'UTC'")
     literal = array_literal(pa.chunked_array([pa.array(values, type_)]))
-    assert db.execute(f"SELECT %s::{array}".encode(), [literal]).fetchone() == (values,)
+    assert world.db.execute(f"SELECT %s::{array}".encode(), [literal]).fetchone() == (values,)

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +14,10 @@ from holdfast.sink import Fenced, Repeated, Replayed, UnadoptedCheckpoint, Writt
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.errors import CheckpointBehind, LedgerBehind, ReplayDiverged, SinkUnavailable
 from holdfast.sink.transaction.continuation import Continuation
-from tests.support.command import holdfast
 from tests.support.dispatch.entries import BLOCK, RELEASE, alternating, decision
-from tests.support.job.driver import PATIENT, Driver
+from tests.support.job.driver import PATIENT, Driver, MakeDriver
 from tests.support.job.outbox import contents, sequences
-
-MakeDriver = Callable[..., Driver]
+from tests.support.world import World
 
 
 def _stream(db: psycopg.Connection) -> tuple[UUID, int, UUID]:
@@ -33,117 +30,101 @@ def _adopt(db: psycopg.Connection, query_id: UUID) -> None:
     db.execute("UPDATE holdfast.stream SET query_id = %s, adopted_at = now()", [query_id])
 
 
-def test_first_query_id_of_a_stream_is_adopted_and_each_run_takes_an_epoch(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    first = driver()
+def test_first_query_id_of_a_stream_is_adopted_and_each_run_takes_an_epoch(world: World) -> None:
+    first = world.driver()
     first.batch(0)
     first.batch(1)
-    assert _stream(db) == (first.query_id, 1, first.run_id)
-    second = driver(query_id=first.query_id)
+    assert _stream(world.db) == (first.query_id, 1, first.run_id)
+    second = world.driver(query_id=first.query_id)
     second.batch(2)
-    assert _stream(db) == (first.query_id, 2, second.run_id)
-    epochs = db.execute("SELECT batch_id, epoch FROM holdfast.batch ORDER BY 1").fetchall()
+    assert _stream(world.db) == (first.query_id, 2, second.run_id)
+    epochs = world.db.execute("SELECT batch_id, epoch FROM holdfast.batch ORDER BY 1").fetchall()
     assert epochs == [(0, 1), (1, 1), (2, 2)]
 
 
-def test_restart_within_one_process_begins_a_new_run(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    spark = driver()
+def test_restart_within_one_process_begins_a_new_run(world: World) -> None:
+    spark = world.driver()
     spark.batch(0)
     spark.run_id = uuid4()
     spark.batch(1)
-    assert _stream(db) == (spark.query_id, 2, spark.run_id)
+    assert _stream(world.db) == (spark.query_id, 2, spark.run_id)
 
 
 @pytest.mark.guarantee(3)
-def test_new_checkpoint_is_refused_before_the_epoch_moves(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    owner = driver()
+def test_new_checkpoint_is_refused_before_the_epoch_moves(world: World) -> None:
+    owner = world.driver()
     owner.batch(0, decision())
-    before = contents(db), _stream(db)
-    stranger = driver()
+    before = contents(world.db), _stream(world.db)
+    stranger = world.driver()
     with pytest.raises(UnadoptedCheckpoint) as raised:
         stranger.batch(0, decision("m_9"))
     assert f"`holdfast stream adopt payouts --query-id {stranger.query_id} --reason TEXT`" in str(
         raised.value
     )
     assert str(owner.query_id) in str(raised.value)
-    assert (contents(db), _stream(db)) == before
+    assert (contents(world.db), _stream(world.db)) == before
     assert isinstance(owner.batch(1, decision("m_8")), Written)
 
 
-def test_adopted_checkpoint_repeats_nothing_whatever_its_batches(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
+def test_adopted_checkpoint_repeats_nothing_whatever_its_batches(world: World) -> None:
     rows = [*alternating("m_1", range(6)), *alternating("m_2", range(6))]
-    first = driver()
+    first = world.driver()
     for window in range(6):
         first.batch(window, *rows[window::6])
-    entries = contents(db)["entry"], contents(db)["subject"]
+    entries = contents(world.db)["entry"], contents(world.db)["subject"]
 
-    lost = driver()
-    _adopt(db, lost.query_id)
+    lost = world.driver()
+    _adopt(world.db, lost.query_id)
     outcomes = [lost.batch(n, *rows[5 * n : 5 * n + 5]) for n in range(3)]
     assert [outcome.counts.duplicates for outcome in outcomes] == [5, 5, 2]
-    assert (contents(db)["entry"], contents(db)["subject"]) == entries
+    assert (contents(world.db)["entry"], contents(world.db)["subject"]) == entries
 
     # m_1's last decision was a block: to block it again would change nothing.
     repeat = lost.batch(3, decision("m_1", 6, BLOCK), decision("m_1", 7, RELEASE))
     assert (repeat.counts.suppressed, repeat.counts.entries) == (1, 1)
-    assert sequences(db, "m_1") == [1, 2, 3, 4, 5, 6, 7]
+    assert sequences(world.db, "m_1") == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_older_decision_of_a_recomputation_does_not_invert_the_newest(
-    driver: MakeDriver, db: psycopg.Connection, caplog: pytest.LogCaptureFixture
-) -> None:
-    first = driver()
+def test_recomputed_decision_keeps_newest(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    first = world.driver()
     for batch_id, (window, type_) in enumerate([(1, BLOCK), (4, RELEASE), (5, BLOCK)]):
         first.batch(batch_id, decision("m_1", window, type_))
-    entries = contents(db)["entry"], contents(db)["subject"]
+    entries = contents(world.db)["entry"], contents(world.db)["subject"]
 
-    recomputed = driver()
-    _adopt(db, recomputed.query_id)
+    recomputed = world.driver()
+    _adopt(world.db, recomputed.query_id)
     rows = [decision("m_1", 1), decision("m_1", 2, RELEASE), decision("m_1", 5)]
     outcome = recomputed.batch(0, *rows)
     assert (outcome.counts.duplicates, outcome.counts.suppressed) == (2, 1)
     assert "stream=payouts batch=0 overtaken=1" in caplog.text
-    assert (contents(db)["entry"], contents(db)["subject"]) == entries
+    assert (contents(world.db)["entry"], contents(world.db)["subject"]) == entries
     assert entries[1] == [("m_1", 3, BLOCK)]
     # Its key is recorded, so it cannot come back after the next decision either.
     assert recomputed.batch(1, rows[1]).counts.duplicates == 1
 
 
-def test_known_key_with_other_content_is_reported(
-    driver: MakeDriver, db: psycopg.Connection, caplog: pytest.LogCaptureFixture
-) -> None:
-    first = driver()
+def test_known_key_otherwise_is_reported(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    first = world.driver()
     first.batch(0, decision("m_1"))
     first.batch(1, decision("m_1"))
     assert "differing" not in caplog.text
-    recomputed = driver()
-    _adopt(db, recomputed.query_id)
+    recomputed = world.driver()
+    _adopt(world.db, recomputed.query_id)
     assert recomputed.batch(0, decision("m_1", minor=9_000_000)).counts.differing == 1
     assert "stream=payouts batch=0 differing=1" in caplog.text
 
 
-def test_overtaken_decision_takes_no_part_in_what_repeats_what(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    spark = driver()
+def test_overtaken_decision_takes_no_part_in_what_repeats_what(world: World) -> None:
+    spark = world.driver()
     spark.batch(0, decision("m_1", 4), decision("m_2", 4, RELEASE))
     overtaken = [decision("m_1", 2, RELEASE), decision("m_2", 3, BLOCK)]
     outcome = spark.batch(1, *overtaken, decision("m_1", 5), decision("m_2", 5, BLOCK))
     # m_1 is blocked already; the block of m_2 is news, whatever was overtaken before it.
     assert (outcome.counts.entries, outcome.counts.suppressed) == (1, 3)
-    assert contents(db)["subject"] == [("m_1", 1, BLOCK), ("m_2", 2, BLOCK)]
+    assert contents(world.db)["subject"] == [("m_1", 1, BLOCK), ("m_2", 2, BLOCK)]
 
 
-def test_older_decision_is_written_where_the_stream_wants_repeats(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
+def test_older_decision_is_written_on_demand(driver: MakeDriver, db: psycopg.Connection) -> None:
     spark = driver(suppress_repeats=False)
     spark.batch(0, decision("m_1", 4))
     assert spark.batch(1, decision("m_1", 2, RELEASE)).counts.entries == 1
@@ -151,75 +132,65 @@ def test_older_decision_is_written_where_the_stream_wants_repeats(
     assert newest == (RELEASE, decision("m_1", 4)["occurred_at"])
 
 
-def test_run_whose_query_id_is_no_longer_adopted_is_refused_with_its_checkpoint(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    spark = driver(checkpoint="hdfs://namenode/checkpoint")
+def test_run_of_a_query_id_adopted_no_more_is_refused(world: World) -> None:
+    spark = world.driver(checkpoint="hdfs://namenode/checkpoint")
     spark.batch(0)
-    _adopt(db, uuid4())
+    _adopt(world.db, uuid4())
     said = f"the checkpoint hdfs://namenode/checkpoint is query {spark.query_id}"
     with pytest.raises(UnadoptedCheckpoint, match=f"{said}.* --checkpoint hdfs://namenode/ch"):
         spark.batch(1)
 
 
 @pytest.mark.guarantee(4)
-def test_older_run_is_fenced_once_a_newer_one_started(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    older = driver()
+def test_older_run_is_fenced_once_a_newer_one_started(world: World) -> None:
+    older = world.driver()
     older.batch(0, decision("m_1"))
-    newer = driver(query_id=older.query_id)
+    newer = world.driver(query_id=older.query_id)
     assert isinstance(newer.batch(0, decision("m_1")), Replayed)
-    before = contents(db)
+    before = contents(world.db)
     with pytest.raises(Fenced) as raised:
         older.batch(1, decision("m_2"))
     assert f"run {newer.run_id} took epoch 2" in str(raised.value)
     # Not even a batch that is written already is answered to a run that lost the stream.
     with pytest.raises(Fenced):
         older.batch(0, decision("m_1"))
-    assert contents(db) == before
+    assert contents(world.db) == before
     assert isinstance(newer.batch(1, decision("m_2")), Written)
 
 
 @pytest.mark.guarantee(4)
 @pytest.mark.parametrize("staged", [False, True])
-def test_run_whose_epoch_a_failover_gave_out_twice_is_fenced(
-    driver: MakeDriver, db: psycopg.Connection, staged: bool
-) -> None:
+def test_run_whose_epoch_a_failover_gave_out_twice_is_fenced(world: World, staged: bool) -> None:
     """A failover that lost the start of a run: the next one takes the same epoch."""
-    before = driver(staged=staged)
+    before = world.driver(staged=staged)
     before.batch(0, decision("m_1"))
-    row = db.execute("SELECT epoch, run_id, started_at FROM holdfast.stream").fetchone()
+    row = world.db.execute("SELECT epoch, run_id, started_at FROM holdfast.stream").fetchone()
     assert row is not None
-    lost, newer = (driver(query_id=before.query_id, staged=staged) for _ in range(2))
+    lost, newer = (world.driver(query_id=before.query_id, staged=staged) for _ in range(2))
     lost.sink.start(lost.query_id, lost.run_id)
-    db.execute("UPDATE holdfast.stream SET (epoch, run_id, started_at) = (%s, %s, %s)", row)
+    world.db.execute("UPDATE holdfast.stream SET (epoch, run_id, started_at) = (%s, %s, %s)", row)
     newer.sink.start(newer.query_id, newer.run_id)
-    assert _stream(db) == (before.query_id, 2, newer.run_id)
+    assert _stream(world.db) == (before.query_id, 2, newer.run_id)
     with pytest.raises(Fenced, match=f"run {newer.run_id} took epoch 2"):
         lost.batch(1, decision("m_9"))
     assert isinstance(newer.batch(1, decision("m_2")), Written)
 
 
-def test_order_in_which_runs_start_decides_whichever_writes_first(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    older = driver()
-    newer = driver(query_id=older.query_id)
+def test_order_in_which_runs_start_decides_whichever_writes_first(world: World) -> None:
+    older = world.driver()
+    newer = world.driver(query_id=older.query_id)
     for spark in (older, newer):
         spark.sink.start(spark.query_id, spark.run_id)
         spark.sink.start(spark.query_id, spark.run_id)
     with pytest.raises(Fenced, match=f"run {newer.run_id} took epoch 2"):
         older.batch(0, decision("m_1"))
     assert isinstance(newer.batch(0, decision("m_1")), Written)
-    assert _stream(db) == (newer.query_id, 2, newer.run_id)
+    assert _stream(world.db) == (newer.query_id, 2, newer.run_id)
 
 
-def test_runs_that_start_at_once_get_one_stream_and_different_epochs(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
+def test_runs_that_start_at_once_get_one_stream_and_different_epochs(world: World) -> None:
     query_id = uuid4()
-    drivers = [driver(query_id=query_id) for _ in range(4)]
+    drivers = [world.driver(query_id=query_id) for _ in range(4)]
 
     def start(spark: Driver) -> int:
         return spark.sink._writer.begin_run(spark.query_id, spark.run_id).epoch
@@ -228,7 +199,7 @@ def test_runs_that_start_at_once_get_one_stream_and_different_epochs(
         epochs = list(threads.map(start, drivers))
     assert sorted(epochs) == [1, 2, 3, 4]
     newest = drivers[epochs.index(4)]
-    assert _stream(db) == (query_id, 4, newest.run_id)
+    assert _stream(world.db) == (query_id, 4, newest.run_id)
 
 
 def _checkpoint(folder: Path, query_id: UUID, planned: int, committed: int) -> None:
@@ -240,11 +211,9 @@ def _checkpoint(folder: Path, query_id: UUID, planned: int, committed: int) -> N
             (folder / name / str(batch)).write_text("v1")
 
 
-def test_command_that_a_refused_checkpoint_names_adopts_it_as_printed(
-    driver: MakeDriver, dsn: str, tmp_path: Path
-) -> None:
+def test_refused_checkpoints_command_adopts_it(world: World, tmp_path: Path) -> None:
     folders = tmp_path / "lost", tmp_path / "new one"
-    lost, new = (driver(checkpoint=str(folder)) for folder in folders)
+    lost, new = (world.driver(checkpoint=str(folder)) for folder in folders)
     for folder, each in zip(folders, (lost, new), strict=True):
         folder.mkdir()
         _checkpoint(folder, each.query_id, planned=0, committed=-1)
@@ -252,73 +221,65 @@ def test_command_that_a_refused_checkpoint_names_adopts_it_as_printed(
     with pytest.raises(UnadoptedCheckpoint) as raised:
         new.batch(0, decision())
     _, command, _ = str(raised.value).split("`", 2)
-    assert holdfast(*shlex.split(command)[1:], dsn=dsn).returncode == ExitCode.OK
+    assert world.holdfast(*shlex.split(command)[1:]).returncode == ExitCode.OK
     new.batch(0, decision())
 
 
 @pytest.mark.guarantee(3)
-def test_older_copy_of_a_checkpoint_is_refused_before_the_epoch_moves(
-    driver: MakeDriver, db: psycopg.Connection, tmp_path: Path
-) -> None:
-    spark = driver(checkpoint=str(tmp_path))
+def test_older_copy_of_a_checkpoint_moves_no_epoch(world: World, tmp_path: Path) -> None:
+    spark = world.driver(checkpoint=str(tmp_path))
     for n in range(3):
         spark.batch(n, decision(f"m_{n}"))
-    before = contents(db), _stream(db)
+    before = contents(world.db), _stream(world.db)
     _checkpoint(tmp_path, spark.query_id, planned=1, committed=0)
-    restored = driver(query_id=spark.query_id, checkpoint=str(tmp_path))
+    restored = world.driver(query_id=spark.query_id, checkpoint=str(tmp_path))
     with pytest.raises(CheckpointBehind, match=r"ledger has batch 2 .* batch 1 is the newest"):
         restored.batch(2, decision("m_9"))
-    assert (contents(db), _stream(db)) == before
+    assert (contents(world.db), _stream(world.db)) == before
 
     _checkpoint(tmp_path, spark.query_id, planned=2, committed=1)
     assert isinstance(restored.batch(2, decision("m_2")), Replayed)
 
 
-def test_checkpoint_that_repeats_its_batches_may_be_behind_up_to_the_last_of_them(
-    driver: MakeDriver, db: psycopg.Connection, tmp_path: Path
-) -> None:
-    spark = driver(checkpoint=str(tmp_path))
+def test_repeating_checkpoint_may_be_behind(world: World, tmp_path: Path) -> None:
+    spark = world.driver(checkpoint=str(tmp_path))
     for n in range(3):
         spark.batch(n, decision(f"m_{n}"))
-    before = contents(db)
+    before = contents(world.db)
     _checkpoint(tmp_path, spark.query_id, planned=1, committed=0)
-    behind = driver(query_id=spark.query_id, checkpoint=str(tmp_path))
+    behind = world.driver(query_id=spark.query_id, checkpoint=str(tmp_path))
     with pytest.raises(CheckpointBehind):
         behind.sink.start(behind.query_id, behind.run_id, repeated=Repeated(until=1))
     behind.sink.start(behind.query_id, behind.run_id, repeated=Repeated(until=2))
     assert isinstance(behind.batch(1, decision("m_1")), Replayed)
-    assert contents(db) == before
+    assert contents(world.db) == before
     with pytest.raises(ReplayDiverged):
         behind.batch(2, decision("m_9"))
 
 
 @pytest.mark.guarantee(3)
-def test_older_moment_of_the_database_is_refused_before_the_epoch_moves(
-    driver: MakeDriver, db: psycopg.Connection, tmp_path: Path
-) -> None:
-    spark = driver(checkpoint=str(tmp_path))
+def test_older_database_is_refused_before_the_epoch_moves(world: World, tmp_path: Path) -> None:
+    spark = world.driver(checkpoint=str(tmp_path))
     spark.batch(0, decision())
-    before = contents(db), _stream(db)
+    before = contents(world.db), _stream(world.db)
     _checkpoint(tmp_path, spark.query_id, planned=3, committed=2)
-    restarted = driver(query_id=spark.query_id, checkpoint=str(tmp_path))
+    restarted = world.driver(query_id=spark.query_id, checkpoint=str(tmp_path))
     with pytest.raises(LedgerBehind, match=r"has finished batch 2, but .* in the ledger is 0"):
         restarted.batch(3, decision("m_9"))
-    assert (contents(db), _stream(db)) == before
+    assert (contents(world.db), _stream(world.db)) == before
 
 
-def test_batch_that_the_database_loses_under_a_running_driver_is_missed_by_the_next_one(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
+def test_next_batch_misses_one_that_the_database_lost(world: World) -> None:
     """As by a failover to a standby that was behind: Spark does not run that batch again."""
-    spark = driver()
+    spark = world.driver()
     spark.batch(0, decision("m_1"))
     spark.batch(1, decision("m_2"))
     for table in ("entry", "entry_key", "batch"):
-        db.execute(f"DELETE FROM holdfast.{table} WHERE batch_no = 2")
-    before = contents(db)
+        world.db.execute(f"DELETE FROM holdfast.{table} WHERE batch_no = 2")
+    before = contents(world.db)
     with pytest.raises(LedgerBehind, match=r"has written batch 1, .* Batch 2 was not written"):
         spark.batch(2, decision("m_3"))
-    assert contents(db) == before
+    assert contents(world.db) == before
     # The lost batch itself may come again.
     assert isinstance(spark.batch(1, decision("m_2")), Written)
     assert isinstance(spark.batch(2, decision("m_3")), Written)
@@ -329,58 +290,47 @@ def test_batch_that_the_database_loses_under_a_running_driver_is_missed_by_the_n
 @pytest.mark.parametrize("staged", [False, True])
 @pytest.mark.parametrize("with_checkpoint", [True, False])
 def test_database_put_back_before_the_first_batch_of_a_query_is_refused(
-    driver: MakeDriver,
-    db: psycopg.Connection,
-    tmp_path: Path,
-    lost: str,
-    staged: bool,
-    with_checkpoint: bool,
+    world: World, tmp_path: Path, lost: str, staged: bool, with_checkpoint: bool
 ) -> None:
     """To a moment between the run's start and its batch 0, or an empty database."""
     settings = {"staged": staged, "checkpoint": str(tmp_path) if with_checkpoint else None}
-    spark = driver(**settings)
+    spark = world.driver(**settings)
     if lost == "batches":
         spark.sink.start(spark.query_id, spark.run_id)
-    before = contents(db)
+    before = contents(world.db)
     _checkpoint(tmp_path, spark.query_id, planned=4, committed=3)
-    restarted = driver(query_id=spark.query_id, **settings)
+    restarted = world.driver(query_id=spark.query_id, **settings)
     with pytest.raises(LedgerBehind, match=r"first_batch=4"):
         restarted.batch(4, decision("m_5"))
-    assert contents(db) | {"stream": None} == before | {"stream": None}
+    assert contents(world.db) | {"stream": None} == before | {"stream": None}
     # As printed: the person says that the query begins with this batch.
-    explicit = driver(query_id=spark.query_id, first_batch=4, **settings)
+    explicit = world.driver(query_id=spark.query_id, first_batch=4, **settings)
     assert isinstance(explicit.batch(4, decision("m_5")), Written)
-    assert isinstance(driver(query_id=spark.query_id).batch(5, decision("m_6")), Written)
+    assert isinstance(world.driver(query_id=spark.query_id).batch(5, decision("m_6")), Written)
 
 
-def test_first_batch_that_is_not_the_declared_one_is_refused(
-    driver: MakeDriver, db: psycopg.Connection, tmp_path: Path
-) -> None:
-    spark = driver(checkpoint=str(tmp_path), first_batch=7)
+def test_first_batch_that_is_not_the_declared_one_is_refused(world: World, tmp_path: Path) -> None:
+    spark = world.driver(checkpoint=str(tmp_path), first_batch=7)
     _checkpoint(tmp_path, spark.query_id, planned=9, committed=8)
     with pytest.raises(LedgerBehind):
         spark.batch(9, decision())
     with pytest.raises(LedgerBehind):
-        driver(first_batch=7).batch(9, decision())
-    assert contents(db)["batch"] == []
+        world.driver(first_batch=7).batch(9, decision())
+    assert contents(world.db)["batch"] == []
     # A later checkpoint of the same code begins at 0, as each does.
-    assert isinstance(driver(stream="other", first_batch=7).batch(0, decision()), Written)
+    assert isinstance(world.driver(stream="other", first_batch=7).batch(0, decision()), Written)
 
 
-def test_new_checkpoint_that_was_adopted_begins_at_its_batch_0(
-    driver: MakeDriver, db: psycopg.Connection, tmp_path: Path
-) -> None:
-    driver().batch(0, decision("m_1"))
-    new = driver(checkpoint=str(tmp_path))
-    _adopt(db, new.query_id)
+def test_adopted_new_checkpoint_begins_at_batch_0(world: World, tmp_path: Path) -> None:
+    world.driver().batch(0, decision("m_1"))
+    new = world.driver(checkpoint=str(tmp_path))
+    _adopt(world.db, new.query_id)
     _checkpoint(tmp_path, new.query_id, planned=0, committed=-1)
     assert isinstance(new.batch(0, decision("m_2")), Written)
 
 
-def test_query_older_than_its_sink_begins_at_the_declared_batch(
-    driver: MakeDriver, tmp_path: Path
-) -> None:
-    spark = driver(checkpoint=str(tmp_path), first_batch=7)
+def test_old_query_begins_at_the_declared_batch(world: World, tmp_path: Path) -> None:
+    spark = world.driver(checkpoint=str(tmp_path), first_batch=7)
     _checkpoint(tmp_path, spark.query_id, planned=7, committed=6)
     assert isinstance(spark.batch(7, decision()), Written)
 
@@ -389,27 +339,23 @@ def test_query_older_than_its_sink_begins_at_the_declared_batch(
 @pytest.mark.parametrize("with_checkpoint", [True, False])
 @pytest.mark.parametrize("batch_id", [0, 1])
 def test_renamed_stream_is_refused(
-    driver: MakeDriver,
-    db: psycopg.Connection,
-    tmp_path: Path,
-    batch_id: int,
-    with_checkpoint: bool,
+    world: World, tmp_path: Path, batch_id: int, with_checkpoint: bool
 ) -> None:
     """Under another name, the block that repeats the subject's state would be news."""
     checkpoint = str(tmp_path) if with_checkpoint else None
-    old = driver(stream="old", checkpoint=checkpoint)
+    old = world.driver(stream="old", checkpoint=checkpoint)
     old.batch(0, decision("m_1", 0, BLOCK))
     _checkpoint(tmp_path, old.query_id, planned=batch_id, committed=batch_id - 1)
-    before = contents(db)
-    new = driver(stream="new", query_id=old.query_id, checkpoint=checkpoint)
+    before = contents(world.db)
+    new = world.driver(stream="new", query_id=old.query_id, checkpoint=checkpoint)
     rows = [decision("m_1", window, BLOCK) for window in range(batch_id + 1)]
     number = batch_id if with_checkpoint else "N"
     with pytest.raises(UnadoptedCheckpoint, match=rf"'old'.*first_batch={number}"):
         new.batch(batch_id, *rows)
-    assert contents(db) == before
-    back = driver(stream="old", query_id=old.query_id, checkpoint=checkpoint)
+    assert contents(world.db) == before
+    back = world.driver(stream="old", query_id=old.query_id, checkpoint=checkpoint)
     assert back.batch(batch_id, *rows).counts.entries == 1 - batch_id
-    declared = driver(
+    declared = world.driver(
         stream="new", query_id=old.query_id, checkpoint=checkpoint, first_batch=batch_id
     )
     assert isinstance(declared.batch(batch_id, *rows), Written)
@@ -427,35 +373,31 @@ def test_one_query_may_write_two_streams(driver: MakeDriver) -> None:
     assert isinstance(one.batch(2, decision("m_1", 2)), Written)
 
 
-def test_claim_fences_the_run_before_and_the_next_run_keeps_its_epoch(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    older = driver()
+def test_claim_fences_the_run_before_and_the_next_run_keeps_its_epoch(world: World) -> None:
+    older = world.driver()
     assert older.sink.claim(older.query_id) is False
-    assert db.execute("SELECT count(*) FROM holdfast.stream").fetchone() == (0,)
+    assert world.db.execute("SELECT count(*) FROM holdfast.stream").fetchone() == (0,)
     older.batch(0, decision())
-    newer = driver(query_id=older.query_id)
+    newer = world.driver(query_id=older.query_id)
     assert newer.sink.claim(newer.query_id) is True
     with pytest.raises(Fenced):
         older.batch(1, decision("m_2"))
     newer.batch(1, decision("m_2"))
-    assert _stream(db) == (newer.query_id, 2, newer.run_id)
-    stranger = driver()
+    assert _stream(world.db) == (newer.query_id, 2, newer.run_id)
+    stranger = world.driver()
     with pytest.raises(UnadoptedCheckpoint):
         stranger.sink.claim(stranger.query_id)
-    assert _stream(db) == (newer.query_id, 2, newer.run_id)
+    assert _stream(world.db) == (newer.query_id, 2, newer.run_id)
 
 
-def test_claimed_stream_is_not_taken_back_from_a_newer_driver(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    first = driver()
+def test_claimed_stream_is_not_taken_back_from_a_newer_driver(world: World) -> None:
+    first = world.driver()
     first.batch(0, decision())
-    ours, theirs = driver(query_id=first.query_id), driver(query_id=first.query_id)
+    ours, theirs = world.driver(query_id=first.query_id), world.driver(query_id=first.query_id)
     ours.sink.claim(ours.query_id)
     ours.batch(1, decision("m_2"))
     theirs.sink.claim(theirs.query_id)
-    taken, called = _stream(db), []
+    taken, called = _stream(world.db), []
     for attempt in (
         lambda: ours.sink.claim(ours.query_id),
         lambda: ours.sink.start(ours.query_id, uuid4()),
@@ -464,7 +406,7 @@ def test_claimed_stream_is_not_taken_back_from_a_newer_driver(
     ):
         with pytest.raises(Fenced):
             attempt()
-    assert (called, _stream(db)) == ([], taken)
+    assert (called, _stream(world.db)) == ([], taken)
 
 
 def _proof(driver: Driver, batch_id: int) -> Continuation:
@@ -474,20 +416,18 @@ def _proof(driver: Driver, batch_id: int) -> Continuation:
 
 
 @pytest.mark.parametrize("takes", ["work that removes", "batch"])
-def test_of_two_claims_of_a_free_stream_one_gets_it(
-    driver: MakeDriver, db: psycopg.Connection, takes: str
-) -> None:
-    ours = driver()
-    theirs = driver(query_id=ours.query_id)
+def test_of_two_claims_of_a_free_stream_one_gets_it(world: World, takes: str) -> None:
+    ours = world.driver()
+    theirs = world.driver(query_id=ours.query_id)
     for each in (ours, theirs):
         assert each.sink.claim(each.query_id) is False
         assert each.sink.owned(lambda: "kept") == "kept"
-    assert db.execute("SELECT count(*) FROM holdfast.stream").fetchone() == (0,)
+    assert world.db.execute("SELECT count(*) FROM holdfast.stream").fetchone() == (0,)
     if takes == "batch":
         theirs.batch(0, decision())
     else:
         assert theirs.sink.owned(lambda: "removed", take_free=True) == "removed"
-        assert db.execute("SELECT query_id FROM holdfast.stream").fetchone() == (None,)
+        assert world.db.execute("SELECT query_id FROM holdfast.stream").fetchone() == (None,)
     with pytest.raises(Fenced):
         ours.batch(0, decision("m_2"))
     theirs.batch(int(takes == "batch"), decision("m_3"))

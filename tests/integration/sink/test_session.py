@@ -1,4 +1,4 @@
-"""The session: which databases the sink writes to, as whom, and what it says of the others."""
+"""The session: to which databases, as whom, under which TLS the sink writes, and what it says."""
 
 import logging
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+import trustme
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -16,10 +17,10 @@ from holdfast.sink import OutboxSink, SchemaMismatch, Written
 from holdfast.sink.errors import AccessDenied, SinkError, SinkUnavailable
 from holdfast.sink.transaction.database import Timeouts, _refuse_unfit
 from tests.support.dispatch.entries import decision
-from tests.support.job.driver import Driver
+from tests.support.job.driver import MakeDriver
+from tests.support.servers.tls import TlsFront
 from tests.support.waiting import eventually
-
-MakeDriver = Callable[..., Driver]
+from tests.support.world import World
 
 
 def _database(dsn: str) -> sql.Identifier:
@@ -42,20 +43,18 @@ def test_the_sinks_role_is_all_that_a_batch_needs(driver: MakeDriver, app_dsn: s
     spark.sink.close()
 
 
-def test_user_who_may_not_act_as_the_sink_is_told_so(
-    driver: MakeDriver, app_dsn: str, db: psycopg.Connection
-) -> None:
+def test_user_who_may_not_act_as_the_sink_is_told_so(world: World, app_dsn: str) -> None:
     user = str(conninfo_to_dict(app_dsn)["user"])
-    db.execute(sql.SQL("REVOKE holdfast_sink FROM {}").format(sql.Identifier(user)))
+    world.db.execute(sql.SQL("REVOKE holdfast_sink FROM {}").format(sql.Identifier(user)))
     with pytest.raises(SchemaMismatch, match=rf"GRANT holdfast_sink TO {user}"):
-        driver(app_dsn).batch(0)
+        world.driver(app_dsn).batch(0)
 
 
 def test_database_without_the_schema_is_refused(
-    driver: MakeDriver, make_database: Callable[[str | None], str]
+    world: World, make_database: Callable[[str | None], str]
 ) -> None:
     with pytest.raises(SchemaMismatch, match=r"no Holdfast schema; run `holdfast db upgrade`"):
-        driver(make_database(None)).sink.check()
+        world.driver(make_database(None)).sink.check()
 
 
 def test_other_schema_revision_is_refused(driver: MakeDriver, db: psycopg.Connection) -> None:
@@ -64,36 +63,30 @@ def test_other_schema_revision_is_refused(driver: MakeDriver, db: psycopg.Connec
         driver().batch(0)
 
 
-def test_missing_column_is_a_mismatch_and_nothing_is_written(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    db.execute("ALTER TABLE holdfast.entry RENAME COLUMN traceparent TO trace")
+def test_missing_column_is_a_mismatch_and_nothing_is_written(world: World) -> None:
+    world.db.execute("ALTER TABLE holdfast.entry RENAME COLUMN traceparent TO trace")
     with pytest.raises(SchemaMismatch, match=r"traceparent.*holdfast db doctor"):
-        driver().batch(0, decision())
-    assert db.execute("SELECT count(*) FROM holdfast.batch").fetchone() == (0,)
+        world.driver().batch(0, decision())
+    assert world.db.execute("SELECT count(*) FROM holdfast.batch").fetchone() == (0,)
 
 
-def test_read_only_server_is_refused_in_words_after_the_deadline(
-    driver: MakeDriver, dsn: str, db: psycopg.Connection
-) -> None:
+def test_read_only_server_is_refused_in_words_after_the_deadline(world: World) -> None:
     statement = "ALTER DATABASE {} SET default_transaction_read_only = on"
-    db.execute(sql.SQL(statement).format(_database(dsn)))
-    spark = driver(timeouts=Timeouts(deadline_seconds=0.3))
+    world.db.execute(sql.SQL(statement).format(_database(world.dsn)))
+    spark = world.driver(timeouts=Timeouts(deadline_seconds=0.3))
     with pytest.raises(SchemaMismatch, match="read-only or a standby"):
         spark.batch(0)
     with pytest.raises(SchemaMismatch, match="let the DSN name the primary"):
         spark.sink.check()
 
 
-def test_server_that_is_read_only_for_a_moment_is_waited_for(
-    driver: MakeDriver, dsn: str, db: psycopg.Connection, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_read_only_server_is_waited_for(world: World, caplog: pytest.LogCaptureFixture) -> None:
     alter = "ALTER DATABASE {} SET default_transaction_read_only = {}"
-    db.execute(sql.SQL(alter).format(_database(dsn), sql.SQL("on")))
+    world.db.execute(sql.SQL(alter).format(_database(world.dsn), sql.SQL("on")))
     with ThreadPoolExecutor(1) as thread:
-        writing = thread.submit(driver().batch, 0, decision())
+        writing = thread.submit(world.driver().batch, 0, decision())
         eventually(lambda: "attempt 2 failed" in caplog.text)
-        db.execute(sql.SQL(alter).format(_database(dsn), sql.SQL("off")))
+        world.db.execute(sql.SQL(alter).format(_database(world.dsn), sql.SQL("off")))
         assert isinstance(writing.result(60), Written)
 
 
@@ -118,11 +111,9 @@ def test_database_that_does_not_flush_by_default_flushes_for_the_sink(
     assert seen == [("on",)]
 
 
-def test_nobody_at_the_address_ends_in_one_line_without_the_password(
-    driver: MakeDriver, tmp_path: Path
-) -> None:
+def test_nobody_at_the_address_is_one_line(world: World, tmp_path: Path) -> None:
     nobody = make_conninfo(host=str(tmp_path), user="app", password="canary", dbname="holdfast")
-    spark = driver(nobody, timeouts=Timeouts(connect_seconds=2, deadline_seconds=0.5))
+    spark = world.driver(nobody, timeouts=Timeouts(connect_seconds=2, deadline_seconds=0.5))
     for attempt in (lambda: spark.batch(0, decision()), spark.sink.check):
         with pytest.raises(SinkUnavailable) as raised:
             attempt()
@@ -133,11 +124,9 @@ def test_nobody_at_the_address_ends_in_one_line_without_the_password(
         spark.batch(0)
 
 
-def test_refused_connection_is_not_tried_again(
-    driver: MakeDriver, dsn: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    wrong = make_conninfo(dsn, dbname="nowhere")
-    spark = driver(wrong, timeouts=Timeouts(deadline_seconds=3600))
+def test_refused_connection_is_final(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    wrong = make_conninfo(world.dsn, dbname="nowhere")
+    spark = world.driver(wrong, timeouts=Timeouts(deadline_seconds=3600))
     for attempt in (spark.sink.check, lambda: spark.batch(0, decision())):
         with pytest.raises(AccessDenied, match=r'database "nowhere" does not exist'):
             attempt()
@@ -150,28 +139,26 @@ def test_sink_without_a_dsn_says_so() -> None:
             OutboxSink(nothing, stream="payouts")  # type: ignore[arg-type]
 
 
-def test_partitions_are_made_again_when_the_day_of_the_database_turns(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    spark = driver()
+def test_partitions_are_made_again_when_the_day_of_the_database_turns(world: World) -> None:
+    spark = world.driver()
     spark.batch(0)
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)
     partition = sql.Identifier("holdfast", f"entry_{tomorrow:%Y%m%d}")
-    db.execute(sql.SQL("DROP TABLE {}").format(partition))
+    world.db.execute(sql.SQL("DROP TABLE {}").format(partition))
     exists = "SELECT to_regclass(%s) IS NOT NULL"
 
     spark.batch(1)
-    assert db.execute(exists, [partition.as_string()]).fetchone() == (False,)
+    assert world.db.execute(exists, [partition.as_string()]).fetchone() == (False,)
     spark.sink._writer._partitions_of = tomorrow - timedelta(days=2)
     spark.batch(2)
-    assert db.execute(exists, [partition.as_string()]).fetchone() == (True,)
+    assert world.db.execute(exists, [partition.as_string()]).fetchone() == (True,)
 
 
 def test_password_is_in_nothing_that_the_sink_says_of_itself(
-    driver: MakeDriver, app_dsn: str, db: psycopg.Connection, caplog: pytest.LogCaptureFixture
+    world: World, app_dsn: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    spark = driver(app_dsn)
+    spark = world.driver(app_dsn)
     spark.batch(0, decision())
     said = [repr(spark.sink), repr(spark.sink._writer), repr(vars(spark.sink)["last"])]
 
@@ -184,13 +171,83 @@ def test_password_is_in_nothing_that_the_sink_says_of_itself(
             error = error.__cause__
 
     fail(decision("m_2"))
-    db.execute("REVOKE SELECT ON holdfast.batch FROM holdfast_sink")
+    world.db.execute("REVOKE SELECT ON holdfast.batch FROM holdfast_sink")
     fail(decision())
-    db.execute("GRANT SELECT ON holdfast.batch TO holdfast_sink")
-    newer = driver(query_id=spark.query_id)
+    world.db.execute("GRANT SELECT ON holdfast.batch TO holdfast_sink")
+    newer = world.driver(query_id=spark.query_id)
     newer.sink.start(newer.query_id, newer.run_id)
     fail(decision())
     spark.sink.close()
     assert "canary" in app_dsn
     assert len(said) > 8
     assert "canary" not in "\n".join([*said, caplog.text])
+
+
+HASTY = Timeouts(connect_seconds=5, deadline_seconds=0.5)
+
+
+@pytest.fixture
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def root(authority: trustme.CA, tmp_path: Path) -> Path:
+    """The authority's certificate, as a client is given it."""
+    path = tmp_path / "root.pem"
+    authority.cert_pem.write_to_path(path)
+    return path
+
+
+def _strict(dsn: str, root: Path) -> str:
+    return make_conninfo(dsn, sslmode="verify-full", sslrootcert=str(root))
+
+
+def test_own_authority_is_written_to_by_tls(
+    world: World, authority: trustme.CA, root: Path
+) -> None:
+    seen: list[bool] = []
+
+    def also(connection: psycopg.Connection, _rows: object) -> None:
+        seen.append(bool(connection.pgconn.ssl_in_use))
+
+    with TlsFront(world.dsn, authority) as front:
+        spark = world.driver(_strict(front.dsn, root), also=also)
+        assert isinstance(spark.batch(0, decision()), Written)
+        spark.sink.close()
+    assert seen == [True]
+
+
+@pytest.mark.parametrize(
+    ("front_of", "settings", "words"),
+    [
+        ("other authority", {"sslmode": "verify-full"}, "certificate verify failed"),
+        ("other name", {"sslmode": "verify-full"}, "does not match host name"),
+        ("no tls", {"sslmode": "require"}, "server does not support SSL, but SSL was required"),
+        ("own", {"sslmode": "disable"}, r"no pg_hba\.conf entry for this host, no encryption"),
+        ("own", {"sslmode": "verify-full", "sslrootcert": "gone.pem"}, "does not exist"),
+    ],
+)
+def test_refusal_says_why_and_not_the_password(
+    world: World,
+    authority: trustme.CA,
+    root: Path,
+    caplog: pytest.LogCaptureFixture,
+    front_of: str,
+    settings: dict[str, str],
+    words: str,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    authorities = {"other authority": trustme.CA(), "no tls": None}
+    name = "db.example.org" if front_of == "other name" else "localhost"
+    with TlsFront(world.dsn, authorities.get(front_of, authority), name) as front:
+        given = make_conninfo(front.dsn, password="canary")
+        spark = world.driver(
+            make_conninfo(given, **({"sslrootcert": str(root)} | settings)), timeouts=HASTY
+        )
+        for attempt in (spark.sink.check, lambda: spark.batch(0, decision())):
+            with pytest.raises(SinkError, match=words) as raised:
+                attempt()
+            assert "canary" not in str(raised.value)
+            assert "\n" not in str(raised.value)
+    assert "canary" not in caplog.text

@@ -20,12 +20,13 @@ from holdfast.sink.transaction.staging.stage import Stage, StageLost
 from holdfast.sink.transaction.staging.task import Summary, stage_rows
 from tests.support.dispatch.entries import BLOCK, RELEASE, SCHEMA, alternating, decision, table
 from tests.support.job.bad_rows import BAD_ROWS
-from tests.support.job.driver import Driver, in_tasks
+from tests.support.job.driver import Driver, MakeDriver, in_tasks
 from tests.support.job.outbox import contents
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
 
-MakeDriver = Callable[..., Driver]
+
 Rows = list[dict[str, Any]]
 
 QUERY_ID = uuid4()
@@ -128,19 +129,17 @@ def test_either_path_finds_what_the_other_wrote(dsn: str, db: psycopg.Connection
     other.sink.close()
 
 
-def test_replay_that_differs_is_refused_and_named_on_the_staged_path(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    spark = driver(staged=True)
+def test_replay_that_differs_is_refused_and_named_on_the_staged_path(world: World) -> None:
+    spark = world.driver(staged=True)
     spark.batch(0, decision("m_1"), decision("m_2"))
-    before = contents(db)
+    before = contents(world.db)
     with pytest.raises(ReplayDiverged) as raised:
         spark.batch(0, decision("m_1", minor=1), decision("m_3"))
     divergence = raised.value.divergence
     assert divergence.only_in_ledger.count == divergence.only_in_replay.count == 1
     assert divergence.changed.count == 1
-    assert contents(db) == before
-    assert _stages(db) == 0
+    assert contents(world.db) == before
+    assert _stages(world.db) == 0
 
 
 def test_attempts_without_a_vote_leave_nothing(driver: MakeDriver, db: psycopg.Connection) -> None:
@@ -162,10 +161,8 @@ def test_attempts_without_a_vote_leave_nothing(driver: MakeDriver, db: psycopg.C
     assert _stages(db) == 0
 
 
-def test_attempt_that_comes_after_the_batch_finds_no_stage(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    spark = driver(staged=True)
+def test_attempt_that_comes_after_the_batch_finds_no_stage(world: World) -> None:
+    spark = world.driver(staged=True)
     rows = table(*MANY)
     stages: list[Stage] = []
 
@@ -174,18 +171,16 @@ def test_attempt_that_comes_after_the_batch_finds_no_stage(
         return [stage_rows(stage, 1, [rows])]
 
     spark.sink.apply_staged(rows.schema, run_all, Identity(spark.query_id, spark.run_id, 0))
-    before = contents(db)
+    before = contents(world.db)
     with pytest.raises(StageLost, match="its table"):
         stage_rows(stages[0], 2, [rows])
-    assert contents(db) == before
+    assert contents(world.db) == before
 
 
-def test_stage_in_which_a_late_task_writes_is_left_to_the_next_batch(
-    dsn: str, driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    spark = driver(staged=True)
+def test_stage_in_which_a_late_task_writes_is_left_to_the_next_batch(world: World) -> None:
+    spark = world.driver(staged=True)
     rows = table(*MANY)
-    with psycopg.connect(dsn) as late:
+    with psycopg.connect(world.dsn) as late:
 
         def run_all(stage: Stage) -> list[Summary]:
             late.execute(f"LOCK TABLE holdfast.stage_{stage.number} IN ROW EXCLUSIVE MODE")
@@ -193,34 +188,30 @@ def test_stage_in_which_a_late_task_writes_is_left_to_the_next_batch(
 
         identity = Identity(spark.query_id, spark.run_id, 0)
         assert isinstance(spark.sink.apply_staged(rows.schema, run_all, identity), Written)
-        assert _stages(db) == 2
+        assert _stages(world.db) == 2
     assert isinstance(spark.batch(1, decision("m_99")), Written)
-    assert _stages(db) == 0
+    assert _stages(world.db) == 0
 
 
 @pytest.mark.parametrize("loss", ["TRUNCATE", "DROP TABLE"])
-def test_stage_that_lost_its_rows_stops_the_batch_and_the_replay_writes_it(
-    driver: MakeDriver, db: psycopg.Connection, loss: str
-) -> None:
-    spark = driver(staged=True)
+def test_lost_stage_stops_its_batch_and_a_replay_writes_it(world: World, loss: str) -> None:
+    spark = world.driver(staged=True)
     rows = table(*MANY)
 
     def run_all(stage: Stage) -> list[Summary]:
         summary = stage_rows(stage, 1, [rows])
-        db.execute(f"{loss} holdfast.stage_{stage.number}")
+        world.db.execute(f"{loss} holdfast.stage_{stage.number}")
         return [summary]
 
     identity = Identity(spark.query_id, spark.run_id, 0)
     with pytest.raises(StageLost, match=r"This run did not write the batch.*replays it"):
         spark.sink.apply_staged(rows.schema, run_all, identity)
-    assert contents(db)["batch"] == []
+    assert contents(world.db)["batch"] == []
     assert isinstance(spark.batch(0, *MANY), Written)
 
 
-def test_run_whose_stage_a_newer_run_dropped_is_fenced(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    older, newer = driver(staged=True), driver(staged=True)
+def test_run_whose_stage_a_newer_run_dropped_is_fenced(world: World) -> None:
+    older, newer = world.driver(staged=True), world.driver(staged=True)
     newer.query_id = older.query_id
     rows = table(*MANY)
 
@@ -231,19 +222,17 @@ def test_run_whose_stage_a_newer_run_dropped_is_fenced(
 
     with pytest.raises(Fenced):
         older.sink.apply_staged(rows.schema, run_all, Identity(older.query_id, older.run_id, 0))
-    assert len(contents(db)["batch"]) == 1
+    assert len(contents(world.db)["batch"]) == 1
 
 
 @pytest.mark.parametrize("epochs_apart", [1, 0])
-def test_older_run_leaves_the_stage_of_a_newer_one(
-    driver: MakeDriver, db: psycopg.Connection, epochs_apart: int
-) -> None:
+def test_older_run_leaves_the_stage_of_a_newer_one(world: World, epochs_apart: int) -> None:
     """A failover that lost the start of the older run gave its epoch out twice."""
-    older, newer = driver(staged=True), driver(staged=True)
+    older, newer = world.driver(staged=True), world.driver(staged=True)
     newer.query_id = older.query_id
     rows = table(*MANY)
     older.batch(0)
-    db.execute("UPDATE holdfast.stream SET epoch = %s", [epochs_apart])
+    world.db.execute("UPDATE holdfast.stream SET epoch = %s", [epochs_apart])
 
     def run_all(stage: Stage) -> list[Summary]:
         summary = stage_rows(stage, 1, [rows])
@@ -253,7 +242,7 @@ def test_older_run_leaves_the_stage_of_a_newer_one(
 
     identity = Identity(newer.query_id, newer.run_id, 1)
     assert isinstance(newer.sink.apply_staged(rows.schema, run_all, identity), Written)
-    assert _stages(db) == 0
+    assert _stages(world.db) == 0
 
 
 def test_keys_that_repeat_are_found_without_a_nested_loop(driver: MakeDriver) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import NamedTuple
@@ -20,10 +20,8 @@ from holdfast.sink.errors import SchemaMismatch
 from holdfast.sink.requeue import requeue, stream_of
 from tests.support.command import holdfast
 from tests.support.dispatch.entries import BLOCK, RELEASE, decision
-from tests.support.job.driver import Driver
 from tests.support.job.outbox import sequences
-
-MakeDriver = Callable[..., Driver]
+from tests.support.world import World
 
 STREAMS = "SELECT name, query_id, acts_for FROM holdfast.stream ORDER BY 1"
 ENDINGS = pytest.mark.parametrize("suffix", [REQUEUED, REISSUED])
@@ -43,58 +41,50 @@ def _own(db: psycopg.Connection, name: str) -> UUID:
 
 
 @ENDINGS
-def test_a_jobs_new_stream_may_not_be_called_as_one_that_is_written_by_hand(
-    driver: MakeDriver, db: psycopg.Connection, suffix: str
-) -> None:
-    job = driver(stream=f"a{suffix}")
+def test_new_stream_of_a_job_is_not_one_written_by_hand(world: World, suffix: str) -> None:
+    job = world.driver(stream=f"a{suffix}")
     with pytest.raises(ValueError, match="Nothing was written"):
         job.sink.check()
     with pytest.raises(ValueError, match="Nothing was written"):
         job.batch(0, decision("m_1"))
-    assert db.execute(STREAMS).fetchall() == []
+    assert world.db.execute(STREAMS).fetchall() == []
 
 
 @ENDINGS
-def test_a_jobs_stream_that_is_there_already_goes_on(
-    driver: MakeDriver, db: psycopg.Connection, suffix: str
-) -> None:
-    query_id = _own(db, f"a{suffix}")
-    job = driver(stream=f"a{suffix}", query_id=query_id)
+def test_a_jobs_stream_that_is_there_already_goes_on(world: World, suffix: str) -> None:
+    query_id = _own(world.db, f"a{suffix}")
+    job = world.driver(stream=f"a{suffix}", query_id=query_id)
     job.sink.check()
     assert job.batch(0, decision("m_1")).counts.entries == 1
-    assert db.execute(STREAMS).fetchall() == [(f"a{suffix}", query_id, None)]
+    assert world.db.execute(STREAMS).fetchall() == [(f"a{suffix}", query_id, None)]
 
 
 @ENDINGS
-def test_an_entry_by_hand_is_refused_where_a_job_has_the_stream_and_the_job_goes_on(
-    driver: MakeDriver, dsn: str, db: psycopg.Connection, suffix: str
-) -> None:
-    own = driver(stream=f"a{suffix}", query_id=_own(db, f"a{suffix}"))
+def test_entry_by_hand_is_refused_in_a_stream_of_a_job(world: World, suffix: str) -> None:
+    own = world.driver(stream=f"a{suffix}", query_id=_own(world.db, f"a{suffix}"))
     own.batch(0, decision("m_1"))
-    driver(stream="a").batch(0, decision("m_2"))
-    before = db.execute(STREAMS).fetchall()
+    world.driver(stream="a").batch(0, decision("m_2"))
+    before = world.db.execute(STREAMS).fetchall()
     with pytest.raises(CommandError) as refused:
-        _by_hand(dsn, suffix)
+        _by_hand(world.dsn, suffix)
     # Following that advice would stop the job.
     assert "holdfast stream adopt" not in str(refused.value)
     assert f"a{suffix}" in str(refused.value)
     assert "Nothing was written" in str(refused.value)
-    assert db.execute(STREAMS).fetchall() == before
+    assert world.db.execute(STREAMS).fetchall() == before
     assert own.batch(1, decision("m_1", 2, RELEASE)).counts.entries == 1
 
 
 @ENDINGS
-def test_a_job_is_refused_the_stream_of_what_was_written_by_hand(
-    driver: MakeDriver, dsn: str, db: psycopg.Connection, suffix: str
-) -> None:
-    driver(stream="a").batch(0, decision("m_2"))
-    assert _by_hand(dsn, suffix)
-    before = db.execute(STREAMS).fetchall()
+def test_a_job_is_refused_the_stream_of_what_was_written_by_hand(world: World, suffix: str) -> None:
+    world.driver(stream="a").batch(0, decision("m_2"))
+    assert _by_hand(world.dsn, suffix)
+    before = world.db.execute(STREAMS).fetchall()
     with pytest.raises(UnadoptedCheckpoint) as refused:
-        driver(stream=stream_of("a", suffix)).batch(0, decision("m_1"))
+        world.driver(stream=stream_of("a", suffix)).batch(0, decision("m_1"))
     assert "holdfast stream adopt" not in str(refused.value)
     assert "by hand for 'a'" in str(refused.value)
-    assert db.execute(STREAMS).fetchall() == before
+    assert world.db.execute(STREAMS).fetchall() == before
 
 
 BATCH = """
@@ -132,9 +122,8 @@ def logins(dsn: str, db: psycopg.Connection) -> Iterator[list[Login]]:
     made: list[Login] = []
     for _ in range(2):
         stream = f"s.{secrets.token_hex(4)}"
-        done = holdfast("db", "stream-role", stream, "--json", dsn=dsn)
-        assert done.returncode == ExitCode.OK, done.stderr
-        found = json.loads(done.stdout)
+        done = holdfast("db", "stream-role", stream, "--json", dsn=dsn, code=ExitCode.OK)
+        found = done.json
         user = f"holdfast_test_{secrets.token_hex(4)}"
         db.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'canary'").format(sql.Identifier(user)))
         db.execute(found["grants"][0].replace("my_login", user).encode())
@@ -148,23 +137,19 @@ def logins(dsn: str, db: psycopg.Connection) -> Iterator[list[Login]]:
 
 
 @pytest.mark.parametrize("staged", [False, True])
-def test_stream_with_a_role_of_its_own_is_written_by_its_login(
-    logins: list[Login], driver: MakeDriver, db: psycopg.Connection, staged: bool
-) -> None:
+def test_stream_of_a_role_has_its_login(world: World, logins: list[Login], staged: bool) -> None:
     for login in logins:
-        spark = driver(login.dsn, stream=login.stream, staged=staged)
+        spark = world.driver(login.dsn, stream=login.stream, staged=staged)
         assert isinstance(spark.batch(0, decision(login.stream), decision("")), Written)
     query = "SELECT stream, entry_count, quarantined_count FROM holdfast.batch ORDER BY batch_no"
-    assert db.execute(query).fetchall() == [(login.stream, 1, 1) for login in logins]
-    assert db.execute("SELECT count(*) FROM holdfast.stage").fetchone() == (0,)
+    assert world.db.execute(query).fetchall() == [(login.stream, 1, 1) for login in logins]
+    assert world.db.execute("SELECT count(*) FROM holdfast.stage").fetchone() == (0,)
 
 
 @pytest.mark.parametrize("statement", HOSTILE)
-def test_role_of_a_stream_does_nothing_to_another_stream(
-    logins: list[Login], driver: MakeDriver, db: psycopg.Connection, statement: str
-) -> None:
+def test_role_of_a_stream_is_confined(world: World, logins: list[Login], statement: str) -> None:
     mine, other = logins
-    driver(other.dsn, stream=other.stream).batch(0, decision())
+    world.driver(other.dsn, stream=other.stream).batch(0, decision())
     with psycopg.connect(other.dsn, autocommit=True) as own:
         own.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(other.role)))
         (stage,) = own.execute(
@@ -180,38 +165,33 @@ def test_role_of_a_stream_does_nothing_to_another_stream(
                 continue
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 hostile.execute(text, {"stream": other.stream})
-    assert db.execute("SELECT count(*) FROM holdfast.stage").fetchone() == (1,)
+    assert world.db.execute("SELECT count(*) FROM holdfast.stage").fetchone() == (1,)
 
 
-def test_login_of_all_sinks_does_not_write_a_stream_that_has_a_role(
-    logins: list[Login], driver: MakeDriver, app_dsn: str, db: psycopg.Connection
+def test_sinks_login_writes_no_roles_stream(
+    world: World, logins: list[Login], app_dsn: str
 ) -> None:
     other = logins[0]
     with pytest.raises(SchemaMismatch, match=other.role):
-        driver(app_dsn, stream=other.stream).batch(0, decision())
-    assert db.execute("SELECT count(*) FROM holdfast.stream").fetchone() == (0,)
-    assert isinstance(driver(app_dsn, stream="free").batch(0, decision()), Written)
+        world.driver(app_dsn, stream=other.stream).batch(0, decision())
+    assert world.db.execute("SELECT count(*) FROM holdfast.stream").fetchone() == (0,)
+    assert isinstance(world.driver(app_dsn, stream="free").batch(0, decision()), Written)
 
 
-def test_role_is_made_once_and_for_a_name_that_a_stream_may_have(
-    logins: list[Login], dsn: str
-) -> None:
-    again = holdfast("db", "stream-role", logins[0].stream, "--json", dsn=dsn)
-    assert json.loads(again.stdout)["made"] is False
+def test_role_is_made_once_for_a_possible_name(world: World, logins: list[Login]) -> None:
+    again = world.holdfast("db", "stream-role", logins[0].stream, "--json")
+    assert again.json["made"] is False
     for name in ("Big", "a b", "x" * 50, "-x"):
-        refused = holdfast("db", "stream-role", "--", name, dsn=dsn)
-        assert refused.returncode == ExitCode.USAGE, name
+        world.holdfast("db", "stream-role", "--", name, code=ExitCode.USAGE)
 
 
 SUBJECTS = [f"m_{n:03}" for n in range(40)]
 BATCHES = 12
 
 
-def test_sequences_have_no_gap_and_never_go_back_in_time(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
+def test_sequences_have_no_gap_and_never_go_back_in_time(world: World) -> None:
     def drive(name: str) -> list[Written]:
-        spark = driver(stream=name, suppress_repeats=False)
+        spark = world.driver(stream=name, suppress_repeats=False)
         # Opposite orders of arrival: locks must not be taken in them.
         subjects = SUBJECTS if name == "one" else SUBJECTS[::-1]
         outcomes = []
@@ -227,25 +207,23 @@ def test_sequences_have_no_gap_and_never_go_back_in_time(
     assert sum(outcome.counts.entries for outcome in one + two) == 2 * BATCHES * len(SUBJECTS)
     for subject in SUBJECTS:
         # `sequences` orders by created_at, so this is both: no gap, and time follows sequence.
-        assert sequences(db, subject) == list(range(1, 2 * BATCHES + 1))
+        assert sequences(world.db, subject) == list(range(1, 2 * BATCHES + 1))
     moments = sorted((o.batch_no, o.written_at) for o in one + two)
     assert all(earlier[1] < later[1] for earlier, later in pairwise(moments))
-    last = db.execute("SELECT DISTINCT last_sequence FROM holdfast.subject").fetchall()
+    last = world.db.execute("SELECT DISTINCT last_sequence FROM holdfast.subject").fetchall()
     assert last == [(2 * BATCHES,)]
 
 
-def test_key_that_two_streams_bring_at_once_is_written_once(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
+def test_key_that_two_streams_bring_at_once_is_written_once(world: World) -> None:
     def drive(name: str) -> int:
         # Each stream files the same keys under subjects of its own, so only the keys collide.
         rows = [decision(f"{name}_{n}", key=["shared", str(n)]) for n in range(200)]
-        outcome = driver(stream=name).batch(0, *rows[:: 1 if name == "one" else -1])
+        outcome = world.driver(stream=name).batch(0, *rows[:: 1 if name == "one" else -1])
         assert outcome.counts.entries + outcome.counts.duplicates == 200
         return outcome.counts.entries
 
     with ThreadPoolExecutor(2) as threads:
         written = sum(threads.map(drive, ["one", "two"]))
     assert written == 200
-    assert db.execute("SELECT count(*) FROM holdfast.entry").fetchone() == (200,)
-    assert db.execute("SELECT count(*) FROM holdfast.entry_key").fetchone() == (200,)
+    assert world.db.execute("SELECT count(*) FROM holdfast.entry").fetchone() == (200,)
+    assert world.db.execute("SELECT count(*) FROM holdfast.entry_key").fetchone() == (200,)

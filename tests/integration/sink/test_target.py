@@ -12,13 +12,13 @@ from holdfast.sink import SchemaMismatch, Written
 from holdfast.sink.errors import SinkUnavailable
 from holdfast.sink.transaction.database import Timeouts
 from tests.support.dispatch.entries import decision
-from tests.support.job.driver import Driver
+from tests.support.job.driver import MakeDriver
 from tests.support.job.outbox import contents
 from tests.support.waiting import eventually
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
 
-MakeDriver = Callable[..., Driver]
 
 MISFITS = {
     "table missing": ("DROP TABLE holdfast.entry_key", "entry_key.*does not exist"),
@@ -63,55 +63,47 @@ EVIL = """
 
 
 @pytest.mark.parametrize("name", MISFITS)
-def test_database_that_lacks_something_is_a_mismatch_and_nothing_is_written(
-    driver: MakeDriver, db: psycopg.Connection, name: str
-) -> None:
+def test_incomplete_database_is_a_mismatch(world: World, name: str) -> None:
     statement, words = MISFITS[name]
-    db.execute(statement.encode())
+    world.db.execute(statement.encode())
     with pytest.raises(SchemaMismatch, match=rf"{words}.*holdfast db doctor"):
-        driver().batch(0, decision())
-    assert db.execute("SELECT count(*) FROM holdfast.entry").fetchone() == (0,)
-    assert db.execute("SELECT count(*) FROM holdfast.subject").fetchone() == (0,)
+        world.driver().batch(0, decision())
+    assert world.db.execute("SELECT count(*) FROM holdfast.entry").fetchone() == (0,)
+    assert world.db.execute("SELECT count(*) FROM holdfast.subject").fetchone() == (0,)
 
 
 @pytest.mark.parametrize("style", ["German", "SQL, DMY", "Postgres"])
-def test_how_the_database_writes_dates_does_not_matter(
-    driver: MakeDriver, dsn: str, db: psycopg.Connection, style: str
-) -> None:
-    database = sql.Identifier(str(conninfo_to_dict(dsn)["dbname"]))
-    db.execute(sql.SQL("ALTER DATABASE {} SET datestyle = {}").format(database, style))
-    spark = driver()
+def test_how_the_database_writes_dates_does_not_matter(world: World, style: str) -> None:
+    database = sql.Identifier(str(conninfo_to_dict(world.dsn)["dbname"]))
+    world.db.execute(sql.SQL("ALTER DATABASE {} SET datestyle = {}").format(database, style))
+    spark = world.driver()
     for number, window in enumerate((1, 2)):
         written = spark.batch(number, decision("m_1", window, f"t{number}"))
         assert isinstance(written, Written)
         assert written.counts.entries == 1
 
 
-def test_user_who_may_make_no_temporary_table_writes_through_the_driver(
-    driver: MakeDriver, app_dsn: str, db: psycopg.Connection
-) -> None:
+def test_user_without_temporary_tables_writes_in_the_driver(world: World, app_dsn: str) -> None:
     database = sql.Identifier(str(conninfo_to_dict(app_dsn)["dbname"]))
     for who in ("PUBLIC", "holdfast_sink"):
-        db.execute(
+        world.db.execute(
             sql.SQL("REVOKE TEMPORARY ON DATABASE {} FROM {}").format(database, sql.SQL(who))
         )
-    spark = driver(app_dsn)
+    spark = world.driver(app_dsn)
     assert isinstance(spark.batch(0, decision()), Written)
 
 
-def test_names_that_somebody_puts_in_front_of_the_servers_own_are_not_met(
-    driver: MakeDriver, dsn: str, db: psycopg.Connection, undisturbed: dict[str, object]
-) -> None:
-    db.execute(EVIL)
-    database = sql.Identifier(str(conninfo_to_dict(dsn)["dbname"]))
+def test_shadowing_names_are_not_met(world: World, undisturbed: dict[str, object]) -> None:
+    world.db.execute(EVIL)
+    database = sql.Identifier(str(conninfo_to_dict(world.dsn)["dbname"]))
     path = "ALTER DATABASE {} SET search_path = evil, pg_catalog"
-    db.execute(sql.SQL(path).format(database))
-    spark = driver()
+    world.db.execute(sql.SQL(path).format(database))
+    spark = world.driver()
     assert isinstance(spark.batch(0, decision(), decision("m_2"), decision("")), Written)
-    assert contents(db) | {"stream": None, "batch": None} == undisturbed
-    assert db.execute("SELECT min(created_at) > '2020-01-01' FROM holdfast.entry").fetchone() == (
-        True,
-    )
+    assert contents(world.db) | {"stream": None, "batch": None} == undisturbed
+    assert world.db.execute(
+        "SELECT min(created_at) > '2020-01-01' FROM holdfast.entry"
+    ).fetchone() == (True,)
 
 
 @pytest.fixture
@@ -126,11 +118,11 @@ def undisturbed(
 
 
 def test_too_many_connections_are_waited_for(
-    driver: MakeDriver, app_dsn: str, db: psycopg.Connection, caplog: pytest.LogCaptureFixture
+    world: World, app_dsn: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     user = sql.Identifier(str(conninfo_to_dict(app_dsn)["user"]))
-    db.execute(sql.SQL("ALTER ROLE {} CONNECTION LIMIT 1").format(user))
-    spark = driver(app_dsn)
+    world.db.execute(sql.SQL("ALTER ROLE {} CONNECTION LIMIT 1").format(user))
+    spark = world.driver(app_dsn)
     with ThreadPoolExecutor(1) as thread:
         with psycopg.connect(app_dsn):
             writing = thread.submit(spark.batch, 0, decision())
@@ -139,31 +131,27 @@ def test_too_many_connections_are_waited_for(
     spark.sink.close()
 
 
-def test_database_that_is_impatient_by_default_is_as_patient_as_the_sink_asks(
-    driver: MakeDriver, dsn: str, db: psycopg.Connection
-) -> None:
-    database = sql.Identifier(str(conninfo_to_dict(dsn)["dbname"]))
+def test_database_that_is_impatient_by_default_is_as_patient_as_the_sink_asks(world: World) -> None:
+    database = sql.Identifier(str(conninfo_to_dict(world.dsn)["dbname"]))
     for setting in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
         alter = "ALTER DATABASE {} SET {} = '200ms'"
-        db.execute(sql.SQL(alter).format(database, sql.Identifier(setting)))
+        world.db.execute(sql.SQL(alter).format(database, sql.Identifier(setting)))
 
     def also(connection: psycopg.Connection, _rows: object) -> None:
         connection.execute("SELECT pg_sleep(0.4)")
 
-    assert isinstance(driver(also=also).batch(0, decision()), Written)
+    assert isinstance(world.driver(also=also).batch(0, decision()), Written)
 
 
-def test_statement_timeout_of_a_millisecond_ends_at_the_deadline_with_its_name(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
+def test_statement_timeout_of_1_ms_ends_at_the_deadline(world: World) -> None:
     impatient = Timeouts(statement_seconds=0.001, deadline_seconds=0.5)
 
     def also(connection: psycopg.Connection, _rows: object) -> None:
         connection.execute("SELECT pg_sleep(1)")
 
     with pytest.raises(SinkUnavailable, match=r"0\.5 s \(canceling statement due to statement tim"):
-        driver(also=also, timeouts=impatient).batch(0, decision())
-    assert db.execute("SELECT count(*) FROM holdfast.batch").fetchone() == (0,)
+        world.driver(also=also, timeouts=impatient).batch(0, decision())
+    assert world.db.execute("SELECT count(*) FROM holdfast.batch").fetchone() == (0,)
 
 
 NOT_NOW = {
@@ -175,40 +163,36 @@ NOT_NOW = {
 
 
 @pytest.mark.parametrize("name", NOT_NOW)
-def test_statement_that_fails_for_now_costs_one_more_attempt(
-    driver: MakeDriver, db: psycopg.Connection, name: str
-) -> None:
+def test_statement_that_fails_for_now_costs_one_more_attempt(world: World, name: str) -> None:
     # A sequence does not roll back: the first insert fails, the next one is let through.
-    db.execute("CREATE SEQUENCE public.tries")
-    db.execute("GRANT USAGE ON SEQUENCE public.tries TO holdfast_sink")
-    db.execute(
+    world.db.execute("CREATE SEQUENCE public.tries")
+    world.db.execute("GRANT USAGE ON SEQUENCE public.tries TO holdfast_sink")
+    world.db.execute(
         sql.SQL(
             "CREATE FUNCTION public.fail_once() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
             " IF nextval('public.tries') = 1 THEN"
             " RAISE EXCEPTION 'not now' USING ERRCODE = {}; END IF; RETURN NULL; END $$"
         ).format(NOT_NOW[name])
     )
-    db.execute(
+    world.db.execute(
         "CREATE TRIGGER fail_once AFTER INSERT ON holdfast.batch"
         " FOR EACH ROW EXECUTE FUNCTION public.fail_once()"
     )
-    assert isinstance(driver().batch(0, decision()), Written)
-    assert db.execute("SELECT last_value FROM public.tries").fetchone() == (2,)
+    assert isinstance(world.driver().batch(0, decision()), Written)
+    assert world.db.execute("SELECT last_value FROM public.tries").fetchone() == (2,)
 
 
-def test_deadlock_that_also_runs_into_costs_one_more_attempt(
-    driver: MakeDriver, dsn: str, db: psycopg.Connection, caplog: pytest.LogCaptureFixture
-) -> None:
-    db.execute("CREATE TABLE public.companion AS SELECT 1 AS n")
-    db.execute("GRANT SELECT, UPDATE ON public.companion TO holdfast_sink")
+def test_deadlock_in_also_is_tried_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.db.execute("CREATE TABLE public.companion AS SELECT 1 AS n")
+    world.db.execute("GRANT SELECT, UPDATE ON public.companion TO holdfast_sink")
     lock = "SELECT FROM public.companion FOR UPDATE"
 
     def also(connection: psycopg.Connection, _rows: object) -> None:
         connection.execute(lock)
 
-    spark = driver(also=also)
+    spark = world.driver(also=also)
     spark.batch(0, decision())
-    with psycopg.connect(dsn) as other, ThreadPoolExecutor(2) as threads:
+    with psycopg.connect(world.dsn) as other, ThreadPoolExecutor(2) as threads:
         # The other session does not look for a deadlock, so it is the batch that is its victim.
         other.execute("SET deadlock_timeout = '10min'")
         other.execute(lock)
@@ -217,7 +201,7 @@ def test_deadlock_that_also_runs_into_costs_one_more_attempt(
             "SELECT FROM pg_stat_activity"
             " WHERE wait_event_type = 'Lock' AND datname = current_database()"
         )
-        eventually(lambda: db.execute(waits).rowcount)
+        eventually(lambda: world.db.execute(waits).rowcount)
         threads.submit(other.execute, "SELECT FROM holdfast.stream FOR UPDATE").result(60)
         other.rollback()
         assert isinstance(writing.result(60), Written)

@@ -11,9 +11,9 @@ from opentelemetry import trace as api
 from holdfast.sink import BatchInput, Replayed, Written
 from tests.support.dispatch.entries import decision, table
 from tests.support.dispatch.tracing import Spans, header, tracing
-from tests.support.job.driver import Driver
+from tests.support.job.driver import Driver, MakeDriver
+from tests.support.world import World
 
-MakeDriver = Callable[..., Driver]
 OWN = f"00-{7:032x}-{7:016x}-01"
 
 
@@ -42,21 +42,17 @@ def _digest(db: psycopg.Connection) -> bytes:
     return bytes(digest)
 
 
-def test_entry_without_a_traceparent_is_stored_with_that_of_its_batch(
-    driver: MakeDriver, db: psycopg.Connection, spans: Spans
-) -> None:
-    driver().tables(0, _traced(decision("m_1"), decision("m_2", traceparent=OWN)))
-    assert _stored(db) == {"m_1": header(spans.one), "m_2": OWN}
+def test_entry_without_traceparent_has_that_of_its_batch(world: World, spans: Spans) -> None:
+    world.driver().tables(0, _traced(decision("m_1"), decision("m_2", traceparent=OWN)))
+    assert _stored(world.db) == {"m_1": header(spans.one), "m_2": OWN}
 
 
-def test_rows_without_the_column_are_traced_too_and_without_an_sdk_nothing_is(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
+def test_rows_without_the_column_are_traced_too_and_without_an_sdk_nothing_is(world: World) -> None:
     with tracing() as spans:
-        spark = driver()
+        spark = world.driver()
         spark.batch(0, decision("m_1"))
     spark.batch(1, decision("m_2"))
-    assert _stored(db) == {"m_1": header(spans.one), "m_2": None}
+    assert _stored(world.db) == {"m_1": header(spans.one), "m_2": None}
 
 
 def test_span_tells_stream_batch_and_counts(driver: MakeDriver, spans: Spans) -> None:
@@ -73,15 +69,13 @@ def test_span_tells_stream_batch_and_counts(driver: MakeDriver, spans: Spans) ->
     assert attributes["holdfast.batch.quarantined"] == 1
 
 
-def test_replay_in_another_trace_is_the_same_batch_and_keeps_the_first_traceparent(
-    driver: MakeDriver, db: psycopg.Connection, spans: Spans
-) -> None:
-    first = driver()
+def test_replay_in_another_trace_keeps_the_first_traceparent(world: World, spans: Spans) -> None:
+    first = world.driver()
     assert isinstance(first.batch(0, decision("m_1")), Written)
-    again = driver(query_id=first.query_id).batch(0, decision("m_1"))
+    again = world.driver(query_id=first.query_id).batch(0, decision("m_1"))
     assert isinstance(again, Replayed)
     written, replayed = spans.ended
-    assert _stored(db) == {"m_1": header(written)}
+    assert _stored(world.db) == {"m_1": header(written)}
     assert (replayed.attributes or {})["holdfast.outcome"] == "replayed"
 
 
@@ -103,17 +97,15 @@ def test_digest_does_not_depend_on_the_trace(
     assert digests[0] == digests[1]
 
 
-def test_batch_that_fails_is_an_error_without_what_its_rows_hold(
-    driver: MakeDriver, db: psycopg.Connection, spans: Spans
-) -> None:
+def test_failed_batch_is_an_error_without_its_rows(world: World, spans: Spans) -> None:
     def also(connection: psycopg.Connection, _rows: pa.Table) -> None:
         connection.execute("SELECT 'm_482 owes 8500000'::integer")
 
-    spark = driver(also=also, select=BatchInput)
+    spark = world.driver(also=also, select=BatchInput)
     with pytest.raises(psycopg.errors.InvalidTextRepresentation, match="8500000"):
         spark.batch(0, decision("m_482"))
     found = spans.one
     assert found.status.status_code is api.StatusCode.ERROR
     assert (found.attributes or {})["db.response.status_code"] == "22P02"
     assert not any(word in found.to_json() for word in ("m_482", "8500000", "host=", "user="))
-    assert _stored(db) == {}
+    assert _stored(world.db) == {}

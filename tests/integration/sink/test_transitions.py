@@ -4,11 +4,10 @@ Clocks of the future are data here: no test waits for one.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import psycopg
 import pytest
 
 from holdfast.sink import ReplayDiverged, Replayed, Written
@@ -18,8 +17,7 @@ from holdfast.sink.requeue import requeue, stream_of
 from tests.support.dispatch.entries import BLOCK, RELEASE, decision
 from tests.support.job.driver import Driver
 from tests.support.job.outbox import contents, sequences
-
-MakeDriver = Callable[..., Driver]
+from tests.support.world import World
 
 DAILY = "report.daily"
 FAR = datetime(9999, 12, 31, tzinfo=UTC)
@@ -49,59 +47,53 @@ def _by_hand(dsn: str, stream: str, number: int, row: dict[str, Any], **other: A
     return told.written
 
 
-def test_later_entry_of_another_stream_overtakes_nothing(
-    payouts: Driver, driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    driver(stream="reports").batch(0, decision("m_1", 2, DAILY))
+def test_later_entry_of_another_stream_overtakes_nothing(world: World, payouts: Driver) -> None:
+    world.driver(stream="reports").batch(0, decision("m_1", 2, DAILY))
     assert _fate(payouts.batch(0, decision("m_1", 1, BLOCK))) == (1, 0, 0)
-    found = db.execute("SELECT type FROM holdfast.entry ORDER BY sequence").fetchall()
+    found = world.db.execute("SELECT type FROM holdfast.entry ORDER BY sequence").fetchall()
     assert found == [(DAILY,), (BLOCK,)]
 
 
-def test_block_stays_a_repeat_whatever_another_stream_writes_between(
-    payouts: Driver, driver: MakeDriver
-) -> None:
+def test_block_stays_a_repeat_beside_another_stream(world: World, payouts: Driver) -> None:
     payouts.batch(0, decision("m_1", 1, BLOCK))
-    driver(stream="reports").batch(0, decision("m_1", 2, DAILY))
+    world.driver(stream="reports").batch(0, decision("m_1", 2, DAILY))
     assert _fate(payouts.batch(1, decision("m_1", 3, BLOCK))) == (0, 1, 0)
     assert _fate(payouts.batch(2, decision("m_1", 4, RELEASE))) == (1, 0, 0)
 
 
 @pytest.mark.parametrize("suffix", [REQUEUED, REISSUED])
 @pytest.mark.parametrize("stream", ["payouts", LONG], ids=["short", "shortened"])
-def test_what_is_written_by_hand_moves_its_streams_state(
-    driver: MakeDriver, dsn: str, db: psycopg.Connection, stream: str, suffix: str
-) -> None:
-    job = driver(stream=stream)
+def test_entry_by_hand_moves_its_streams_state(world: World, stream: str, suffix: str) -> None:
+    job = world.driver(stream=stream)
     job.batch(0, decision("m_1", 1, RELEASE))
-    driver(stream="reports").batch(0, decision("m_1", 5, DAILY))
-    assert _by_hand(dsn, stream, 1, decision("m_1", 2, BLOCK), suffix=suffix)
+    world.driver(stream="reports").batch(0, decision("m_1", 5, DAILY))
+    assert _by_hand(world.dsn, stream, 1, decision("m_1", 2, BLOCK), suffix=suffix)
     assert _fate(job.batch(1, decision("m_1", 3, BLOCK))) == (0, 1, 0)
     job.batch(2, decision("m_1", 4, RELEASE))
-    assert not _by_hand(dsn, stream, 2, decision("m_1", 6, RELEASE), suffix=suffix)
-    assert not _by_hand(dsn, stream, 3, decision("m_1", 3, BLOCK) | {"key": ["k"]}, suffix=suffix)
-    found = db.execute("SELECT DISTINCT stream FROM holdfast.transition ORDER BY 1").fetchall()
+    assert not _by_hand(world.dsn, stream, 2, decision("m_1", 6, RELEASE), suffix=suffix)
+    assert not _by_hand(
+        world.dsn, stream, 3, decision("m_1", 3, BLOCK) | {"key": ["k"]}, suffix=suffix
+    )
+    found = world.db.execute(
+        "SELECT DISTINCT stream FROM holdfast.transition ORDER BY 1"
+    ).fetchall()
     assert found == [(stream,), ("reports",)]
 
 
-def test_what_is_reissued_of_a_requeued_entry_moves_the_jobs_state(
-    driver: MakeDriver, dsn: str
-) -> None:
-    job = driver(stream="payouts")
+def test_what_is_reissued_of_a_requeued_entry_moves_the_jobs_state(world: World) -> None:
+    job = world.driver(stream="payouts")
     job.batch(0, decision("m_1", 1, RELEASE))
-    assert _by_hand(dsn, "payouts", 1, decision("m_1", 2, BLOCK))
+    assert _by_hand(world.dsn, "payouts", 1, decision("m_1", 2, BLOCK))
     again = decision("m_1", 3, RELEASE)
-    assert _by_hand(dsn, stream_of("payouts"), 2, again, suffix=REISSUED)
+    assert _by_hand(world.dsn, stream_of("payouts"), 2, again, suffix=REISSUED)
     assert _fate(job.batch(1, decision("m_1", 4, RELEASE))) == (0, 1, 0)
 
 
-def test_suppressed_decisions_are_kept_with_all_it_takes_to_write_them(
-    payouts: Driver, db: psycopg.Connection
-) -> None:
+def test_suppressed_decisions_are_kept_whole(world: World, payouts: Driver) -> None:
     payouts.batch(0, decision("m_1", 4))
     overtaken, repeated = decision("m_1", 2, RELEASE, minor=7), decision("m_1", 5, minor=8)
     payouts.batch(1, overtaken, repeated)
-    found = db.execute("""
+    found = world.db.execute("""
         SELECT name, key, type, occurred_at, cause::text, key_parts, data,
             suppressed_at = written_at, suppressed_count
         FROM holdfast.suppressed
@@ -116,31 +108,27 @@ def test_suppressed_decisions_are_kept_with_all_it_takes_to_write_them(
         assert (of_batch, count) == (True, 2)
 
 
-def test_a_batch_that_is_rolled_back_keeps_nothing_of_what_it_suppressed(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
+def test_a_batch_that_is_rolled_back_keeps_nothing_of_what_it_suppressed(world: World) -> None:
     class Broken(Exception):
         pass
 
     def fail(*_: object) -> None:
         raise Broken
 
-    first = driver()
+    first = world.driver()
     first.batch(0, decision("m_1", 1))
-    second = driver(query_id=first.query_id, also=fail)
+    second = world.driver(query_id=first.query_id, also=fail)
     with pytest.raises(Broken):
         second.batch(1, decision("m_1", 2))
-    assert contents(db)["suppressed"] == []
+    assert contents(world.db)["suppressed"] == []
 
 
 @pytest.mark.guarantee(8)
-def test_row_of_the_year_9999_is_set_aside_and_silences_no_subject(
-    payouts: Driver, db: psycopg.Connection
-) -> None:
+def test_row_of_the_year_9999_silences_no_subject(world: World, payouts: Driver) -> None:
     far = decision("m_1", 1, RELEASE, occurred_at=FAR)
     assert _fate(payouts.batch(0, far, decision("m_9", occurred_at=FAR))) == (0, 0, 2)
     assert _fate(payouts.batch(1, decision("m_1", 2, BLOCK))) == (1, 0, 0)
-    left = contents(db)
+    left = contents(world.db)
     [(_, reason, row), _] = left["quarantine"]
     assert reason == "future_dated"
     assert json.loads(row)["key"] == far["key"]
@@ -149,35 +137,31 @@ def test_row_of_the_year_9999_is_set_aside_and_silences_no_subject(
     assert [key for key, *_ in left["entry_key"]] == [Key.of(decision("m_1", 2)["key"]).digest]
 
 
-def test_tolerance_is_an_option_and_is_measured_by_the_databases_clock(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    now = db.execute("SELECT now()").fetchone()[0]  # type: ignore[index]
+def test_tolerance_is_an_option_and_is_measured_by_the_databases_clock(world: World) -> None:
+    now = world.db.execute("SELECT now()").fetchone()[0]  # type: ignore[index]
     near, soon = (decision("m_1", n, occurred_at=now + timedelta(hours=n)) for n in (23, 25))
-    assert _fate(driver(stream="default").batch(0, near, soon)) == (1, 0, 1)
-    patient = driver(stream="patient", future_tolerance=timedelta(days=2))
+    assert _fate(world.driver(stream="default").batch(0, near, soon)) == (1, 0, 1)
+    patient = world.driver(stream="patient", future_tolerance=timedelta(days=2))
     assert _fate(patient.batch(0, decision("m_2", occurred_at=soon["occurred_at"]))) == (1, 0, 0)
     for wrong in (timedelta(days=-1), timedelta(days=36_501), None, "1", 86_400):
         with pytest.raises(ValueError, match="future_tolerance"):
-            driver(future_tolerance=wrong)
+            world.driver(future_tolerance=wrong)
 
 
 @pytest.mark.guarantee(8)
 @pytest.mark.parametrize("staged", [False, True], ids=["driver", "staged"])
-def test_replay_is_the_same_batch_whatever_the_clock_says_by_then(
-    driver: MakeDriver, db: psycopg.Connection, staged: bool
-) -> None:
+def test_replay_is_the_same_batch_at_any_time(world: World, staged: bool) -> None:
     rows = [decision("m_1", 1), decision("m_1", 2, RELEASE, occurred_at=FAR)]
-    first = driver(staged=staged)
+    first = world.driver(staged=staged)
     assert _fate(first.batch(0, *rows)) == (1, 0, 1)
-    before = contents(db)
+    before = contents(world.db)
     # What a later clock would say: the row is not beyond the limit any more.
     later = timedelta(days=36_500)
-    second = driver(query_id=first.query_id, staged=staged, future_tolerance=later)
+    second = world.driver(query_id=first.query_id, staged=staged, future_tolerance=later)
     outcome = second.batch(0, *rows)
     assert isinstance(outcome, Replayed)
     assert _fate(outcome) == (1, 0, 1)
-    assert contents(db) == before
+    assert contents(world.db) == before
 
 
 def test_replay_that_differs_is_not_said_to_bring_what_was_set_aside(payouts: Driver) -> None:
@@ -190,44 +174,38 @@ def test_replay_that_differs_is_not_said_to_bring_what_was_set_aside(payouts: Dr
     assert (found.only_in_ledger.count, found.quarantined_now) == (1, 1)
 
 
-def test_row_put_back_with_its_future_date_stays_where_it_is(
-    driver: MakeDriver, dsn: str, db: psycopg.Connection
-) -> None:
-    driver(stream="payouts").batch(0, decision("m_1", 1, occurred_at=FAR))
-    before = contents(db)
-    assert not _by_hand(dsn, "payouts", 1, decision("m_1", 1, occurred_at=FAR))
+def test_row_put_back_with_its_future_date_stays_where_it_is(world: World) -> None:
+    world.driver(stream="payouts").batch(0, decision("m_1", 1, occurred_at=FAR))
+    before = contents(world.db)
+    assert not _by_hand(world.dsn, "payouts", 1, decision("m_1", 1, occurred_at=FAR))
     assert not _by_hand(
-        dsn, "payouts", 1, decision("m_1", 1, occurred_at=FAR), suppress_repeats=False
+        world.dsn, "payouts", 1, decision("m_1", 1, occurred_at=FAR), suppress_repeats=False
     )
-    assert contents(db) == before
-    assert _by_hand(dsn, "payouts", 1, decision("m_1", 1))
+    assert contents(world.db) == before
+    assert _by_hand(world.dsn, "payouts", 1, decision("m_1", 1))
 
 
 @pytest.mark.guarantee(11)
-def test_older_entry_is_written_by_hand_only_as_approved(
-    payouts: Driver, driver: MakeDriver, dsn: str, db: psycopg.Connection
-) -> None:
+def test_older_entry_is_written_by_hand_only_as_approved(world: World, payouts: Driver) -> None:
     newer, older = decision("m_1", 4), decision("m_1", 3, RELEASE)
     payouts.batch(0, newer, decision("m_1", 5, RELEASE))
-    driver(stream="second").batch(0, decision("m_1", 6))
-    driver(stream="reports").batch(0, decision("m_1", 7, DAILY))
+    world.driver(stream="second").batch(0, decision("m_1", 6))
+    world.driver(stream="reports").batch(0, decision("m_1", 7, DAILY))
     newest = decision("m_1", 6)["occurred_at"]
-    before = contents(db)
+    before = contents(world.db)
     given: dict[str, Any] = {"suppress_repeats": False}
-    assert not _by_hand(dsn, "payouts", 1, older, **given)
+    assert not _by_hand(world.dsn, "payouts", 1, older, **given)
     for wrong in (Overtakes(3, newest), Overtakes(4, newer["occurred_at"])):
-        assert not _by_hand(dsn, "payouts", 1, older, overtakes=wrong, **given)
-    assert contents(db) == before
-    assert _by_hand(dsn, "payouts", 1, older, overtakes=Overtakes(4, newest), **given)
-    assert _by_hand(dsn, "payouts", 1, older, **given), "it is written before"
-    assert sequences(db, "m_1") == [1, 2, 3, 4, 5]
+        assert not _by_hand(world.dsn, "payouts", 1, older, overtakes=wrong, **given)
+    assert contents(world.db) == before
+    assert _by_hand(world.dsn, "payouts", 1, older, overtakes=Overtakes(4, newest), **given)
+    assert _by_hand(world.dsn, "payouts", 1, older, **given), "it is written before"
+    assert sequences(world.db, "m_1") == [1, 2, 3, 4, 5]
 
 
-def test_time_of_a_stream_that_wants_repeats_does_not_go_back(
-    driver: MakeDriver, db: psycopg.Connection
-) -> None:
-    spark = driver(stream="payouts", suppress_repeats=False)
+def test_time_of_a_stream_that_wants_repeats_does_not_go_back(world: World) -> None:
+    spark = world.driver(stream="payouts", suppress_repeats=False)
     spark.batch(0, decision("m_1", 4))
     spark.batch(1, decision("m_1", 2, RELEASE))
     newest = (RELEASE, decision("m_1", 4)["occurred_at"])
-    assert db.execute(STATE, ["payouts"]).fetchall() == [newest]
+    assert world.db.execute(STATE, ["payouts"]).fetchall() == [newest]

@@ -21,11 +21,12 @@ from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.errors import AccessDenied, NotPrimary, SinkError, SinkUnavailable
 from holdfast.sink.requeue import requeue
 from holdfast.sink.transaction.database import Timeouts
-from tests.integration.sink.conftest import MakeDriver
 from tests.support.dispatch.entries import RELEASE, decision
 from tests.support.servers.postgres_proxy import Fault, PostgresProxy
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
+
 
 HASTY = Timeouts(connect_seconds=2, deadline_seconds=3)
 DENIALS = re.compile(
@@ -118,7 +119,7 @@ BeforeCommit = Callable[[Callable[[], object]], None]
 @pytest.mark.parametrize("staged", [False, True])
 @pytest.mark.parametrize("name", REFUSALS)
 def test_refusal_after_a_sent_commit_leaves_the_word_to_the_ledger(
-    driver: MakeDriver,
+    world: World,
     proxy: PostgresProxy,
     meanwhile: Meanwhile,
     before_commit: BeforeCommit,
@@ -126,7 +127,7 @@ def test_refusal_after_a_sent_commit_leaves_the_word_to_the_ledger(
     staged: bool,
 ) -> None:
     error, statement, undo = REFUSALS[name]
-    spark = driver(proxy.dsn, staged=staged, timeouts=HASTY)
+    spark = world.driver(proxy.dsn, staged=staged, timeouts=HASTY)
     spark.batch(0, decision("m_1"))
     before_commit(proxy.strike)
     meanwhile.statement = statement
@@ -136,14 +137,14 @@ def test_refusal_after_a_sent_commit_leaves_the_word_to_the_ledger(
     assert "ledger" in str(raised.value)
     assert not DENIALS.search(str(raised.value))
     meanwhile.run(undo)
-    restarted = driver(query_id=spark.query_id)
+    restarted = world.driver(query_id=spark.query_id)
     assert isinstance(restarted.batch(1, decision("m_2")), Replayed)
 
 
 def test_start_whose_commit_was_not_answered_is_not_called_off(
-    driver: MakeDriver, proxy: PostgresProxy, meanwhile: Meanwhile, db: psycopg.Connection
+    world: World, proxy: PostgresProxy, meanwhile: Meanwhile
 ) -> None:
-    spark = driver(proxy.dsn, timeouts=HASTY)
+    spark = world.driver(proxy.dsn, timeouts=HASTY)
     spark.batch(0)
     spark.run_id = uuid4()
     # A start makes partitions before, in a transaction of its own.
@@ -151,14 +152,14 @@ def test_start_whose_commit_was_not_answered_is_not_called_off(
     meanwhile.statement = REFUSALS["login"][1]
     with pytest.raises(AccessDenied) as raised:
         spark.sink.start(spark.query_id, spark.run_id)
-    assert db.execute("SELECT run_id FROM holdfast.stream").fetchall() == [(spark.run_id,)]
+    assert world.db.execute("SELECT run_id FROM holdfast.stream").fetchall() == [(spark.run_id,)]
     assert not DENIALS.search(str(raised.value))
 
 
 def test_adoption_whose_commit_was_not_answered_is_not_called_off(
-    driver: MakeDriver, proxy: PostgresProxy, meanwhile: Meanwhile, db: psycopg.Connection
+    world: World, proxy: PostgresProxy, meanwhile: Meanwhile
 ) -> None:
-    old, new = driver(proxy.dsn), uuid4()
+    old, new = world.driver(proxy.dsn), uuid4()
     old.batch(0)
     proof = old.sink.proof(old.query_id, 0)
     assert proof is not None
@@ -166,50 +167,44 @@ def test_adoption_whose_commit_was_not_answered_is_not_called_off(
     meanwhile.statement = REFUSALS["login"][1]
     with pytest.raises(AccessDenied) as raised:
         old.sink.continue_from(proof, new, 0)
-    assert db.execute("SELECT query_id FROM holdfast.stream").fetchall() == [(new,)]
+    assert world.db.execute("SELECT query_id FROM holdfast.stream").fetchall() == [(new,)]
     assert not DENIALS.search(str(raised.value))
 
 
-def test_commit_that_also_sent_leaves_the_word_to_the_ledger(
-    driver: MakeDriver, proxy: PostgresProxy, db: psycopg.Connection
-) -> None:
+def test_commit_sent_by_also_is_judged_by_the_ledger(world: World, proxy: PostgresProxy) -> None:
     def also(connection: psycopg.Connection, _rows: object) -> None:
         proxy.strike(fault=Fault.ANSWER_LOST_AND_SERVER_GONE)
         connection.execute("COMMIT")
 
-    spark = driver(proxy.dsn, also=also, timeouts=HASTY)
+    spark = world.driver(proxy.dsn, also=also, timeouts=HASTY)
     with pytest.raises(SinkUnavailable) as raised:
         spark.batch(0, decision())
-    assert db.execute("SELECT count(*) FROM holdfast.entry").fetchone() == (1,)
+    assert world.db.execute("SELECT count(*) FROM holdfast.entry").fetchone() == (1,)
     assert "ledger" in str(raised.value)
     assert not DENIALS.search(str(raised.value))
 
 
 def test_entry_by_hand_whose_commit_was_not_answered_is_not_denied(
-    driver: MakeDriver,
-    proxy: PostgresProxy,
-    meanwhile: Meanwhile,
-    before_commit: BeforeCommit,
-    db: psycopg.Connection,
+    world: World, proxy: PostgresProxy, meanwhile: Meanwhile, before_commit: BeforeCommit
 ) -> None:
-    driver(stream="a").batch(0, decision("m_1"))
+    world.driver(stream="a").batch(0, decision("m_1"))
     before_commit(proxy.strike)
     meanwhile.statement = REFUSALS["login"][1]
     row = json.dumps(decision("m_2", 2, RELEASE), default=lambda value: value.isoformat())
     with pytest.raises(CommandError) as raised:
         list(requeue(proxy.dsn, "a", {1: row}, suppress_repeats=True))
-    assert db.execute("SELECT count(*) FROM holdfast.entry").fetchone() == (2,)
+    assert world.db.execute("SELECT count(*) FROM holdfast.entry").fetchone() == (2,)
     assert not DENIALS.search(str(raised.value))
 
 
 @pytest.mark.parametrize("staged", [False, True])
 def test_refused_restart_denies_nothing_that_an_earlier_run_wrote(
-    driver: MakeDriver, proxy: PostgresProxy, meanwhile: Meanwhile, staged: bool
+    world: World, proxy: PostgresProxy, meanwhile: Meanwhile, staged: bool
 ) -> None:
     """Spark has no commit of the batch, so the batch comes again and the server refuses it."""
-    spark = driver(proxy.dsn, staged=staged)
+    spark = world.driver(proxy.dsn, staged=staged)
     spark.batch(0, decision())
-    again = driver(proxy.dsn, staged=staged, query_id=spark.query_id, timeouts=HASTY)
+    again = world.driver(proxy.dsn, staged=staged, query_id=spark.query_id, timeouts=HASTY)
     meanwhile.run(REFUSALS["login"][1])
     for attempt in (again.sink.check, lambda: again.batch(0, decision())):
         with pytest.raises(AccessDenied) as raised:

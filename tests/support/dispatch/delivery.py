@@ -1,6 +1,7 @@
 """Reads the delivery tables, and sets up delivery state by hand."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -76,16 +77,23 @@ def make_due(db: psycopg.Connection) -> None:
     db.execute(MAKE_DUE)
 
 
-async def stored(dsn: str, work: Callable[[PostgresStore], Coroutine[Any, Any, None]]) -> None:
-    """Run `work` with an open store, whose first connection is ready.
+@asynccontextmanager
+async def opened(dsn: str) -> AsyncIterator[PostgresStore]:
+    """An open store, whose first connection is ready.
 
-    Otherwise the pool warms a second one beside `work`. Its transaction holds table locks that a
-    call of `work` which blocks this event loop may wait for, for ever.
+    Otherwise the pool warms a second one beside the test. Its transaction holds table locks that a
+    call of the test which blocks this event loop may wait for, for ever.
     """
     store = PostgresStore(dsn)
     await store.open()
     try:
         await store._sessions._pool.wait()
-        await work(store)
+        yield store
     finally:
         await store.close()
+
+
+async def stored(dsn: str, work: Callable[[PostgresStore], Coroutine[Any, Any, None]]) -> None:
+    """Run `work` with an open store."""
+    async with opened(dsn) as store:
+        await work(store)

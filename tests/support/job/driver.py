@@ -4,14 +4,15 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pyarrow as pa
 
-from holdfast.sink import OutboxSink, Replayed, Written
+from holdfast.sink import BatchInput, OutboxSink, Replayed, Written
 from holdfast.sink.foreach_batch import Identity
 from holdfast.sink.transaction.database import Timeouts
 from holdfast.sink.transaction.staging.stage import Stage
 from holdfast.sink.transaction.staging.task import Summary, stage_rows
-from tests.support.dispatch.entries import table
+from tests.support.dispatch.entries import REFUSED, table
 
 PATIENT = Timeouts(
     connect_seconds=10,
@@ -67,3 +68,18 @@ class Driver:
         if self.staged:
             return self.sink.apply_staged(rows.schema, in_tasks(rows), identity)
         return self.sink.apply(rows, identity)
+
+
+MakeDriver = Callable[..., Driver]
+
+
+def set_aside(dsn: str, *rows: tuple[str, str], stream: str = "payouts") -> list[int]:
+    """Write a batch with refused rows, each a reason and a text; return all rows' numbers."""
+    refused = [{"reason": reason, "detail": "d", "row": row} for reason, row in rows]
+    aside = pa.Table.from_pylist(refused, REFUSED)
+    driver = Driver(dsn, stream=stream, select=lambda entries: BatchInput(entries, aside))
+    driver.batch(0)
+    driver.sink.close()
+    with psycopg.connect(dsn) as connection:
+        found = connection.execute("SELECT id FROM holdfast.quarantine ORDER BY id").fetchall()
+    return [number for (number,) in found]

@@ -17,6 +17,7 @@ from tests.support.command import holdfast
 from tests.support.dispatch.entries import BLOCK, RELEASE, alternating, decision
 from tests.support.job.decisions import Decisions
 from tests.support.job.driver import Driver
+from tests.support.world import World
 
 ATTEMPTS = """
     INSERT INTO holdfast.endpoint (name, url, secret_refs)
@@ -31,10 +32,7 @@ ATTEMPTS = """
 
 
 def _json(dsn: str, *arguments: str) -> dict[str, Any]:
-    done = holdfast("attempts", "list", *arguments, "--json", dsn=dsn)
-    assert done.returncode == ExitCode.OK, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return holdfast("attempts", "list", *arguments, "--json", dsn=dsn, code=ExitCode.OK).json
 
 
 def _listed(dsn: str, *arguments: str) -> list[tuple[str, int, int]]:
@@ -48,25 +46,23 @@ def _listed(dsn: str, *arguments: str) -> list[tuple[str, int, int]]:
         page = _json(dsn, *arguments, "--before", page["next_before"])
 
 
-def test_attempts_are_listed_page_by_page_the_newest_sequence_first(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    with Decisions(dsn) as decisions:
+def test_attempts_are_listed_page_by_page_the_newest_sequence_first(world: World) -> None:
+    with Decisions(world.dsn) as decisions:
         rows = [decisions.row("m_1") for _ in range(3)]
         decisions.write_rows([*rows, decisions.row("m_2")])
-    db.execute(ATTEMPTS)
+    world.db.execute(ATTEMPTS)
     everything = [(p, s, n) for s in (3, 2, 1) for n in (2, 1) for p in ("b", "a")]
     for few in ("2", "5"):
-        assert _listed(dsn, "--subject", "m_1", "--limit", few) == everything
+        assert _listed(world.dsn, "--subject", "m_1", "--limit", few) == everything
     second = Key.of(rows[1]["key"]).text
-    assert _listed(dsn, second) == [each for each in everything if each[1] == 2]
-    assert _listed(dsn, "--subject", "m_1", "--sequence", "2") == _listed(dsn, second)
-    assert _listed(dsn, second, "--endpoint", "a") == [("a", 2, 2), ("a", 2, 1)]
-    assert _listed(dsn, second, "--outcome", "delivered") == [("b", 2, 2), ("a", 2, 2)]
-    moment = _json(dsn, second)["attempts"][0]["finished_at"]
-    assert _listed(dsn, second, "--since", moment) == [("b", 2, 2), ("a", 2, 2)]
-    assert _listed(dsn, second, "--until", moment) == [("b", 2, 1), ("a", 2, 1)]
-    text = holdfast("attempts", "list", second, "--limit", "1", dsn=dsn).stdout
+    assert _listed(world.dsn, second) == [each for each in everything if each[1] == 2]
+    assert _listed(world.dsn, "--subject", "m_1", "--sequence", "2") == _listed(world.dsn, second)
+    assert _listed(world.dsn, second, "--endpoint", "a") == [("a", 2, 2), ("a", 2, 1)]
+    assert _listed(world.dsn, second, "--outcome", "delivered") == [("b", 2, 2), ("a", 2, 2)]
+    moment = _json(world.dsn, second)["attempts"][0]["finished_at"]
+    assert _listed(world.dsn, second, "--since", moment) == [("b", 2, 2), ("a", 2, 2)]
+    assert _listed(world.dsn, second, "--until", moment) == [("b", 2, 1), ("a", 2, 1)]
+    text = world.holdfast("attempts", "list", second, "--limit", "1").stdout
     assert "older rows: --before 2.2.2" in text
     assert r"no answer\x1b[2J" in text
     assert "\x1b" not in text
@@ -84,9 +80,7 @@ def test_attempts_are_listed_page_by_page_the_newest_sequence_first(
         (ExitCode.USAGE, "outcome", ["--subject", "m_1", "--outcome", "lost"]),
     ],
 )
-def test_attempts_of_nobody_are_a_usage_error(
-    code: int, complaint: str, arguments: list[str]
-) -> None:
+def test_attempts_of_nobody_are_usage(code: int, complaint: str, arguments: list[str]) -> None:
     done = holdfast("attempts", "list", *arguments, dsn="postgresql://nobody@127.0.0.1:9/x")
     assert done.returncode == code, done.stderr
     assert complaint in done.stderr
@@ -101,8 +95,7 @@ def test_attempts_that_are_not_there_are_exit_code_3(dsn: str) -> None:
         ("no attempt matches", "--subject", "m_1"),
         ("none ever had", Key.of(["x"]).text),
     ):
-        done = holdfast("attempts", "list", *arguments, dsn=dsn)
-        assert done.returncode == ExitCode.NOTHING_MATCHED, done.stderr
+        done = holdfast("attempts", "list", *arguments, dsn=dsn, code=ExitCode.NOTHING_MATCHED)
         assert complaint in done.stderr
 
 
@@ -114,8 +107,7 @@ def test_tail_prints_the_newest_entries_with_the_newest_last(dsn: str) -> None:
         decisions.write("m_3", type_=RELEASE)
 
     def tailed(*options: str) -> list[tuple[str, int]]:
-        done = holdfast("entries", "tail", "--json", *options, dsn=dsn)
-        assert done.returncode == ExitCode.OK, done.stderr
+        done = holdfast("entries", "tail", "--json", *options, dsn=dsn, code=ExitCode.OK)
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         return [(line["subject"], line["sequence"]) for line in lines]
 
@@ -128,13 +120,10 @@ def test_tail_prints_the_newest_entries_with_the_newest_last(dsn: str) -> None:
     assert tailed("--type", BLOCK) == [("m_1", 1), ("m_1", 3), ("m_2", 1)]
     (line,) = holdfast("entries", "tail", "-n", "1", dsn=dsn).stdout.splitlines()
     assert line.endswith("payout_hold.release  m_3 1  other batch 1")
-    nobody = holdfast("entries", "tail", "--stream", "nobody", dsn=dsn)
-    assert nobody.returncode == ExitCode.NOTHING_MATCHED
+    holdfast("entries", "tail", "--stream", "nobody", dsn=dsn, code=ExitCode.NOTHING_MATCHED)
 
 
-def test_tail_follows_batches_as_they_commit_also_out_of_order(
-    dsn: str, db: psycopg.Connection
-) -> None:
+def test_tail_follows_batches_out_of_order(dsn: str, db: psycopg.Connection) -> None:
     with Decisions(dsn) as first, Decisions(dsn, stream="other") as second:
         first.write("m_0")
         command = [

@@ -1,7 +1,7 @@
-"""`holdfast batch`: the ledger, page by page and row by row."""
+"""`holdfast batch`: the ledger, page by page and row by row, also of an empty batch."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,32 +14,14 @@ from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch.entries import BLOCK, RELEASE, decision
-from tests.support.job.driver import Driver
-
-MakeDriver = Callable[..., Driver]
+from tests.support.job.driver import Driver, MakeDriver
+from tests.support.world import World
 
 OFFSETS = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1793620800000}\n{"logOffset":3}'
 
 
-@pytest.fixture
-def driver(dsn: str) -> Iterator[MakeDriver]:
-    """Start drivers; their connections are closed after the test."""
-    started: list[Driver] = []
-
-    def start(**settings: Any) -> Driver:
-        started.append(Driver(dsn, **settings))
-        return started[-1]
-
-    yield start
-    for each in started:
-        each.sink.close()
-
-
 def _json(dsn: str, *arguments: str, code: ExitCode = ExitCode.OK) -> dict[str, Any]:
-    done = holdfast("batch", *arguments, "--json", dsn=dsn)
-    assert done.returncode == code, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return holdfast("batch", *arguments, "--json", dsn=dsn, code=code).json
 
 
 def _diverge(spark: Driver, batch_id: int, *rows: dict[str, Any]) -> None:
@@ -63,12 +45,10 @@ def test_batches_are_listed_page_by_page_newest_first(dsn: str, driver: MakeDriv
     assert "--before 3" in holdfast("batch", "list", "payouts", "--limit", "2", dsn=dsn).stdout
 
 
-def test_batch_is_shown_with_counts_that_add_up_and_its_offsets(
-    dsn: str, driver: MakeDriver, tmp_path: Path
-) -> None:
+def test_batch_is_shown_with_counts_and_offsets(world: World, tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_text(OFFSETS)
-    spark = driver(checkpoint=str(tmp_path))
+    spark = world.driver(checkpoint=str(tmp_path))
     twice = decision("m_2")
     spark.batch(
         0,
@@ -78,7 +58,7 @@ def test_batch_is_shown_with_counts_that_add_up_and_its_offsets(
         twice,
         decision("m_2") | {"subject": ""},
     )
-    found = _json(dsn, "show", "payouts", "0")
+    found = _json(world.dsn, "show", "payouts", "0")
     counts = ("row_count", "entry_count", "duplicate_count", "suppressed_count")
     assert [found[name] for name in counts] == [5, 3, 1, 0]
     assert found["quarantined_count"] == 1
@@ -87,24 +67,20 @@ def test_batch_is_shown_with_counts_that_add_up_and_its_offsets(
         "batch_time": "2026-11-02T12:00:00Z",
         "watermark": None,
         "sources": [{"logOffset": 3}],
-        "ranges": [
-            {"source": 0, "kind": "log", "first_entry": 0, "last_entry": 3, "note": None},
-        ],
+        "ranges": [{"source": 0, "kind": "log", "first_entry": 0, "last_entry": 3, "note": None}],
     }
     assert found["types"] == [
         {"type": BLOCK, "entries": 2, "subjects": 2},
         {"type": RELEASE, "entries": 1, "subjects": 1},
     ]
     assert found["refused"] == [{"reason": "bad_subject", "rows": 1, "open": 1}]
-    text = holdfast("batch", "show", "payouts", "0", dsn=dsn).stdout
+    text = world.holdfast("batch", "show", "payouts", "0").stdout
     assert "5 rows = 3 entries + 1 duplicate + 0 suppressed + 1 quarantined; 0 duplicates" in text
     assert "source 0: files or ticks, log entries 0 to 3" in text
     assert "holdfast job checkpoints input --checkpoint PATH --batch 0" in text
 
 
-def test_batch_says_which_records_of_kafka_it_read(
-    dsn: str, driver: MakeDriver, tmp_path: Path
-) -> None:
+def test_batch_says_which_records_of_kafka_it_read(world: World, tmp_path: Path) -> None:
     head = OFFSETS.rpartition("\n")[0]
     (tmp_path / "offsets").mkdir()
     for batch_id, position in (
@@ -112,43 +88,41 @@ def test_batch_says_which_records_of_kafka_it_read(
         (4, '{"events":{"0":117,"1":12}}'),
     ):
         (tmp_path / "offsets" / str(batch_id)).write_text(f"{head}\n{position}")
-    spark = driver(checkpoint=str(tmp_path), first_batch=3)
+    spark = world.driver(checkpoint=str(tmp_path), first_batch=3)
     for batch_id in (3, 4, 5):
         spark.batch(batch_id, decision("m_1", batch_id, (RELEASE, BLOCK)[batch_id % 2]))
 
-    [source] = _json(dsn, "show", "payouts", "4")["source_offsets"]["ranges"]
+    [source] = _json(world.dsn, "show", "payouts", "4")["source_offsets"]["ranges"]
     assert (source["kind"], source["count"], source["unread"]) == ("kafka", 27, 1)
     assert source["partitions"] == [
         {"topic": "events", "partition": 0, "from": 90, "until": 117, "count": 27, "note": None}
     ]
-    [first] = _json(dsn, "show", "payouts", "3")["source_offsets"]["ranges"]
+    [first] = _json(world.dsn, "show", "payouts", "3")["source_offsets"]["ranges"]
     assert [each["from"] for each in first["partitions"]] == [None, None]
     assert "batch 2 are not in the ledger" in first["note"]
-    assert _json(dsn, "show", "payouts", "5")["source_offsets"] is None
+    assert _json(world.dsn, "show", "payouts", "5")["source_offsets"] is None
 
-    text = holdfast("batch", "show", "payouts", "4", dsn=dsn).stdout
+    text = world.holdfast("batch", "show", "payouts", "4").stdout
     assert "  source 0: Kafka, 27 offsets, 1 partition with nothing new" in text
     assert "events partition 0: from 90 until 117, 27 offsets" in text
-    assert "not stored" in holdfast("batch", "show", "payouts", "5", dsn=dsn).stdout
+    assert "not stored" in world.holdfast("batch", "show", "payouts", "5").stdout
 
     key = Key.of(decision("m_1", 4, RELEASE)["key"]).text
-    traced = json.loads(holdfast("trace", key, "--json", dsn=dsn).stdout)
+    traced = json.loads(world.holdfast("trace", key, "--json").stdout)
     assert traced["batch"]["source_offsets"]["ranges"] == [source]
-    assert "read   events partition 0: from 90 until 117" in holdfast("trace", key, dsn=dsn).stdout
+    assert "read   events partition 0: from 90 until 117" in world.holdfast("trace", key).stdout
 
 
-def test_trace_of_a_batch_of_many_partitions_says_where_all_of_them_are(
-    dsn: str, driver: MakeDriver, tmp_path: Path
-) -> None:
+def test_trace_says_where_all_partitions_are(world: World, tmp_path: Path) -> None:
     head = OFFSETS.rpartition("\n")[0]
     (tmp_path / "offsets").mkdir()
     for batch_id in range(2):
         position = {"events": {str(each): 5 * batch_id for each in range(30)}}
         (tmp_path / "offsets" / str(batch_id)).write_text(f"{head}\n{json.dumps(position)}")
-    spark = driver(checkpoint=str(tmp_path))
+    spark = world.driver(checkpoint=str(tmp_path))
     spark.batch(0)
     spark.batch(1, decision("m_1"))
-    text = holdfast("trace", Key.of(decision("m_1")["key"]).text, dsn=dsn).stdout
+    text = world.holdfast("trace", Key.of(decision("m_1")["key"]).text).stdout
     assert text.count("events partition") == 19
     assert f"11 lines more: holdfast batch show payouts 1 --query-id {spark.query_id}" in text
 
@@ -248,8 +222,7 @@ def test_each_replay_that_diverged_can_be_looked_at(dsn: str, driver: MakeDriver
 
 def test_batch_that_never_diverged_has_no_difference(dsn: str, driver: MakeDriver) -> None:
     driver().batch(0, decision("m_1"))
-    done = holdfast("batch", "diff", "payouts", "0", dsn=dsn)
-    assert done.returncode == ExitCode.NOTHING_MATCHED
+    done = holdfast("batch", "diff", "payouts", "0", dsn=dsn, code=ExitCode.NOTHING_MATCHED)
     assert "nothing diverged" in done.stderr
 
 
@@ -262,26 +235,24 @@ def test_text_that_drives_a_terminal_is_shown_escaped(dsn: str, driver: MakeDriv
     assert r"\x9b2J" in text
 
 
-def test_batch_under_another_checkpoint_is_pointed_to(
-    dsn: str, db: psycopg.Connection, driver: MakeDriver
-) -> None:
-    spark = driver(first_batch=7)
+def test_batch_under_another_checkpoint_is_pointed_to(world: World) -> None:
+    spark = world.driver(first_batch=7)
     spark.batch(7, decision("m_1"))
-    db.execute("UPDATE holdfast.stream SET query_id = %s", [uuid4()])
+    world.db.execute("UPDATE holdfast.stream SET query_id = %s", [uuid4()])
     for command in ("show", "diff"):
-        missing = holdfast("batch", command, "payouts", "7", dsn=dsn)
+        missing = world.holdfast("batch", command, "payouts", "7")
         assert missing.returncode == ExitCode.NOTHING_MATCHED
         assert f"--query-id {spark.query_id}" in missing.stderr
     given = ("--query-id", str(spark.query_id))
-    assert _json(dsn, "show", "payouts", "7", *given)["entry_count"] == 1
-    assert len(_json(dsn, "list", "payouts", *given)["batches"]) == 1
+    assert _json(world.dsn, "show", "payouts", "7", *given)["entry_count"] == 1
+    assert len(_json(world.dsn, "list", "payouts", *given)["batches"]) == 1
     none = ExitCode.NOTHING_MATCHED
-    assert _json(dsn, "list", "payouts", code=none)["batches"] == []
-    unknown = holdfast("batch", "list", "payouts", "--query-id", str(uuid4()), dsn=dsn)
+    assert _json(world.dsn, "list", "payouts", code=none)["batches"] == []
+    unknown = world.holdfast("batch", "list", "payouts", "--query-id", str(uuid4()))
     assert unknown.returncode == ExitCode.NOTHING_MATCHED
     assert f"it has batches of {spark.query_id}" in unknown.stderr
     none_older = ("list", "payouts", *given, "--before", "7")
-    assert _json(dsn, *none_older, code=none)["batches"] == []
+    assert _json(world.dsn, *none_older, code=none)["batches"] == []
 
 
 def test_batch_that_cannot_be_is_refused(dsn: str, db: psycopg.Connection) -> None:
@@ -297,6 +268,71 @@ def test_batch_that_cannot_be_is_refused(dsn: str, db: psycopg.Connection) -> No
         (ExitCode.USAGE, "list", "payouts", "--limit", "1000000000"),
         (ExitCode.USAGE, "list", "payouts", "--before", "1; DROP TABLE batch"),
     ):
-        done = holdfast("batch", *map(str, arguments), dsn=dsn)
-        assert done.returncode == code, done.stderr
+        done = holdfast("batch", *map(str, arguments), dsn=dsn, code=code)
         assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def continued(dsn: str) -> Iterator[Driver]:
+    """A new checkpoint that continued batch 3 of another one, and has written nothing since."""
+    old = Driver(dsn, first_batch=3)
+    old.batch(3, decision("m_1", 0, BLOCK))
+    new = Driver(dsn)
+    proof = old.sink.proof(old.query_id, 3)
+    assert proof
+    new.sink.continue_from(proof, new.query_id, 0)
+    yield new
+    for each in (old, new):
+        each.sink.close()
+
+
+def _continued_json(dsn: str, *words: str) -> dict[str, Any]:
+    return holdfast(*words, "--json", dsn=dsn, code=ExitCode.OK).json
+
+
+def test_empty_batch_is_listed_and_shown(world: World, continued: Driver) -> None:
+    [listed] = _continued_json(world.dsn, "batch", "list", "payouts")["batches"]
+    assert (listed["batch_id"], listed["row_count"], listed["entry_count"]) == (0, 0, 0)
+    shown = _continued_json(world.dsn, "batch", "show", "payouts", "0")
+    assert shown["query_id"] == str(continued.query_id)
+    assert (shown["types"], shown["delivery"], shown["refused"], shown["divergences"]) == (
+        *([],) * 4,
+    )
+    said = world.holdfast("batch", "show", "payouts", "0").stdout
+    assert "0 rows = 0 entries + 0 duplicates + 0 suppressed + 0 quarantined" in said
+    assert "None" not in said
+    stream = _continued_json(world.dsn, "stream", "show", "payouts")
+    ranges = [(each["first_batch_id"], each["last_batch_id"]) for each in stream["checkpoints"]]
+    assert ranges == [(0, 0), (3, 3)]
+
+
+SECRET = "HOLDFAST_SECRET_CONTINUED"
+
+
+def _add_endpoint(dsn: str, type_: str) -> None:
+    done = holdfast(
+        *("endpoint", "add", "payouts", "--url", "http://127.0.0.1:9/", "--type", type_),
+        *("--secret-ref", f"env:{SECRET}", "--allow-cidr", "127.0.0.0/8", "--reason", "test"),
+        dsn=dsn,
+        environment={SECRET: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
+    )
+    assert done.returncode == ExitCode.OK, done.stderr
+
+
+@pytest.mark.usefixtures("continued")
+def test_decision_before_it_is_traced_to_its_own_batch_and_can_be_reissued(world: World) -> None:
+    [key] = [each["key"] for each in _continued_json(world.dsn, "entries", "list")["entries"]]
+    assert _continued_json(world.dsn, "trace", key)["batch"]["batch_id"] == 3
+    _add_endpoint(world.dsn, BLOCK)
+    world.holdfast("reissue", key, "--reason", "test", "--yes", code=ExitCode.OK)
+    empty = "SELECT query_id FROM holdfast.batch WHERE row_count = 0"
+    assert len(world.db.execute(empty).fetchall()) == 1
+
+
+@pytest.mark.usefixtures("continued")
+def test_dispatcher_routes_it_and_every_invariant_holds(dsn: str, db: psycopg.Connection) -> None:
+    _add_endpoint(dsn, "never.sent")
+    holdfast("dispatch", "--drain", dsn=dsn, process=True, code=ExitCode.OK)
+    unrouted = "SELECT batch_id FROM holdfast.batch WHERE routed_at IS NULL"
+    assert db.execute(unrouted).fetchall() == []
+    assert holdfast("check", dsn=dsn).returncode == ExitCode.OK

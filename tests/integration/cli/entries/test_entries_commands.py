@@ -16,8 +16,10 @@ from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch.entries import BLOCK, NOON, RELEASE, alternating, decision
 from tests.support.job.driver import Driver
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
+
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 ENDPOINTS = """
@@ -43,10 +45,7 @@ def spark(dsn: str) -> Iterator[Driver]:
 
 
 def _json(dsn: str, *arguments: str) -> dict[str, Any]:
-    done = holdfast("entries", *arguments, "--json", dsn=dsn)
-    assert done.returncode == ExitCode.OK, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return holdfast("entries", *arguments, "--json", dsn=dsn, code=ExitCode.OK).json
 
 
 def _listed(dsn: str, *arguments: str) -> list[tuple[str, int]]:
@@ -60,15 +59,13 @@ def _listed(dsn: str, *arguments: str) -> list[tuple[str, int]]:
         page = _json(dsn, "list", *arguments, "--before", page["next_before"])
 
 
-def test_entry_is_shown_with_its_very_bytes_its_batch_and_its_trace(
-    dsn: str, db: psycopg.Connection, spark: Driver
-) -> None:
+def test_entry_is_shown_with_bytes_batch_and_trace(world: World, spark: Driver) -> None:
     odd = decision("m\x1b[2J\u202e", data={"merchant_id": "é\u202e", "exposure_minor": 1})
     spark.batch(0, decision("m_1"), odd)
-    db.execute("UPDATE holdfast.entry SET traceparent = %s", [TRACE])
+    world.db.execute("UPDATE holdfast.entry SET traceparent = %s", [TRACE])
     key = Key.of(odd["key"]).text
-    shown = _json(dsn, "show", key)
-    (body,) = db.execute(
+    shown = _json(world.dsn, "show", key)
+    (body,) = world.db.execute(
         "SELECT body FROM holdfast.entry WHERE key = %s", [Key.of(odd["key"]).digest]
     ).fetchone() or (b"",)
     assert shown["body"].encode() == body
@@ -79,37 +76,35 @@ def test_entry_is_shown_with_its_very_bytes_its_batch_and_its_trace(
     assert (batch["stream"], batch["batch_id"]) == ("payouts", 0)
     assert batch["query_id"] == str(spark.query_id)
     assert batch["routed_at"] is None
-    text = holdfast("entries", "show", key, dsn=dsn).stdout
+    text = world.holdfast("entries", "show", key).stdout
     assert f"body, {len(body)} bytes:" in text
     assert r"m\x1b[2J\u202e" in text
     assert "no endpoint takes it" in text
     assert "\x1b" not in text
 
 
-def test_entry_says_where_it_stands_at_each_endpoint(
-    dsn: str, db: psycopg.Connection, spark: Driver
-) -> None:
+def test_entry_says_where_it_stands_at_each_endpoint(world: World, spark: Driver) -> None:
     rows = alternating("m_1", range(1, 4))  # block, release, block
     spark.batch(0, *rows)
     first, second, third = (Key.of(row["key"]).text for row in rows)
-    db.execute(ENDPOINTS)
+    world.db.execute(ENDPOINTS)
 
     def stands(key: str) -> dict[str, tuple[str, int | None]]:
-        delivery = _json(dsn, "show", key)["delivery"]
+        delivery = _json(world.dsn, "show", key)["delivery"]
         return {each["endpoint"]: (each["state"], each["behind_sequence"]) for each in delivery}
 
     assert stands(second) == {"all": ("unrouted", None)}
-    db.execute(LANES)
+    world.db.execute(LANES)
     assert stands(first) == {"all": ("due", None), "blocks": ("due", None)}
     assert stands(second) == {"all": ("behind", 1)}
     assert stands(third) == {"all": ("behind", 1), "blocks": ("behind", 1)}
-    db.execute("""
+    world.db.execute("""
         INSERT INTO holdfast.dead_letter (endpoint_id, subject_id, sequence, key, created_at,
             reason, detail, attempts)
         SELECT p.id, s.id, 1, gen_random_uuid(), now(), 'rejected', 'HTTP 422', 1
         FROM holdfast.endpoint p, holdfast.subject s WHERE p.name = 'blocks'
     """)
-    db.execute("""
+    world.db.execute("""
         INSERT INTO holdfast.attempt (endpoint_id, subject_id, sequence, number, finished_at, token,
             outcome, status)
         SELECT p.id, s.id, 1, n, now() + n * interval '1 second', gen_random_uuid(),
@@ -117,54 +112,50 @@ def test_entry_says_where_it_stands_at_each_endpoint(
         FROM holdfast.endpoint p, holdfast.subject s, generate_series(1, 2) AS n
         WHERE p.name = 'all'
     """)
-    db.execute("UPDATE holdfast.lane SET delivered_sequence = 1")
+    world.db.execute("UPDATE holdfast.lane SET delivered_sequence = 1")
     assert stands(first) == {"all": ("delivered", None), "blocks": ("dead", None)}
-    everywhere, blocks = _json(dsn, "show", first)["delivery"]
+    everywhere, blocks = _json(world.dsn, "show", first)["delivery"]
     assert (everywhere["attempts"], everywhere["last_outcome"]) == (2, "delivered")
     assert (blocks["dead_reason"], blocks["dead_detail"]) == ("rejected", "HTTP 422")
     assert stands(third) == {"all": ("behind", 2), "blocks": ("due", None)}
-    db.execute("UPDATE holdfast.endpoint SET state = 'paused'")
-    text = holdfast("entries", "show", third, dsn=dsn).stdout
+    world.db.execute("UPDATE holdfast.endpoint SET state = 'paused'")
+    text = world.holdfast("entries", "show", third).stdout
     assert "waits behind sequence 2; the endpoint is paused" in text
 
 
-def test_entries_are_listed_by_what_is_known_of_them(
-    dsn: str, db: psycopg.Connection, spark: Driver
-) -> None:
+def test_entries_are_listed_by_what_is_known_of_them(world: World, spark: Driver) -> None:
     spark.batch(0, *alternating("m_1", range(1, 6)), decision("m_2"))
     spark.batch(1, *alternating("m_1", range(6, 9)))
-    other = Driver(dsn, stream="other")
+    other = Driver(world.dsn, stream="other")
     other.batch(0, decision("m_3", 1, RELEASE))
     other.sink.close()
     m_1 = [("m_1", n) for n in range(8, 0, -1)]
-    assert _listed(dsn) == [("m_3", 1), *m_1[:3], ("m_2", 1), *m_1[3:]]
+    assert _listed(world.dsn) == [("m_3", 1), *m_1[:3], ("m_2", 1), *m_1[3:]]
     for few in ("1", "2", "3"):
-        assert _listed(dsn, "--limit", few) == _listed(dsn)
-        assert _listed(dsn, "--subject", "m_1", "--limit", few) == m_1
+        assert _listed(world.dsn, "--limit", few) == _listed(world.dsn)
+        assert _listed(world.dsn, "--subject", "m_1", "--limit", few) == m_1
     blocks = [("m_1", 7), ("m_2", 1), ("m_1", 5), ("m_1", 3), ("m_1", 1)]
-    assert _listed(dsn, "--type", BLOCK, "--limit", "2") == blocks
-    assert _listed(dsn, "--type", BLOCK, "--subject", "m_2") == [("m_2", 1)]
-    assert _listed(dsn, "--stream", "other") == [("m_3", 1)]
-    assert _listed(dsn, "--stream", "payouts", "--batch", "1", "--limit", "2") == m_1[:3]
-    assert _listed(dsn, "--stream", "payouts", "--batch", "0", "--subject", "m_1") == m_1[3:]
-    moment = db.execute("SELECT written_at FROM holdfast.batch WHERE batch_id = 1").fetchone()
+    assert _listed(world.dsn, "--type", BLOCK, "--limit", "2") == blocks
+    assert _listed(world.dsn, "--type", BLOCK, "--subject", "m_2") == [("m_2", 1)]
+    assert _listed(world.dsn, "--stream", "other") == [("m_3", 1)]
+    assert _listed(world.dsn, "--stream", "payouts", "--batch", "1", "--limit", "2") == m_1[:3]
+    assert _listed(world.dsn, "--stream", "payouts", "--batch", "0", "--subject", "m_1") == m_1[3:]
+    moment = world.db.execute("SELECT written_at FROM holdfast.batch WHERE batch_id = 1").fetchone()
     assert moment is not None
     at = moment[0].isoformat()
-    assert _listed(dsn, "--until", at) == [("m_2", 1), *m_1[3:]]
-    assert _listed(dsn, "--since", at, "--subject", "m_1") == m_1[:3]
-    assert _listed(dsn, "--since", at, "--stream", "payouts") == m_1[:3]
-    text = holdfast("entries", "list", "--limit", "1", dsn=dsn).stdout
+    assert _listed(world.dsn, "--until", at) == [("m_2", 1), *m_1[3:]]
+    assert _listed(world.dsn, "--since", at, "--subject", "m_1") == m_1[:3]
+    assert _listed(world.dsn, "--since", at, "--stream", "payouts") == m_1[:3]
+    text = world.holdfast("entries", "list", "--limit", "1").stdout
     [line] = [line for line in text.splitlines() if line.startswith("older rows: ")]
-    assert _listed(dsn, *line.removeprefix("older rows: ").split())[0] == ("m_1", 8)
+    assert _listed(world.dsn, *line.removeprefix("older rows: ").split())[0] == ("m_1", 8)
 
 
-def test_what_nothing_matches_is_exit_code_3_and_what_makes_no_sense_is_2(
-    dsn: str, db: psycopg.Connection, spark: Driver
-) -> None:
+def test_no_match_exits_3_and_nonsense_2(world: World, spark: Driver) -> None:
     spark.batch(0, decision("m_1"))
     gone = decision("m_2")
     spark.batch(1, gone)
-    db.execute("DELETE FROM holdfast.entry WHERE key = %s", [Key.of(gone["key"]).digest])
+    world.db.execute("DELETE FROM holdfast.entry WHERE key = %s", [Key.of(gone["key"]).digest])
     for code, complaint, *arguments in (
         (ExitCode.NOTHING_MATCHED, "none ever had", "show", Key.of(["x"]).text),
         (ExitCode.NOTHING_MATCHED, "was used by batch 1", "show", Key.of(gone["key"]).text),
@@ -184,20 +175,17 @@ def test_what_nothing_matches_is_exit_code_3_and_what_makes_no_sense_is_2(
         (ExitCode.USAGE, "--data", "list", "--show", "policy_version"),
         (ExitCode.NOTHING_MATCHED, "no entry", "list", "--data", "policy_version=v9"),
     ):
-        done = holdfast("entries", *map(str, arguments), dsn=dsn)
-        assert done.returncode == code, done.stderr
+        done = world.holdfast("entries", *map(str, arguments), code=code)
         assert complaint in done.stderr
         assert "Traceback" not in done.stderr
 
 
-def test_entries_are_found_by_a_member_of_their_data_with_what_became_of_them(
-    dsn: str, db: psycopg.Connection, spark: Driver
-) -> None:
+def test_entries_are_found_by_member_of_data(world: World, spark: Driver) -> None:
     spark.batch(0, decision("m_1", 1, minor=5), decision("m_2", 1, minor=6))
     spark.batch(1, decision("m_1", 2, minor=7))
     spark.batch(2, decision("m_3", 3, minor=7), decision("m_2", 3, minor=7))
-    db.execute(ENDPOINTS)
-    db.execute("""
+    world.db.execute(ENDPOINTS)
+    world.db.execute("""
         INSERT INTO holdfast.attempt (endpoint_id, subject_id, sequence, number, finished_at,
             token, outcome, status, receipt)
         SELECT p.id, s.id, 2, 1, now(), gen_random_uuid(), 'delivered', 200, given.receipt
@@ -206,32 +194,29 @@ def test_entries_are_found_by_a_member_of_their_data_with_what_became_of_them(
           ON given.name = p.name
     """)
     wanted = ("--data", "exposure_minor=7")
-    assert _listed(dsn, *wanted) == [("m_3", 1), ("m_2", 2), ("m_1", 2)]
-    assert _listed(dsn, *wanted, "--limit", "1") == [("m_3", 1), ("m_2", 2), ("m_1", 2)]
-    assert _listed(dsn, *wanted, "--subject", "m_2") == [("m_2", 2)]
-    assert _listed(dsn, "--data", "exposure_minor=5") == [("m_1", 1)]
-    (found,) = _json(dsn, "list", *wanted, "--subject", "m_1")["entries"]
+    assert _listed(world.dsn, *wanted) == [("m_3", 1), ("m_2", 2), ("m_1", 2)]
+    assert _listed(world.dsn, *wanted, "--limit", "1") == [("m_3", 1), ("m_2", 2), ("m_1", 2)]
+    assert _listed(world.dsn, *wanted, "--subject", "m_2") == [("m_2", 2)]
+    assert _listed(world.dsn, "--data", "exposure_minor=5") == [("m_1", 1)]
+    (found,) = _json(world.dsn, "list", *wanted, "--subject", "m_1")["entries"]
     assert found["data"]["merchant_id"] == "m_1"
     assert found["delivered"] == [
         {"endpoint": "all", "outcome": "applied"},
         {"endpoint": "blocks", "outcome": "delivered"},
     ]
-    text = holdfast("entries", "list", *wanted, "--show", "exposure_minor", dsn=dsn).stdout
+    text = world.holdfast("entries", "list", *wanted, "--show", "exposure_minor").stdout
     assert "3 entries: 1 applied, 1 delivered, 2 waiting" in text
 
 
-def test_members_of_data_are_shown_as_they_are_asked_for_also_beside_fields_of_their_names(
-    dsn: str, db: psycopg.Connection, spark: Driver
-) -> None:
+def test_members_of_data_are_shown_as_asked(world: World, spark: Driver) -> None:
     spark.batch(0, decision("m_1"))
     data = {"held": True, "subject": "of the data", "lines": [1, {"n": None}], "at": None}
     body = json.dumps({"data": data | {"[/x]": "closes nothing"}}).encode()
-    db.execute("UPDATE holdfast.entry SET body = %s", [body])
+    world.db.execute("UPDATE holdfast.entry SET body = %s", [body])
     wanted = ["--data", "held=true"]
     for name in ("held", "subject", "lines", "at", "[/x]"):
         wanted += ["--show", name]
-    done = holdfast("entries", "list", *wanted, dsn=dsn)
-    assert done.returncode == ExitCode.OK, done.stderr
+    done = world.holdfast("entries", "list", *wanted, code=ExitCode.OK)
     header, row = ([*map(str.strip, line[1:-1].split(mark))] for line, mark in _lines(done.stdout))
     shown = dict(zip(header, row, strict=True))
     assert shown["subject"] == "m_1"

@@ -29,10 +29,7 @@ def late(dsn: str, db: psycopg.Connection) -> str:
 
 
 def _listed(dsn: str, *words: str) -> dict[str, Any]:
-    done = holdfast("late", "list", *words, "--json", dsn=dsn)
-    assert done.returncode == ExitCode.OK, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return holdfast("late", "list", *words, "--json", dsn=dsn, code=ExitCode.OK).json
 
 
 def test_events_that_were_not_applied_are_listed_with_reason_and_watermark(late: str) -> None:
@@ -90,9 +87,7 @@ def test_pages_follow_each_other(late: str) -> None:
         (("--since", "tomorrow"), ExitCode.USAGE),
     ],
 )
-def test_what_matches_nothing_is_exit_code_3_and_one_line(
-    late: str, words: tuple[str, ...], code: ExitCode
-) -> None:
+def test_no_match_exits_3_in_one_line(late: str, words: tuple[str, ...], code: ExitCode) -> None:
     done = holdfast("late", "list", *words, dsn=late)
     assert (done.returncode, done.stdout) == (code, "")
     assert len(done.stderr.strip().splitlines()) == 1

@@ -28,10 +28,7 @@ LANES = """
 
 
 def _shown(dsn: str, *arguments: str) -> dict[str, Any]:
-    done = holdfast("stream", "show", *arguments, "--json", dsn=dsn)
-    assert done.returncode == ExitCode.OK, done.stderr
-    shown: dict[str, Any] = json.loads(done.stdout)
-    return shown
+    return holdfast("stream", "show", *arguments, "--json", dsn=dsn, code=ExitCode.OK).json
 
 
 def _two_checkpoints(dsn: str, db: psycopg.Connection) -> tuple[Driver, Driver]:
@@ -98,8 +95,7 @@ def test_stream_that_has_written_nothing_is_shown(dsn: str, db: psycopg.Connecti
 
 
 def test_unknown_stream_matches_nothing(dsn: str) -> None:
-    done = holdfast("stream", "show", "nobody", dsn=dsn)
-    assert done.returncode == ExitCode.NOTHING_MATCHED
+    done = holdfast("stream", "show", "nobody", dsn=dsn, code=ExitCode.NOTHING_MATCHED)
     assert "no stream is called 'nobody'; there is none yet" in done.stderr
     assert "holdfast stream list" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
@@ -117,8 +113,7 @@ def test_stream_that_is_misspelt_is_told_which_there_are(dsn: str, db: psycopg.C
         ("quarantine", "export", "--stream", "payout"),
         adopting,
     ):
-        done = holdfast(*arguments, dsn=dsn)
-        assert done.returncode == ExitCode.NOTHING_MATCHED
+        done = holdfast(*arguments, dsn=dsn, code=ExitCode.NOTHING_MATCHED)
         assert few in done.stderr
     db.execute("INSERT INTO holdfast.stream (name) VALUES ('s10')")
     assert "there are 11 others" in holdfast("stream", "show", "payout", dsn=dsn).stderr
@@ -143,14 +138,11 @@ def test_diverged_replay_is_shown_with_the_number_that_batch_diff_takes(dsn: str
 def test_reason_of_an_adoption_is_bounded(dsn: str, db: psycopg.Connection) -> None:
     db.execute("INSERT INTO holdfast.stream (name) VALUES ('payouts')")
     long = ("--query-id", str(uuid4()), "--reason", "x" * 2001)
-    done = holdfast("stream", "adopt", "payouts", *long, dsn=dsn)
-    assert done.returncode == ExitCode.USAGE
+    holdfast("stream", "adopt", "payouts", *long, dsn=dsn, code=ExitCode.USAGE)
     assert db.execute("SELECT count(*) FROM holdfast.operator_action").fetchone() == (0,)
 
 
-def test_no_checkpoint_is_adopted_for_what_was_written_by_hand(
-    dsn: str, db: psycopg.Connection
-) -> None:
+def test_no_checkpoint_is_adopted_for_hand_written(dsn: str, db: psycopg.Connection) -> None:
     job = Driver(dsn)
     job.batch(0, decision("m_1"))
     job.sink.close()
@@ -158,10 +150,9 @@ def test_no_checkpoint_is_adopted_for_what_was_written_by_hand(
     assert [told.written for told in requeue(dsn, "payouts", {1: text}, suppress_repeats=True)]
     [before] = db.execute(HAND).fetchall()
     adopting = ("--query-id", str(uuid4()), "--force", "--reason", "x")
-    done = holdfast("stream", "adopt", "payouts.requeue", *adopting, dsn=dsn)
-    assert done.returncode == ExitCode.FAILED
+    done = holdfast("stream", "adopt", "payouts.requeue", *adopting, dsn=dsn, code=ExitCode.FAILED)
     assert "Nothing was changed" in done.stderr
     assert db.execute(HAND).fetchall() == [before]
     same = ("--query-id", str(before[0]), "--reason", "x", "--json")
     done = holdfast("stream", "adopt", "payouts.requeue", *same, dsn=dsn)
-    assert (done.returncode, json.loads(done.stdout)["changed"]) == (ExitCode.OK, False)
+    assert (done.returncode, done.json["changed"]) == (ExitCode.OK, False)

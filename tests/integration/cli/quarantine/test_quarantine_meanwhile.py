@@ -10,21 +10,20 @@ from typing import Any
 from uuid import uuid4
 
 import psycopg
-import pyarrow as pa
 import pytest
 
 from holdfast.dispatcher.cli.quarantine.commands import put_lines
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.quarantine.actions import open_among, put_entries
 from holdfast.dispatcher.operators.quarantine.store import Quarantine
-from holdfast.sink import BatchInput
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.states import QuarantineResolution
 from holdfast.sink.requeue import requeue
 from tests.support.command import holdfast
-from tests.support.dispatch.entries import BLOCK, REFUSED, decision
-from tests.support.job.driver import Driver
+from tests.support.dispatch.entries import BLOCK, decision
+from tests.support.job.driver import Driver, set_aside
 from tests.support.waiting import eventually
+from tests.support.world import World
 
 RESOLVED = "SELECT id, resolution::text FROM holdfast.quarantine ORDER BY id"
 WRITTEN = "SELECT batch_id FROM holdfast.batch WHERE stream LIKE '%.requeue' ORDER BY batch_id"
@@ -52,17 +51,8 @@ def _entry(number: int, type_: str = BLOCK) -> str:
     )
 
 
-def _set_aside(
-    dsn: str, *texts: str, stream: str = "payouts", reason: str = "bad_data"
-) -> list[int]:
-    refused = [{"reason": reason, "detail": "d", "row": text} for text in texts]
-    table = pa.Table.from_pylist(refused, REFUSED)
-    spark = Driver(dsn, stream=stream, select=lambda entries: BatchInput(entries, table))
-    spark.batch(0)
-    spark.sink.close()
-    with psycopg.connect(dsn) as connection:
-        found = connection.execute("SELECT id FROM holdfast.quarantine ORDER BY id").fetchall()
-    return [number for (number,) in found]
+def _kept(dsn: str, *texts: str, reason: str = "bad_data", stream: str = "payouts") -> list[int]:
+    return set_aside(dsn, *((reason, text) for text in texts), stream=stream)
 
 
 def _put_back(dsn: str, ids: list[int], before: list[Row]) -> tuple[list[int], list[int]]:
@@ -98,63 +88,55 @@ def _entries_of(dsn: str, rows: Mapping[int, str]) -> Iterator[bool]:
         yield outcome.written
 
 
-def test_row_that_is_dismissed_while_others_are_put_back_is_not_written(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    first, second, third = _set_aside(dsn, *map(_entry, range(3)))
+def test_row_that_is_dismissed_while_others_are_put_back_is_not_written(world: World) -> None:
+    first, second, third = _kept(world.dsn, *map(_entry, range(3)))
     before: list[Row] = []
-    work = partial(_put_back, dsn, [first, second, third], before)
-    with _stopped_at(db, dsn, second, work) as future:
-        assert _dismiss(dsn, third) == [third]
+    work = partial(_put_back, world.dsn, [first, second, third], before)
+    with _stopped_at(world.db, world.dsn, second, work) as future:
+        assert _dismiss(world.dsn, third) == [third]
     assert future.result() == ([first, second], [])
     assert [(row["id"], row["resolution"], row["resolution_reason"]) for row in before] == [
         (third, "dismissed", "never")
     ]
-    assert db.execute(WRITTEN).fetchall() == [(first,), (second,)]
-    assert db.execute(RESOLVED).fetchall() == [
+    assert world.db.execute(WRITTEN).fetchall() == [(first,), (second,)]
+    assert world.db.execute(RESOLVED).fetchall() == [
         (first, "requeued"),
         (second, "requeued"),
         (third, "dismissed"),
     ]
 
 
-def test_rows_that_somebody_else_resolved_meanwhile_are_told_as_nothing_done(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    [number] = _set_aside(dsn, _entry(0))
-    with Quarantine.connect(dsn) as store:
+def test_rows_that_somebody_else_resolved_meanwhile_are_told_as_nothing_done(world: World) -> None:
+    [number] = _kept(world.dsn, _entry(0))
+    with Quarantine.connect(world.dsn) as store:
         rows, _ = open_among(store, [number])
-        _dismiss(dsn, number)
+        _dismiss(world.dsn, number)
         with pytest.raises(CommandError, match="dismissed already, on") as raised:
             put_entries(
-                dsn, store, rows, {number: _entry(0)}, "x", suppress_repeats=True, before=[]
+                world.dsn, store, rows, {number: _entry(0)}, "x", suppress_repeats=True, before=[]
             )
     assert raised.value.exit_code == ExitCode.NOTHING_MATCHED
-    assert db.execute(WRITTEN).fetchall() == []
+    assert world.db.execute(WRITTEN).fetchall() == []
 
 
-def test_source_line_that_is_dismissed_meanwhile_does_not_go_to_the_job(
-    dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
-    first, second = _set_aside(dsn, "{", "[", reason="malformed")
+def test_dismissed_source_line_does_not_go_to_the_job(world: World, tmp_path: Path) -> None:
+    first, second = _kept(world.dsn, "{", "[", reason="malformed")
     before: list[Row] = []
 
     def work() -> dict[int, Path]:
-        with Quarantine.connect(dsn) as store:
+        with Quarantine.connect(world.dsn) as store:
             return put_lines(store, {first: "{", second: "["}, tmp_path, "mended", before)
 
-    with _stopped_at(db, dsn, first, work) as future:
-        assert _dismiss(dsn, second) == [second]
+    with _stopped_at(world.db, world.dsn, first, work) as future:
+        assert _dismiss(world.dsn, second) == [second]
     [path] = tmp_path.iterdir()
     assert future.result() == {first: path}
     assert [row["id"] for row in before] == [second]
-    assert db.execute(RESOLVED).fetchall() == [(first, "requeued"), (second, "dismissed")]
+    assert world.db.execute(RESOLVED).fetchall() == [(first, "requeued"), (second, "dismissed")]
 
 
-def test_two_who_put_rows_of_one_stream_back_take_it_in_turns(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    numbers = _set_aside(dsn, *map(_entry, range(4)))
+def test_two_requeues_of_one_stream_take_turns(dsn: str, db: psycopg.Connection) -> None:
+    numbers = _kept(dsn, *map(_entry, range(4)))
     first = _entries_of(dsn, {numbers[0]: _entry(0), numbers[1]: _entry(1)})
     assert next(first)
     assert list(_entries_of(dsn, {numbers[2]: _entry(2), numbers[3]: _entry(3)})) == [True, True]
@@ -162,10 +144,8 @@ def test_two_who_put_rows_of_one_stream_back_take_it_in_turns(
     assert [number for (number,) in db.execute(WRITTEN).fetchall()] == numbers
 
 
-def test_whoever_is_cut_off_hears_what_was_put_back_and_may_go_on(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    first, second, third = numbers = _set_aside(dsn, *map(_entry, range(3)))
+def test_cut_off_requeue_says_what_it_did(dsn: str, db: psycopg.Connection) -> None:
+    first, second, third = numbers = _kept(dsn, *map(_entry, range(3)))
     with _stopped_at(db, dsn, second, partial(_put_back, dsn, numbers, [])) as future:
         db.execute(f"SELECT pg_terminate_backend(pid) FROM ({WAITING}) w")
         eventually(future.done)
@@ -184,38 +164,35 @@ def test_whoever_is_cut_off_hears_what_was_put_back_and_may_go_on(
 @pytest.mark.parametrize(
     ("stream", "kept"), [("payouts", CUT), ("s" * 55, _entry(0, "a b")), ("s" * 56, CUT)]
 )
-def test_row_whose_entry_is_in_the_outbox_is_not_dismissed_but_booked(
-    dsn: str, db: psycopg.Connection, stream: str, kept: str
-) -> None:
+def test_row_already_in_outbox_is_booked(world: World, stream: str, kept: str) -> None:
     """The kept row is of no use; whoever put the corrected one back died before it was booked."""
-    first, second = _set_aside(dsn, kept, _entry(1, "a b"), stream=stream)
+    first, second = _kept(world.dsn, kept, _entry(1, "a b"), stream=stream)
     assert [
-        each.written for each in requeue(dsn, stream, {first: _entry(0)}, suppress_repeats=True)
+        each.written
+        for each in requeue(world.dsn, stream, {first: _entry(0)}, suppress_repeats=True)
     ]
     arguments = ("--reason", "x", "--json")
-    dismissed = holdfast("quarantine", "dismiss", str(second), str(first), *arguments, dsn=dsn)
+    dismissed = world.holdfast("quarantine", "dismiss", str(second), str(first), *arguments)
     assert dismissed.returncode == ExitCode.FAILED
     assert f"row {first} was put back already" in dismissed.stderr
     assert f"row {second}" not in dismissed.stderr
     assert f"`holdfast quarantine requeue {first} --reason TEXT`" in dismissed.stderr
-    assert db.execute(RESOLVED).fetchall() == [(first, None), (second, None)]
+    assert world.db.execute(RESOLVED).fetchall() == [(first, None), (second, None)]
 
-    booked = holdfast("quarantine", "requeue", str(first), *arguments, dsn=dsn)
+    booked = world.holdfast("quarantine", "requeue", str(first), *arguments)
     assert booked.returncode == ExitCode.OK, booked.stderr
     assert "written before" in json.loads(booked.stdout)["requeued"][0]["detail"]
-    assert db.execute(WRITTEN).fetchall() == [(first,)]
-    assert holdfast("quarantine", "dismiss", str(second), *arguments, dsn=dsn).returncode == 0
-    assert db.execute(RESOLVED).fetchall() == [(first, "requeued"), (second, "dismissed")]
-    assert db.execute(AUDIT).fetchall() == [
+    assert world.db.execute(WRITTEN).fetchall() == [(first,)]
+    assert world.holdfast("quarantine", "dismiss", str(second), *arguments).returncode == 0
+    assert world.db.execute(RESOLVED).fetchall() == [(first, "requeued"), (second, "dismissed")]
+    assert world.db.execute(AUDIT).fetchall() == [
         ("quarantine.requeue", f"quarantine {first}"),
         ("quarantine.dismiss", f"quarantine {second}"),
     ]
 
 
-def test_batch_of_a_jobs_own_stream_is_not_taken_for_a_row_that_was_put_back(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    [number] = _set_aside(dsn, _entry(1))
+def test_batch_of_a_job_is_not_taken_for_a_requeue(dsn: str, db: psycopg.Connection) -> None:
+    [number] = _kept(dsn, _entry(1))
     own = uuid4()
     db.execute("INSERT INTO holdfast.stream (name, query_id) VALUES ('payouts.requeue', %s)", [own])
     job = Driver(dsn, stream="payouts.requeue", query_id=own, first_batch=number)

@@ -1,6 +1,8 @@
-"""`holdfast quarantine requeue`: a row is put back once, or stays where it is."""
+"""`holdfast quarantine`: rows are found, taken away, dismissed, and put back once."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch.entries import BLOCK, REFUSED, RELEASE, decision
-from tests.support.job.driver import Driver
+from tests.support.job.driver import Driver, set_aside
 from tests.support.job.outbox import contents, sequences
+from tests.support.world import World
 
 GOOD: dict[str, Any] = {
     "subject": "m_9",
@@ -30,18 +33,6 @@ RESOLVED = "SELECT id, resolution::text FROM holdfast.quarantine ORDER BY id"
 AUDIT = "SELECT action, target, reason FROM holdfast.operator_action ORDER BY id"
 
 
-def _set_aside(dsn: str, *rows: tuple[str, str]) -> list[int]:
-    """Write a batch with refused rows, each a reason and a text; returns their numbers."""
-    refused = [{"reason": reason, "detail": "d", "row": row} for reason, row in rows]
-    table = pa.Table.from_pylist(refused, REFUSED)
-    spark = Driver(dsn, select=lambda entries: BatchInput(entries, table))
-    spark.batch(0)
-    spark.sink.close()
-    with psycopg.connect(dsn) as connection:
-        found = connection.execute("SELECT id FROM holdfast.quarantine ORDER BY id").fetchall()
-    return [number for (number,) in found]
-
-
 def _requeue(dsn: str, *arguments: object) -> tuple[int, dict[str, Any], str]:
     done = holdfast(
         *("quarantine", "requeue", *map(str, arguments), "--reason", "mended", "--json"), dsn=dsn
@@ -55,116 +46,104 @@ def _file(directory: Path, row: object) -> Path:
     return path
 
 
-def test_corrected_row_becomes_an_entry_once(
-    dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
-    [number] = _set_aside(dsn, ("bad_data", json.dumps(BAD)))
+def test_corrected_row_becomes_an_entry_once(world: World, tmp_path: Path) -> None:
+    [number] = set_aside(world.dsn, ("bad_data", json.dumps(BAD)))
     corrected = _file(tmp_path, GOOD)
-    code, told, _ = _requeue(dsn, number, "--row", corrected)
+    code, told, _ = _requeue(world.dsn, number, "--row", corrected)
     assert code == ExitCode.OK
     assert [row["id"] for row in told["requeued"]] == [number]
-    [(name, sequence, key, type_, _, _, batch_id, body)] = contents(db)["entry"]
+    [(name, sequence, key, type_, _, _, batch_id, body)] = contents(world.db)["entry"]
     assert (name, sequence, type_, batch_id) == ("m_9", 1, BLOCK, number)
     assert key == Key.of(GOOD["key"]).digest
     assert json.loads(body)["data"] == GOOD["data"]
-    assert db.execute(RESOLVED).fetchall() == [(number, "requeued")]
-    assert db.execute(AUDIT).fetchall() == [
+    assert world.db.execute(RESOLVED).fetchall() == [(number, "requeued")]
+    assert world.db.execute(AUDIT).fetchall() == [
         ("quarantine.requeue", f"quarantine {number}", "mended")
     ]
 
-    code, _, complaint = _requeue(dsn, number, "--row", corrected)
+    code, _, complaint = _requeue(world.dsn, number, "--row", corrected)
     assert code == ExitCode.NOTHING_MATCHED
     assert "requeued already" in complaint
-    assert len(contents(db)["entry"]) == 1
+    assert len(contents(world.db)["entry"]) == 1
 
 
-def test_line_that_export_wrote_is_put_back_with_its_row_corrected(
-    dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
+def test_exported_line_is_put_back_corrected(world: World, tmp_path: Path) -> None:
     wrong = [BAD | {"subject": f"m_{n}", "key": [f"k{n}"]} for n in range(3)]
-    numbers = _set_aside(dsn, *(("bad_data", json.dumps(row)) for row in wrong))
-    code, told, _ = _requeue(dsn, *numbers)
+    numbers = set_aside(world.dsn, *(("bad_data", json.dumps(row)) for row in wrong))
+    code, told, _ = _requeue(world.dsn, *numbers)
     assert code == ExitCode.FAILED
     assert "--row FILE" in told["advice"]
-    lines = holdfast("quarantine", "export", dsn=dsn).stdout.splitlines()
+    lines = world.holdfast("quarantine", "export").stdout.splitlines()
     first, second, _ = (json.loads(line) for line in lines)
     first["row"] = first["row"].replace("1.5", "1")
     second["row"] = json.loads(second["row"]) | {"data": GOOD["data"]}
     file = tmp_path / "rows.jsonl"
     file.write_text(f"{json.dumps(first)}\n\n{json.dumps(second)}\n")
-    code, _, error = _requeue(dsn, *numbers, "--row", file)
+    code, _, error = _requeue(world.dsn, *numbers, "--row", file)
     assert (code, f"but not row {numbers[2]}" in error) == (ExitCode.USAGE, True)
-    assert _requeue(dsn, numbers[0], "--row", file)[0] == ExitCode.OK
-    assert _requeue(dsn, *numbers[:2], "--row", file)[0] == ExitCode.OK
+    assert _requeue(world.dsn, numbers[0], "--row", file)[0] == ExitCode.OK
+    assert _requeue(world.dsn, *numbers[:2], "--row", file)[0] == ExitCode.OK
 
-    shown = json.loads(holdfast("quarantine", "show", str(numbers[2]), "--json", dsn=dsn).stdout)
+    shown = json.loads(world.holdfast("quarantine", "show", str(numbers[2]), "--json").stdout)
     shown["row"] = shown["row"].replace("1.5", "1")
-    assert _requeue(dsn, numbers[2], "--row", _file(tmp_path, shown))[0] == ExitCode.OK
-    assert [row[0] for row in contents(db)["entry"]] == ["m_0", "m_1", "m_2"]
+    assert _requeue(world.dsn, numbers[2], "--row", _file(tmp_path, shown))[0] == ExitCode.OK
+    assert [row[0] for row in contents(world.db)["entry"]] == ["m_0", "m_1", "m_2"]
 
 
-def test_requeue_that_died_before_it_was_marked_writes_nothing_twice(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    [number] = _set_aside(dsn, ("bad_data", json.dumps(GOOD)))
-    assert _requeue(dsn, number)[0] == ExitCode.OK
-    before = contents(db)
-    db.execute(
+def test_requeue_that_died_before_it_was_marked_writes_nothing_twice(world: World) -> None:
+    [number] = set_aside(world.dsn, ("bad_data", json.dumps(GOOD)))
+    assert _requeue(world.dsn, number)[0] == ExitCode.OK
+    before = contents(world.db)
+    world.db.execute(
         "UPDATE holdfast.quarantine SET resolution = NULL, resolved_at = NULL, resolved_by = NULL"
     )
-    code, told, _ = _requeue(dsn, number)
+    code, told, _ = _requeue(world.dsn, number)
     assert code == ExitCode.OK
     assert "written before" in told["requeued"][0]["detail"]
-    assert contents(db) == before
-    assert db.execute(RESOLVED).fetchall() == [(number, "requeued")]
+    assert contents(world.db) == before
+    assert world.db.execute(RESOLVED).fetchall() == [(number, "requeued")]
 
 
-def test_other_row_for_a_number_that_was_put_back_is_refused(
-    dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
-    [number] = _set_aside(dsn, ("bad_data", json.dumps(GOOD)))
-    _requeue(dsn, number)
-    db.execute(
+def test_other_row_for_a_number_that_was_put_back_is_refused(world: World, tmp_path: Path) -> None:
+    [number] = set_aside(world.dsn, ("bad_data", json.dumps(GOOD)))
+    _requeue(world.dsn, number)
+    world.db.execute(
         "UPDATE holdfast.quarantine SET resolution = NULL, resolved_at = NULL, resolved_by = NULL"
     )
     other = _file(tmp_path, GOOD | {"priority": 5})
-    code, told, _ = _requeue(dsn, number, "--row", other)
+    code, told, _ = _requeue(world.dsn, number, "--row", other)
     assert code == ExitCode.FAILED
     assert "another row was" in told["refused"][0]["detail"]
-    assert len(contents(db)["entry"]) == 1
+    assert len(contents(world.db)["entry"]) == 1
 
 
-def test_row_that_is_refused_again_stays_open_and_its_number_is_not_spent(
-    dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
-    numbers = _set_aside(
-        dsn,
+def test_row_refused_again_stays_open_and_spends_no_number(world: World, tmp_path: Path) -> None:
+    numbers = set_aside(
+        world.dsn,
         ("bad_data", json.dumps(BAD | {"subject": "m_8", "key": ["m_8"]})),
         ("bad_data", json.dumps(GOOD)),
     )
-    code, told, _ = _requeue(dsn, *numbers)
+    code, told, _ = _requeue(world.dsn, *numbers)
     assert code == ExitCode.DEGRADED
     assert [row["id"] for row in told["requeued"]] == [numbers[1]]
     assert [row["id"] for row in told["refused"]] == [numbers[0]]
     assert "1.5 is not whole" in told["refused"][0]["detail"]
-    assert db.execute(RESOLVED).fetchall() == [(numbers[0], None), (numbers[1], "requeued")]
+    assert world.db.execute(RESOLVED).fetchall() == [(numbers[0], None), (numbers[1], "requeued")]
 
-    assert _requeue(dsn, numbers[0])[0] == ExitCode.FAILED
+    assert _requeue(world.dsn, numbers[0])[0] == ExitCode.FAILED
     corrected = _file(tmp_path, GOOD | {"subject": "m_8", "key": ["m_8"]})
-    assert _requeue(dsn, numbers[0], "--row", corrected)[0] == ExitCode.OK
-    assert sequences(db, "m_8") == sequences(db, "m_9") == [1]
+    assert _requeue(world.dsn, numbers[0], "--row", corrected)[0] == ExitCode.OK
+    assert sequences(world.db, "m_8") == sequences(world.db, "m_9") == [1]
 
 
-def test_corrected_row_that_is_no_entry_changes_nothing(
-    dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
-    [number] = _set_aside(dsn, ("bad_data", json.dumps(BAD)))
-    before = contents(db)
-    code, told, _ = _requeue(dsn, number, "--row", _file(tmp_path, BAD))
+def test_corrected_row_that_is_no_entry_changes_nothing(world: World, tmp_path: Path) -> None:
+    [number] = set_aside(world.dsn, ("bad_data", json.dumps(BAD)))
+    before = contents(world.db)
+    code, told, _ = _requeue(world.dsn, number, "--row", _file(tmp_path, BAD))
     assert code == ExitCode.FAILED
     assert "1.5 is not whole" in told["refused"][0]["detail"]
-    assert contents(db) == before
-    assert db.execute(AUDIT).fetchall() == []
+    assert contents(world.db) == before
+    assert world.db.execute(AUDIT).fetchall() == []
 
 
 def test_key_that_is_taken_is_told_and_nothing_is_written(dsn: str, db: psycopg.Connection) -> None:
@@ -180,57 +159,53 @@ def test_key_that_is_taken_is_told_and_nothing_is_written(dsn: str, db: psycopg.
     assert db.execute(RESOLVED).fetchall() == [(number, None)]
 
 
-def test_older_row_is_refused_or_put_back_by_two_people(dsn: str, db: psycopg.Connection) -> None:
-    [number] = _set_aside(dsn, ("bad_data", json.dumps(GOOD)))
-    [(query_id,)] = db.execute("SELECT query_id FROM holdfast.stream").fetchall()
-    spark = Driver(dsn, query_id=query_id)
+def test_older_row_is_refused_or_put_back_by_two_people(world: World) -> None:
+    [number] = set_aside(world.dsn, ("bad_data", json.dumps(GOOD)))
+    [(query_id,)] = world.db.execute("SELECT query_id FROM holdfast.stream").fetchall()
+    spark = Driver(world.dsn, query_id=query_id)
     spark.batch(1, decision("m_9", 9, RELEASE))
     spark.sink.close()
-    before = contents(db)
-    code, told, _ = _requeue(dsn, number)
+    before = contents(world.db)
+    code, told, _ = _requeue(world.dsn, number)
     assert code == ExitCode.FAILED
     assert "newer entry" in told["refused"][0]["detail"]
-    assert contents(db) == before
-    code, told, error = _requeue(dsn, number, "--keep-repeats")
-    assert (code, told["requeued"], contents(db)) == (ExitCode.DEGRADED, [], before), error
+    assert contents(world.db) == before
+    code, told, error = _requeue(world.dsn, number, "--keep-repeats")
+    assert (code, told["requeued"], contents(world.db)) == (ExitCode.DEGRADED, [], before), error
     [proposed] = told["proposed"]
     assert (proposed["differs"], proposed["overtakes"]["type"]) == ([], RELEASE)
     assert proposed["overtakes"]["key"] == Key.of(decision("m_9", 9, RELEASE)["key"]).text
     with acting_as("second"):
-        approved = holdfast(
-            "proposal", "approve", proposed["proposal"], "--reason", "older", dsn=dsn
-        )
+        approved = world.holdfast("proposal", "approve", proposed["proposal"], "--reason", "older")
         assert approved.returncode == ExitCode.OK, approved.stderr
-    assert _requeue(dsn, number, "--proposal", proposed["proposal"])[0] == ExitCode.OK
-    assert sequences(db, "m_9") == [1, 2]
+    assert _requeue(world.dsn, number, "--proposal", proposed["proposal"])[0] == ExitCode.OK
+    assert sequences(world.db, "m_9") == [1, 2]
 
 
-def test_source_lines_go_back_to_the_job_once_in_whatever_company(
-    dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
+def test_source_lines_go_back_to_the_job_once(world: World, tmp_path: Path) -> None:
     lines = ['{"event_id": "e1", "currency": "EUR"}', '{"event_id": "é\\u0000"']
-    numbers = _set_aside(dsn, ("wrong_currency", lines[0]), ("malformed", lines[1]))
-    code, told, _ = _requeue(dsn, *numbers, "--into", tmp_path)
+    numbers = set_aside(world.dsn, ("wrong_currency", lines[0]), ("malformed", lines[1]))
+    code, told, _ = _requeue(world.dsn, *numbers, "--into", tmp_path)
     assert code == ExitCode.OK
     assert [row["id"] for row in told["requeued"]] == numbers
     paths = sorted(tmp_path.iterdir())
     assert {path.suffix for path in paths} == {".json"}
     assert [path.read_text().splitlines() for path in paths] == [[line] for line in lines]
-    assert [state for _, state in db.execute(RESOLVED).fetchall()] == ["requeued", "requeued"]
+    assert [state for _, state in world.db.execute(RESOLVED).fetchall()] == ["requeued", "requeued"]
 
-    db.execute(
+    world.db.execute(
         "UPDATE holdfast.quarantine SET resolution = NULL, resolved_at = NULL, resolved_by = NULL"
     )
     written = [path.stat().st_mtime_ns for path in paths]
-    assert _requeue(dsn, numbers[0], "--into", tmp_path)[0] == ExitCode.OK
-    assert _requeue(dsn, numbers[1], "--into", tmp_path)[0] == ExitCode.OK
+    assert _requeue(world.dsn, numbers[0], "--into", tmp_path)[0] == ExitCode.OK
+    assert _requeue(world.dsn, numbers[1], "--into", tmp_path)[0] == ExitCode.OK
     assert sorted(tmp_path.iterdir()) == paths
     assert [path.stat().st_mtime_ns for path in paths] == written
 
 
 def test_corrected_source_line_is_written_on_one_line(dsn: str, tmp_path: Path) -> None:
     event = {"event_id": "e1", "merchant_id": "m_1", "currency": "USD"}
-    [number] = _set_aside(dsn, ("wrong_currency", json.dumps(event | {"currency": "EUR"})))
+    [number] = set_aside(dsn, ("wrong_currency", json.dumps(event | {"currency": "EUR"})))
     (tmp_path / "in").mkdir()
     arguments = ("--row", _file(tmp_path, event), "--into", tmp_path / "in")
     assert _requeue(dsn, number, *arguments)[0] == ExitCode.OK
@@ -239,43 +214,39 @@ def test_corrected_source_line_is_written_on_one_line(dsn: str, tmp_path: Path) 
     assert json.loads(line) == event
 
 
-def test_row_that_cannot_go_that_way_is_refused_before_anything_happens(
-    dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
-    entry, line, cut = _set_aside(
-        dsn, ("bad_data", json.dumps(GOOD)), ("malformed", "{"), ("bad_data", CUT)
+def test_row_that_cannot_go_that_way_is_refused(world: World, tmp_path: Path) -> None:
+    entry, line, cut = set_aside(
+        world.dsn, ("bad_data", json.dumps(GOOD)), ("malformed", "{"), ("bad_data", CUT)
     )
-    before = contents(db)
+    before = contents(world.db)
     for arguments, complaint in (
         ((entry, line), "with --into"),
         ((line, entry, "--into", tmp_path), "omit --into"),
         ((cut, entry), "too long to be kept in full"),
         ((line, "--into", tmp_path / "nowhere"), "is not a directory"),
     ):
-        code, _, error = _requeue(dsn, *arguments)
+        code, _, error = _requeue(world.dsn, *arguments)
         assert code == ExitCode.USAGE
         assert complaint in error
         assert "Nothing was changed" in error
-    assert contents(db) == before
-    assert db.execute(AUDIT).fetchall() == []
+    assert contents(world.db) == before
+    assert world.db.execute(AUDIT).fetchall() == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_whole_row_may_be_given_by_two_for_one_that_was_cut(
-    dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
-    [number] = _set_aside(dsn, ("bad_data", CUT))
-    _, told, _ = _requeue(dsn, number, "--row", _file(tmp_path, GOOD))
+def test_whole_row_may_be_given_by_two_for_one_that_was_cut(world: World, tmp_path: Path) -> None:
+    [number] = set_aside(world.dsn, ("bad_data", CUT))
+    _, told, _ = _requeue(world.dsn, number, "--row", _file(tmp_path, GOOD))
     id_ = told["proposed"][0]["proposal"]
     with acting_as("second"):
-        assert holdfast("proposal", "approve", id_, "--reason", "x", dsn=dsn).returncode == 0
-    assert _requeue(dsn, number, "--proposal", id_)[0] == ExitCode.OK
-    assert sequences(db, "m_9") == [1]
+        assert world.holdfast("proposal", "approve", id_, "--reason", "x").returncode == 0
+    assert _requeue(world.dsn, number, "--proposal", id_)[0] == ExitCode.OK
+    assert sequences(world.db, "m_9") == [1]
 
 
 def test_rows_of_two_streams_go_to_a_stream_each(dsn: str, db: psycopg.Connection) -> None:
     long = "s" * 63
-    numbers = _set_aside(dsn, ("bad_data", json.dumps(GOOD)))
+    numbers = set_aside(dsn, ("bad_data", json.dumps(GOOD)))
     other = Driver(
         dsn,
         stream=long,
@@ -304,13 +275,163 @@ def test_rows_of_two_streams_go_to_a_stream_each(dsn: str, db: psycopg.Connectio
     assert all(len(name) <= 63 for name in streams)
 
 
-def test_row_that_no_database_stores_is_refused_beside_others(
-    dsn: str, db: psycopg.Connection
-) -> None:
+def test_row_that_no_database_stores_is_refused_beside_others(world: World) -> None:
     unfit = [("bad_subject", json.dumps(GOOD | {"subject": name})) for name in ("m\0", "m\ud800")]
-    numbers = _set_aside(dsn, *unfit, ("bad_data", json.dumps(GOOD)))
-    code, told, complaint = _requeue(dsn, *numbers)
+    numbers = set_aside(world.dsn, *unfit, ("bad_data", json.dumps(GOOD)))
+    code, told, complaint = _requeue(world.dsn, *numbers)
     assert code == ExitCode.DEGRADED, complaint
     assert [row["id"] for row in told["refused"]] == numbers[:2]
     assert [row["id"] for row in told["requeued"]] == numbers[2:]
-    assert sequences(db, "m_9") == [1]
+    assert sequences(world.db, "m_9") == [1]
+
+
+def _set_aside(dsn: str, *reasons: str, stream: str = "payouts") -> None:
+    """Write a batch with one refused source line for each reason."""
+    refused = [
+        {"reason": reason, "detail": f"{reason}\x1b[2J", "row": f'{{"line": {n}}}'}
+        for n, reason in enumerate(reasons)
+    ]
+    table = pa.Table.from_pylist(refused, REFUSED)
+    spark = Driver(dsn, stream=stream, select=lambda rows: BatchInput(rows, table))
+    spark.batch(0, decision("m_1"))
+    spark.sink.close()
+
+
+def _json(dsn: str, *arguments: str) -> dict[str, Any]:
+    return holdfast("quarantine", *arguments, "--json", dsn=dsn, code=ExitCode.OK).json
+
+
+def test_rows_are_listed_by_stream_and_reason_page_by_page(dsn: str) -> None:
+    _set_aside(dsn, "malformed", "bad_time", "malformed")
+    _set_aside(dsn, "malformed", stream="other")
+    rows = _json(dsn, "list")["rows"]
+    assert [(row["stream"], row["reason"]) for row in rows] == [
+        ("other", "malformed"),
+        ("payouts", "malformed"),
+        ("payouts", "bad_time"),
+        ("payouts", "malformed"),
+    ]
+    assert "row" not in rows[0]
+    wanted = ("--stream", "payouts", "--reason", "malformed", "--limit", "1")
+    page = _json(dsn, "list", *wanted)
+    assert len(page["rows"]) == 1
+    older = _json(dsn, "list", *wanted, "--before", str(page["next_before"]))
+    assert older["rows"][0]["id"] < page["rows"][0]["id"]
+
+
+def test_one_row_is_shown_with_its_text_and_drives_no_terminal(dsn: str) -> None:
+    _set_aside(dsn, "malformed")
+    [listed] = _json(dsn, "list")["rows"]
+    shown = _json(dsn, "show", str(listed["id"]))
+    assert shown["row"] == '{"line": 0}'
+    for arguments in (("list",), ("show", str(listed["id"]))):
+        text = holdfast("quarantine", *arguments, dsn=dsn).stdout
+        assert r"malformed\x1b[2J" in text
+        assert "\x1b" not in text
+    assert holdfast("quarantine", "show", "999", dsn=dsn).returncode == ExitCode.NOTHING_MATCHED
+
+
+def test_export_writes_each_row_once_in_a_whole_file(world: World, tmp_path: Path) -> None:
+    reasons = ["malformed", "bad_time"] * 300
+    _set_aside(world.dsn, *reasons)
+    output = tmp_path / "rows.jsonl"
+    output.write_text("before")
+    world.holdfast("quarantine", "export", "--output", str(output), code=ExitCode.OK)
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [row["reason"] for row in rows] == reasons
+    assert [row["row"] for row in rows] == [f'{{"line": {n}}}' for n in range(600)]
+    assert rows[0].keys() >= {"id", "stream", "batch_id", "detail", "quarantined_at", "resolution"}
+    assert list(tmp_path.iterdir()) == [output]
+
+    some = world.holdfast("quarantine", "export", "--reason", "bad_time")
+    assert len(some.stdout.splitlines()) == 300
+    none = ("quarantine", "export", "--reason", "bad_key", "--output", str(output))
+    assert world.holdfast(*none).returncode == ExitCode.NOTHING_MATCHED
+    assert len(output.read_text().splitlines()) == 600
+
+
+def test_export_into_a_pipe_that_is_closed_ends_quietly(dsn: str) -> None:
+    _set_aside(dsn, *["malformed"] * 900)
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast.dispatcher.cli.main",
+        "quarantine",
+        "export",
+        "--dsn",
+        dsn,
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == ExitCode.OK
+
+
+def test_export_that_cannot_be_written_leaves_nothing_behind(dsn: str, tmp_path: Path) -> None:
+    _set_aside(dsn, "malformed")
+    (tmp_path / "taken").mkdir()
+    done = holdfast("quarantine", "export", "--output", str(tmp_path / "taken"), dsn=dsn)
+    assert done.returncode == ExitCode.USAGE
+    assert "Traceback" not in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_dismissed_row_is_closed_once_with_its_audit_row(dsn: str, db: psycopg.Connection) -> None:
+    _set_aside(dsn, "malformed", "bad_time")
+    second, first = (row["id"] for row in _json(dsn, "list")["rows"])
+    done = _json(dsn, "dismiss", str(first), "--reason", "sent again")
+    assert done == {"dismissed": [first], "resolved_before": []}
+    assert [row["id"] for row in _json(dsn, "list")["rows"]] == [second]
+    assert [row["id"] for row in _json(dsn, "list", "--all")["rows"]] == [second, first]
+
+    again = holdfast("quarantine", "dismiss", str(first), "--reason", "x", dsn=dsn)
+    assert again.returncode == ExitCode.NOTHING_MATCHED
+    assert "dismissed already" in again.stderr
+    assert "(sent again)" in again.stderr
+    both = _json(dsn, "dismiss", str(first), str(second), "--reason", "as well")
+    assert both["dismissed"] == [second]
+    assert [row["id"] for row in both["resolved_before"]] == [first]
+    assert db.execute(AUDIT).fetchall() == [
+        ("quarantine.dismiss", f"quarantine {first}", "sent again"),
+        ("quarantine.dismiss", f"quarantine {second}", "as well"),
+    ]
+
+
+def test_resolved_row_is_shown_with_who_when_and_why(dsn: str) -> None:
+    _set_aside(dsn, "malformed", "bad_time")
+    second, first = (row["id"] for row in _json(dsn, "list")["rows"])
+    _json(dsn, "dismiss", str(first), "--reason", "sent again\x1b[2J")
+    [row] = _json(dsn, "list", "--resolved")["rows"]
+    assert (row["id"], row["resolution"]) == (first, "dismissed")
+    assert row["resolution_reason"] == "sent again\x1b[2J"
+    assert row["resolved_by"]
+    shown = _json(dsn, "show", str(first))
+    assert {name: shown[name] for name in row} == row
+    assert _json(dsn, "show", str(second))["resolution_reason"] is None
+    for arguments in (("list", "--resolved"), ("list", "--all"), ("show", str(first))):
+        text = holdfast("quarantine", *arguments, dsn=dsn).stdout
+        assert r"sent again\x1b[2J" in text
+    export = holdfast("quarantine", "export", "--resolved", dsn=dsn).stdout.splitlines()
+    assert [json.loads(line)["id"] for line in export] == [first]
+
+
+def test_command_that_makes_no_sense_changes_nothing(dsn: str, db: psycopg.Connection) -> None:
+    _set_aside(dsn, "malformed")
+    for code, *arguments in (
+        (ExitCode.NOTHING_MATCHED, "dismiss", "1", "999", "--reason", "x"),
+        (ExitCode.USAGE, "dismiss", "1", "--reason", " "),
+        (ExitCode.USAGE, "dismiss", "1", "--reason", "x" * 2001),
+        (ExitCode.USAGE, "dismiss", "1"),
+        (ExitCode.USAGE, "dismiss", "0", "--reason", "x"),
+        (ExitCode.USAGE, "dismiss", str(2**63), "--reason", "x"),
+        (ExitCode.USAGE, "dismiss", "--reason", "x"),
+        (ExitCode.USAGE, "list", "--reason", "because"),
+        (ExitCode.USAGE, "requeue", "1", "--reason", "x", "--row", "/nowhere/row.json"),
+    ):
+        done = holdfast("quarantine", *map(str, arguments), dsn=dsn, code=code)
+        assert "Traceback" not in done.stderr
+    assert db.execute(AUDIT).fetchall() == []
+    assert db.execute("SELECT resolution FROM holdfast.quarantine").fetchall() == [(None,)]

@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pyarrow as pa
 import pytest
 
 from holdfast.dispatcher.operators.common.session import acting_as
 from holdfast.dispatcher.operators.quarantine.store import Quarantine
-from holdfast.sink import BatchInput
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
-from tests.support.dispatch.entries import BLOCK, REFUSED, RELEASE, decision
-from tests.support.job.driver import Driver
+from tests.support.dispatch.entries import BLOCK, RELEASE, decision
+from tests.support.job.driver import Driver, set_aside
 from tests.support.job.outbox import contents, sequences
+from tests.support.world import World
 
 GOOD: dict[str, Any] = {
     "subject": "m_9",
@@ -33,17 +32,6 @@ WHY = ("--reason", "mended")
 
 AUDIT = "SELECT action, target, actor, detail FROM holdfast.operator_action ORDER BY id"
 OPEN = "SELECT id FROM holdfast.quarantine WHERE resolution IS NULL ORDER BY id"
-
-
-def _set_aside(dsn: str, *rows: tuple[str, str]) -> list[int]:
-    refused = [{"reason": reason, "detail": "d", "row": row} for reason, row in rows]
-    table = pa.Table.from_pylist(refused, REFUSED)
-    spark = Driver(dsn, select=lambda entries: BatchInput(entries, table))
-    spark.batch(0)
-    spark.sink.close()
-    with psycopg.connect(dsn) as connection:
-        found = connection.execute("SELECT id FROM holdfast.quarantine ORDER BY id").fetchall()
-    return [number for (number,) in found]
 
 
 def _requeue(dsn: str, *arguments: object) -> tuple[int, dict[str, Any], str]:
@@ -77,29 +65,27 @@ def _file(directory: Path, row: object) -> Path:
     ],
 )
 def test_requeue_alone_cannot_write_another_decision_than_the_kept_one(
-    dsn: str, db: psycopg.Connection, tmp_path: Path, change: dict[str, Any], member: str
+    world: World, tmp_path: Path, change: dict[str, Any], member: str
 ) -> None:
-    [number] = _set_aside(dsn, ("bad_data", json.dumps(GOOD)))
-    code, told, error = _requeue(dsn, number, "--row", _file(tmp_path, GOOD | change))
-    assert contents(db)["entry"] == []
+    [number] = set_aside(world.dsn, ("bad_data", json.dumps(GOOD)))
+    code, told, error = _requeue(world.dsn, number, "--row", _file(tmp_path, GOOD | change))
+    assert contents(world.db)["entry"] == []
     assert code == ExitCode.DEGRADED, error
     assert told["requeued"] == []
     [proposed] = told["proposed"]
     assert (proposed["id"], [each["member"] for each in proposed["differs"]]) == (number, [member])
-    assert db.execute(OPEN).fetchall() == [(number,)]
+    assert world.db.execute(OPEN).fetchall() == [(number,)]
 
 
-def test_block_of_the_future_cannot_be_used_up_and_the_job_s_own_is_written(
-    dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
-    [number] = _set_aside(dsn, ("bad_data", json.dumps(GOOD)))
+def test_future_block_is_not_used_up(world: World, tmp_path: Path) -> None:
+    [number] = set_aside(world.dsn, ("bad_data", json.dumps(GOOD)))
     forged = GOOD | {"key": decision("m_1", 1)["key"], "subject": "m_1"}
-    _requeue(dsn, number, "--row", _file(tmp_path, forged))
-    spark = Driver(dsn, stream="other")
+    _requeue(world.dsn, number, "--row", _file(tmp_path, forged))
+    spark = Driver(world.dsn, stream="other")
     spark.batch(0, decision("m_1", 1))
     spark.sink.close()
-    assert [row[0] for row in contents(db)["entry"]] == ["m_1"]
-    assert [row[-2] for row in contents(db)["entry"]] == [0]
+    assert [row[0] for row in contents(world.db)["entry"]] == ["m_1"]
+    assert [row[-2] for row in contents(world.db)["entry"]] == [0]
 
 
 @pytest.mark.parametrize(
@@ -117,71 +103,66 @@ def test_block_of_the_future_cannot_be_used_up_and_the_job_s_own_is_written(
     ids=["cut", "absent", "no list", "null in it", "bad type", "bytes", "no JSON", "twice"],
 )
 def test_what_cannot_be_read_in_the_kept_row_is_decided_by_two(
-    dsn: str, db: psycopg.Connection, tmp_path: Path, reason: str, kept: str
+    world: World, tmp_path: Path, reason: str, kept: str
 ) -> None:
-    [number] = _set_aside(dsn, (reason, kept))
-    code, told, error = _requeue(dsn, number, "--row", _file(tmp_path, GOOD))
+    [number] = set_aside(world.dsn, (reason, kept))
+    code, told, error = _requeue(world.dsn, number, "--row", _file(tmp_path, GOOD))
     assert (code, told.get("requeued")) == (ExitCode.DEGRADED, []), error
-    assert contents(db)["entry"] == []
+    assert contents(world.db)["entry"] == []
 
 
-def test_number_of_data_and_a_time_that_were_unreadable_are_corrected_alone(
-    dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
-    numbers = _set_aside(
-        dsn,
+def test_unreadable_number_and_time_are_corrected_alone(world: World, tmp_path: Path) -> None:
+    numbers = set_aside(
+        world.dsn,
         ("bad_data", json.dumps(GOOD | {"data": GOOD["data"] | {"exposure_minor": 1.5}})),
         ("bad_data", json.dumps(GOOD | {"subject": "m_8", "key": ["8"], "occurred_at": None})),
     )
-    assert _requeue(dsn, numbers[0], "--row", _file(tmp_path, GOOD))[0] == ExitCode.OK
+    assert _requeue(world.dsn, numbers[0], "--row", _file(tmp_path, GOOD))[0] == ExitCode.OK
     mended = GOOD | {"subject": "m_8", "key": ["8"]}
-    assert _requeue(dsn, numbers[1], "--row", _file(tmp_path, mended))[0] == ExitCode.OK
-    assert sequences(db, "m_8") == sequences(db, "m_9") == [1]
-    audited = [detail for *_, detail in db.execute(AUDIT)]
+    assert _requeue(world.dsn, numbers[1], "--row", _file(tmp_path, mended))[0] == ExitCode.OK
+    assert sequences(world.db, "m_8") == sequences(world.db, "m_9") == [1]
+    audited = [detail for *_, detail in world.db.execute(AUDIT)]
     assert [each["kept"]["subject"] for each in audited] == ["m_9", "m_8"]
     assert [each["written"]["subject"] for each in audited] == ["m_9", "m_8"]
 
 
 def test_same_instant_in_another_zone_is_the_same_time(dsn: str, tmp_path: Path) -> None:
-    [number] = _set_aside(dsn, ("bad_data", json.dumps(GOOD)))
+    [number] = set_aside(dsn, ("bad_data", json.dumps(GOOD)))
     moved = GOOD | {"occurred_at": "2026-11-02T13:15:00+01:00"}
     assert _requeue(dsn, number, "--row", _file(tmp_path, moved))[0] == ExitCode.OK
 
 
-def test_second_person_approves_the_exact_text_and_it_is_written_once(
-    dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
-    [number] = _set_aside(dsn, ("bad_type", json.dumps(GOOD | {"type": "a b"})))
+def test_second_person_approves_exact_text_once(world: World, tmp_path: Path) -> None:
+    [number] = set_aside(world.dsn, ("bad_type", json.dumps(GOOD | {"type": "a b"})))
     file = _file(tmp_path, GOOD)
-    _, told, _ = _requeue(dsn, number, "--row", file)
+    _, told, _ = _requeue(world.dsn, number, "--row", file)
     [proposed] = told["proposed"]
     id_ = proposed["proposal"]
-    again = _requeue(dsn, number, "--row", file)[1]["proposed"]
+    again = _requeue(world.dsn, number, "--row", file)[1]["proposed"]
     assert [each["proposal"] for each in again] == [id_]
 
-    early = _requeue(dsn, number, "--proposal", id_)
+    early = _requeue(world.dsn, number, "--proposal", id_)
     assert (early[0], "second person" in early[2]) == (ExitCode.FAILED, True)
-    alone = holdfast("proposal", "approve", id_[:8], *WHY, dsn=dsn)
+    alone = world.holdfast("proposal", "approve", id_[:8], *WHY)
     assert (alone.returncode, "that is you" in alone.stderr) == (ExitCode.FAILED, True)
-    shown = json.loads(holdfast("proposal", "show", id_[:8], "--json", dsn=dsn).stdout)
+    shown = world.holdfast("proposal", "show", id_[:8], "--json").json
     text = file.read_text()
     assert shown["detail"]["text"] == text
     assert shown["detail"]["sha256"] == hashlib.sha256(text.encode()).hexdigest()
     with acting_as("second"):
-        approved = holdfast("proposal", "approve", id_[:8], *WHY, dsn=dsn)
-        assert approved.returncode == ExitCode.OK, approved.stderr
+        world.holdfast("proposal", "approve", id_[:8], *WHY, code=ExitCode.OK)
 
     other = GOOD | {"subject": "m_1"}
-    swapped = _requeue(dsn, number, "--proposal", id_, "--row", _file(tmp_path, other))
+    swapped = _requeue(world.dsn, number, "--proposal", id_, "--row", _file(tmp_path, other))
     assert swapped[0] == ExitCode.USAGE
-    assert contents(db)["entry"] == []
-    code, told, error = _requeue(dsn, number, "--proposal", id_)
+    assert contents(world.db)["entry"] == []
+    code, told, error = _requeue(world.dsn, number, "--proposal", id_)
     assert (code, [row["id"] for row in told["requeued"]]) == (ExitCode.OK, [number]), error
-    assert sequences(db, "m_9") == [1]
-    assert _requeue(dsn, number, "--proposal", id_)[0] == ExitCode.NOTHING_MATCHED
-    actions = [row[0] for row in db.execute(AUDIT)]
+    assert sequences(world.db, "m_9") == [1]
+    assert _requeue(world.dsn, number, "--proposal", id_)[0] == ExitCode.NOTHING_MATCHED
+    actions = [row[0] for row in world.db.execute(AUDIT)]
     assert actions == ["proposal.add", "proposal.approve", "quarantine.requeue"]
-    detail = db.execute(AUDIT).fetchall()[-1][3]
+    detail = world.db.execute(AUDIT).fetchall()[-1][3]
     kept = json.dumps(GOOD | {"type": "a b"})
     assert detail["kept"] == {
         "subject": "m_9",
@@ -193,89 +174,77 @@ def test_second_person_approves_the_exact_text_and_it_is_written_once(
     assert (detail["written"]["type"], detail["written"]["key"]) == (BLOCK, GOOD["key"])
     assert detail["written"]["sha256"] == hashlib.sha256(text.encode()).hexdigest()
     assert (detail["proposal"], detail["approved_by"]) == (id_, "second")
-    assert [row[2] for row in contents(db)["entry"]] == [Key.of(GOOD["key"]).digest]
+    assert [row[2] for row in contents(world.db)["entry"]] == [Key.of(GOOD["key"]).digest]
 
 
-def test_text_is_compared_again_where_it_is_written(
-    dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
-    [number] = _set_aside(dsn, ("bad_type", json.dumps(GOOD | {"type": "a b"})))
-    id_ = _requeue(dsn, number, "--row", _file(tmp_path, GOOD))[1]["proposed"][0]["proposal"]
+def test_text_is_compared_again_where_it_is_written(world: World, tmp_path: Path) -> None:
+    [number] = set_aside(world.dsn, ("bad_type", json.dumps(GOOD | {"type": "a b"})))
+    id_ = _requeue(world.dsn, number, "--row", _file(tmp_path, GOOD))[1]["proposed"][0]["proposal"]
     with acting_as("second"):
-        assert holdfast("proposal", "approve", id_, *WHY, dsn=dsn).returncode == ExitCode.OK
+        assert world.holdfast("proposal", "approve", id_, *WHY).returncode == ExitCode.OK
     forged = json.dumps(json.dumps(GOOD | {"subject": "m_1"}))
-    db.execute(
+    world.db.execute(
         "UPDATE holdfast.proposal SET detail = jsonb_set(detail, '{text}', %s::jsonb)", [forged]
     )
-    code, _, error = _requeue(dsn, number, "--proposal", id_)
+    code, _, error = _requeue(world.dsn, number, "--proposal", id_)
     assert (code, "SHA-256 differs" in error) == (ExitCode.FAILED, True), error
-    assert contents(db)["entry"] == []
+    assert contents(world.db)["entry"] == []
 
 
-def test_proposal_of_one_row_is_not_used_for_another_and_a_cancelled_one_for_none(
-    dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
-    first, second = _set_aside(
-        dsn,
+def test_proposal_serves_its_own_row_until_cancelled(world: World, tmp_path: Path) -> None:
+    first, second = set_aside(
+        world.dsn,
         ("bad_type", json.dumps(GOOD | {"type": "a b"})),
         ("bad_type", json.dumps(GOOD | {"type": "a b"})),
     )
-    id_ = _requeue(dsn, first, "--row", _file(tmp_path, GOOD))[1]["proposed"][0]["proposal"]
+    id_ = _requeue(world.dsn, first, "--row", _file(tmp_path, GOOD))[1]["proposed"][0]["proposal"]
     with acting_as("second"):
-        assert holdfast("proposal", "approve", id_, *WHY, dsn=dsn).returncode == ExitCode.OK
-    assert _requeue(dsn, second, "--proposal", id_)[0] == ExitCode.FAILED
-    assert holdfast("proposal", "cancel", id_, *WHY, dsn=dsn).returncode == ExitCode.OK
-    code, _, error = _requeue(dsn, first, "--proposal", id_)
+        assert world.holdfast("proposal", "approve", id_, *WHY).returncode == ExitCode.OK
+    assert _requeue(world.dsn, second, "--proposal", id_)[0] == ExitCode.FAILED
+    assert world.holdfast("proposal", "cancel", id_, *WHY).returncode == ExitCode.OK
+    code, _, error = _requeue(world.dsn, first, "--proposal", id_)
     assert (code, "cancelled" in error) == (ExitCode.FAILED, True)
-    assert contents(db)["entry"] == []
-    listed = json.loads(holdfast("proposal", "list", "--all", "--json", dsn=dsn).stdout)
+    assert contents(world.db)["entry"] == []
+    listed = json.loads(world.holdfast("proposal", "list", "--all", "--json").stdout)
     assert [row["state"] for row in listed["proposals"]] == ["cancelled"]
 
 
-def test_two_who_apply_one_proposal_at_once_write_it_once(
-    dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
-    [number] = _set_aside(dsn, ("bad_type", json.dumps(GOOD | {"type": "a b"})))
-    id_ = _requeue(dsn, number, "--row", _file(tmp_path, GOOD))[1]["proposed"][0]["proposal"]
+def test_two_who_apply_one_proposal_at_once_write_it_once(world: World, tmp_path: Path) -> None:
+    [number] = set_aside(world.dsn, ("bad_type", json.dumps(GOOD | {"type": "a b"})))
+    id_ = _requeue(world.dsn, number, "--row", _file(tmp_path, GOOD))[1]["proposed"][0]["proposal"]
     with acting_as("second"):
-        holdfast("proposal", "approve", id_, *WHY, dsn=dsn)
+        world.holdfast("proposal", "approve", id_, *WHY)
 
     def apply(_: int) -> int:
         arguments = ("quarantine", "requeue", str(number), "--proposal", id_, *WHY)
-        return holdfast(*arguments, dsn=dsn, process=True).returncode
+        return holdfast(*arguments, dsn=world.dsn, process=True).returncode
 
     with ThreadPoolExecutor(2) as pool:
         codes = sorted(pool.map(apply, range(2)))
     assert codes == [ExitCode.OK, ExitCode.NOTHING_MATCHED]
-    assert sequences(db, "m_9") == [1]
+    assert sequences(world.db, "m_9") == [1]
 
 
-def test_source_line_with_another_merchant_or_event_needs_a_second_person(
-    dsn: str, tmp_path: Path
-) -> None:
+def test_other_merchant_or_event_needs_second_person(world: World, tmp_path: Path) -> None:
     kept = {"event_id": "e1", "merchant_id": "m_1", "currency": "EUR", "amount_minor": 1}
-    numbers = _set_aside(
-        dsn,
-        *(("wrong_currency", json.dumps(kept)),) * 3,
-        ("malformed", "{"),
-    )
+    numbers = set_aside(world.dsn, *(("wrong_currency", json.dumps(kept)),) * 3, ("malformed", "{"))
     into = tmp_path / "in"
     into.mkdir()
     for number, change in zip(
         numbers, ({"merchant_id": "m_2"}, {"event_id": "e2"}, {"currency": "USD"}, {}), strict=True
     ):
         file = _file(tmp_path, kept | change)
-        code, told, error = _requeue(dsn, number, "--row", file, "--into", into)
+        code, told, error = _requeue(world.dsn, number, "--row", file, "--into", into)
         alone = "currency" in change
         assert (code, len(told["requeued"])) == (
             (ExitCode.OK, 1) if alone else (ExitCode.DEGRADED, 0)
         ), error
     assert len(list(into.iterdir())) == 1
-    [first, *_] = json.loads(holdfast("proposal", "list", "--json", dsn=dsn).stdout)["proposals"]
+    [first, *_] = json.loads(world.holdfast("proposal", "list", "--json").stdout)["proposals"]
     with acting_as("second"):
-        assert holdfast("proposal", "approve", first["id"], *WHY, dsn=dsn).returncode == 0
+        assert world.holdfast("proposal", "approve", first["id"], *WHY).returncode == 0
     target = first["target"].removeprefix("quarantine ")
-    assert _requeue(dsn, target, "--proposal", first["id"])[0] == ExitCode.OK
+    assert _requeue(world.dsn, target, "--proposal", first["id"])[0] == ExitCode.OK
     assert len(list(into.iterdir())) == 2
 
 
@@ -284,7 +253,7 @@ def test_source_line_with_another_merchant_or_event_needs_a_second_person(
     [("wrong_currency", "currency"), ("bad_amount", "amount_minor"), ("missing_type", "type")],
 )
 def test_source_line_with_another_amount_currency_or_type_needs_a_second_person(
-    dsn: str, tmp_path: Path, reason: str, frees: str
+    world: World, tmp_path: Path, reason: str, frees: str
 ) -> None:
     kept = {"event_id": "e1", "merchant_id": "m_1", "type": "payout_submitted"}
     kept |= {"amount_minor": 100, "currency": "EUR", "occurred_at": "2026-11-02T12:01:00Z"}
@@ -292,10 +261,10 @@ def test_source_line_with_another_amount_currency_or_type_needs_a_second_person(
     into = tmp_path / "in"
     into.mkdir()
     for number, name in zip(
-        _set_aside(dsn, *((reason, json.dumps(kept)),) * 3), sorted(other), strict=True
+        set_aside(world.dsn, *((reason, json.dumps(kept)),) * 3), sorted(other), strict=True
     ):
         file = _file(tmp_path, kept | {frees: other[frees], name: other[name]})
-        code, told, error = _requeue(dsn, number, "--row", file, "--into", into)
+        code, told, error = _requeue(world.dsn, number, "--row", file, "--into", into)
         differs = [each["member"] for row in told["proposed"] for each in row["differs"]]
         assert (code, differs) == (
             (ExitCode.OK, []) if name == frees else (ExitCode.DEGRADED, [name])
@@ -333,8 +302,7 @@ UNFIT = GOOD | {"data": GOOD["data"] | {"exposure_minor": 1.5}}
     ],
 )
 def test_one_person_makes_no_older_decision_the_last(
-    dsn: str,
-    db: psycopg.Connection,
+    world: World,
     tmp_path: Path,
     reason: str,
     kept: dict[str, Any],
@@ -342,39 +310,37 @@ def test_one_person_makes_no_older_decision_the_last(
     options: list[str],
     stream: str,
 ) -> None:
-    [number] = _set_aside(dsn, (reason, json.dumps(kept)))
-    _decide(dsn, db, stream, 1, LATER)
+    [number] = set_aside(world.dsn, (reason, json.dumps(kept)))
+    _decide(world.dsn, world.db, stream, 1, LATER)
     file = _file(tmp_path, corrected)
-    code, told, error = _requeue(dsn, number, "--row", file, *options)
-    assert sequences(db, "m_9") == [1], "the decision of one person is not the last"
+    code, told, error = _requeue(world.dsn, number, "--row", file, *options)
+    assert sequences(world.db, "m_9") == [1], "the decision of one person is not the last"
     assert (code, told["requeued"]) == (ExitCode.DEGRADED, []), error
     [proposed] = told["proposed"]
     expected = {"stream": stream, "type": RELEASE, "sequence": 1, "last_sequence": 1}
     expected |= {"occurred_at": "2026-11-02T14:15:00Z", "key": Key.of(LATER["key"]).text}
     assert proposed["overtakes"] == expected
-    shown = json.loads(holdfast("proposal", "show", proposed["proposal"], "--json", dsn=dsn).stdout)
+    shown = json.loads(world.holdfast("proposal", "show", proposed["proposal"], "--json").stdout)
     assert shown["detail"]["overtakes"] == expected
     with acting_as("second"):
-        assert holdfast("proposal", "approve", proposed["proposal"], *WHY, dsn=dsn).returncode == 0
-    assert _requeue(dsn, number, "--proposal", proposed["proposal"])[0] == ExitCode.OK
-    assert sequences(db, "m_9") == [1, 2]
-    assert db.execute(AUDIT).fetchall()[-1][3]["overtakes"]["key"] == expected["key"]
+        assert world.holdfast("proposal", "approve", proposed["proposal"], *WHY).returncode == 0
+    assert _requeue(world.dsn, number, "--proposal", proposed["proposal"])[0] == ExitCode.OK
+    assert sequences(world.db, "m_9") == [1, 2]
+    assert world.db.execute(AUDIT).fetchall()[-1][3]["overtakes"]["key"] == expected["key"]
 
 
-def test_row_approved_over_one_decision_overtakes_no_other(
-    dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
-    [number] = _set_aside(dsn, ("bad_data", json.dumps(UNFIT)))
-    _decide(dsn, db, "payouts", 1, LATER)
+def test_row_approved_over_one_decision_overtakes_no_other(world: World, tmp_path: Path) -> None:
+    [number] = set_aside(world.dsn, ("bad_data", json.dumps(UNFIT)))
+    _decide(world.dsn, world.db, "payouts", 1, LATER)
     file = _file(tmp_path, GOOD)
-    _, told, _ = _requeue(dsn, number, "--row", file, "--keep-repeats")
+    _, told, _ = _requeue(world.dsn, number, "--row", file, "--keep-repeats")
     id_ = told["proposed"][0]["proposal"]
     with acting_as("second"):
-        assert holdfast("proposal", "approve", id_, *WHY, dsn=dsn).returncode == ExitCode.OK
-    _decide(dsn, db, "payouts", 2, decision("m_9", 10))
-    code, _, error = _requeue(dsn, number, "--proposal", id_)
+        assert world.holdfast("proposal", "approve", id_, *WHY).returncode == ExitCode.OK
+    _decide(world.dsn, world.db, "payouts", 2, decision("m_9", 10))
+    code, _, error = _requeue(world.dsn, number, "--proposal", id_)
     assert (code, "have changed since proposal" in " ".join(error.split())) == (1, True), error
-    assert sequences(db, "m_9") == [1, 2]
+    assert sequences(world.db, "m_9") == [1, 2]
 
 
 def _decide(
@@ -388,15 +354,13 @@ def _decide(
 
 
 @pytest.mark.parametrize("change", [{"subject": "m_1"}, {"data": {"merchant_id": "m_1"}}])
-def test_store_writes_nothing_by_hand_without_a_proposal(
-    dsn: str, db: psycopg.Connection, change: dict[str, Any]
-) -> None:
+def test_store_writes_nothing_without_proposal(world: World, change: dict[str, Any]) -> None:
     from holdfast.dispatcher.operators.quarantine.actions import open_among, put_entries
 
-    [number] = _set_aside(dsn, ("bad_data", json.dumps(GOOD)))
+    [number] = set_aside(world.dsn, ("bad_data", json.dumps(GOOD)))
     text = json.dumps(GOOD | change)
-    with Quarantine.connect(dsn) as store:
+    with Quarantine.connect(world.dsn) as store:
         rows, _ = open_among(store, [number])
         with pytest.raises(CommandError, match="second person"):
-            put_entries(dsn, store, rows, {number: text}, "x", suppress_repeats=True)
-    assert contents(db)["entry"] == []
+            put_entries(world.dsn, store, rows, {number: text}, "x", suppress_repeats=True)
+    assert contents(world.db)["entry"] == []

@@ -1,22 +1,18 @@
 """`holdfast subjects pass`: a lane goes on behind what is not stored any more, and only then."""
 
-import json
 import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
-import pytest
 
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
-from tests.support.dispatch import webhooks
 from tests.support.dispatch.delivery import lanes
-from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
+from tests.support.dispatch.dispatching import add_endpoint, drain
 from tests.support.dispatch.entries import BLOCK, RELEASE
-from tests.support.dispatch.sender import secret_text
 from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
+from tests.support.world import World
 
 LOSE = """
     DELETE FROM holdfast.entry e USING holdfast.subject s
@@ -25,30 +21,15 @@ LOSE = """
 AUDIT = "SELECT target, reason, detail FROM holdfast.operator_action WHERE action = 'lane.pass'"
 
 
-@pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebhookReceiver]:
-    monkeypatch.setenv(SECRET, secret_text())
-    with webhooks.listening() as receiver:
-        yield receiver
-
-
-@pytest.fixture
-def decisions(dsn: str) -> Iterator[Decisions]:
-    with Decisions(dsn) as decisions:
-        yield decisions
-
-
 def passed(dsn: str, *words: str) -> dict[str, Any]:
-    done = holdfast("subjects", "pass", *words, "--reason", "dropped", "--json", dsn=dsn)
-    assert done.returncode == ExitCode.OK, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return holdfast(
+        "subjects", "pass", *words, "--reason", "dropped", "--json", dsn=dsn, code=ExitCode.OK
+    ).json
 
 
 def refused(dsn: str, *words: str, code: ExitCode) -> str:
     before = lanes_of(dsn)
-    done = holdfast("subjects", "pass", *words, "--reason", "dropped", dsn=dsn)
-    assert done.returncode == code, done.stderr
+    done = holdfast("subjects", "pass", *words, "--reason", "dropped", dsn=dsn, code=code)
     assert "nothing was changed" in done.stderr
     assert lanes_of(dsn) == before
     return done.stderr
@@ -59,37 +40,33 @@ def lanes_of(dsn: str) -> dict[str, Any]:
         return lanes(db)
 
 
-def test_lane_goes_on_with_what_is_stored_once_a_person_gives_up_what_is_not(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
-) -> None:
-    add_endpoint(db, receiver.url, state="disabled")
-    decisions.write("m_1", "m_1", "m_1", "m_1", "m_1", "m_2", "m_2")
-    drain(dsn)
+def test_lane_goes_on_with_what_is_stored_once_a_person_gives_up_what_is_not(world: World) -> None:
+    world.add_endpoint(state="disabled")
+    world.write("m_1", "m_1", "m_1", "m_1", "m_1", "m_2", "m_2")
+    world.drain()
     for lost in (("m_1", 1, 2), ("m_1", 4, 4), ("m_2", 1, 2)):
-        db.execute(LOSE, lost)
-    db.execute("UPDATE holdfast.endpoint SET state = 'active'")
-    drain(dsn)
-    assert receiver.seen == []
-    why = holdfast("why", "m_1", dsn=dsn)
+        world.db.execute(LOSE, lost)
+    world.db.execute("UPDATE holdfast.endpoint SET state = 'active'")
+    world.drain()
+    assert world.receiver.seen == []
+    why = world.holdfast("why", "m_1")
     assert "holdfast subjects pass --endpoint payouts --reason TEXT m_1" in why.stdout
 
-    done = passed(dsn, "m_1", "--endpoint", "payouts")
+    done = passed(world.dsn, "m_1", "--endpoint", "payouts")
     assert [done[name] for name in ("passed_from", "passed_to", "next_sequence")] == [1, 2, 3]
-    drain(dsn)
+    world.drain()
     # The next gap is another decision to give up.
-    assert receiver.sequences("m_1") == [3]
-    done = passed(dsn, "m_1", "--endpoint", "payouts")
+    assert world.receiver.sequences("m_1") == [3]
+    done = passed(world.dsn, "m_1", "--endpoint", "payouts")
     assert [done[name] for name in ("passed_from", "passed_to", "next_sequence")] == [4, 4, 5]
-    told = holdfast(
-        "subjects", "pass", "m_2", "--endpoint", "payouts", "--reason", "dropped", dsn=dsn
-    )
+    told = world.holdfast("subjects", "pass", "m_2", "--endpoint", "payouts", "--reason", "dropped")
     assert told.stdout == "m_2 at payouts: skipped sequences 1 to 2; it is idle\n"
-    drain(dsn)
-    assert (receiver.sequences("m_1"), receiver.sequences("m_2")) == ([3, 5], [])
-    decisions.write("m_2")
-    drain(dsn)
-    assert receiver.sequences("m_2") == [3]
-    audited = db.execute(AUDIT).fetchall()
+    world.drain()
+    assert (world.receiver.sequences("m_1"), world.receiver.sequences("m_2")) == ([3, 5], [])
+    world.write("m_2")
+    world.drain()
+    assert world.receiver.sequences("m_2") == [3]
+    audited = world.db.execute(AUDIT).fetchall()
     assert [(target, reason) for target, reason, _ in audited] == [
         ("subject m_1", "dropped"),
         ("subject m_1", "dropped"),
@@ -98,34 +75,32 @@ def test_lane_goes_on_with_what_is_stored_once_a_person_gives_up_what_is_not(
     assert [int(detail["passed_to"]) for _, _, detail in audited] == [2, 4, 2]
 
 
-def test_lane_that_is_not_in_front_of_a_gap_stays_where_it_is(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
-) -> None:
-    add_endpoint(db, receiver.url)
-    add_endpoint(db, receiver.url, name="paused", state="paused", types=[BLOCK])
-    decisions.write("m_1", "m_dead", "m_dead")
-    receiver.script = lambda seen: answer(400 if seen.subject == "m_dead" else 200)
-    drain(dsn)
+def test_lane_without_a_gap_ahead_stays(world: World) -> None:
+    world.add_endpoint(world.receiver.url)
+    world.add_endpoint(world.receiver.url, name="paused", state="paused", types=[BLOCK])
+    world.write("m_1", "m_dead", "m_dead")
+    world.receiver.script = lambda seen: answer(400 if seen.subject == "m_dead" else 200)
+    world.drain()
     at = ("--endpoint", "payouts")
-    assert "nothing to deliver" in refused(dsn, "m_1", *at, code=ExitCode.NOTHING_MATCHED)
-    assert "no lane" in refused(dsn, "m_9", *at, code=ExitCode.NOTHING_MATCHED)
-    assert "no lane" in refused(dsn, "m_1", "--endpoint", "e", code=ExitCode.NOTHING_MATCHED)
-    waits = refused(dsn, "m_1", "--endpoint", "paused", code=ExitCode.NOTHING_MATCHED)
+    assert "nothing to deliver" in refused(world.dsn, "m_1", *at, code=ExitCode.NOTHING_MATCHED)
+    assert "no lane" in refused(world.dsn, "m_9", *at, code=ExitCode.NOTHING_MATCHED)
+    assert "no lane" in refused(world.dsn, "m_1", "--endpoint", "e", code=ExitCode.NOTHING_MATCHED)
+    waits = refused(world.dsn, "m_1", "--endpoint", "paused", code=ExitCode.NOTHING_MATCHED)
     assert "nothing is missing" in waits
     # Sequence 1 is stored, and was never wanted here: nothing waits for it.
-    decisions.write("m_3", type_=RELEASE)
-    decisions.write("m_3")
-    drain(dsn)
-    unwanted = refused(dsn, "m_3", "--endpoint", "paused", code=ExitCode.NOTHING_MATCHED)
+    world.write("m_3", type_=RELEASE)
+    world.write("m_3")
+    world.drain()
+    unwanted = refused(world.dsn, "m_3", "--endpoint", "paused", code=ExitCode.NOTHING_MATCHED)
     assert "nothing is missing" in unwanted
-    db.execute(LOSE, ["m_dead", 1, 1])
-    assert "a dead letter holds" in refused(dsn, "m_dead", *at, code=ExitCode.FAILED)
-    db.execute(LOSE, ["m_1", 1, 1])
-    db.execute("""
+    world.db.execute(LOSE, ["m_dead", 1, 1])
+    assert "a dead letter holds" in refused(world.dsn, "m_dead", *at, code=ExitCode.FAILED)
+    world.db.execute(LOSE, ["m_1", 1, 1])
+    world.db.execute("""
         UPDATE holdfast.lane SET token = gen_random_uuid(), lease_until = now() + interval '1 min'
         WHERE due_at IS NOT NULL
     """)
-    under_way = refused(dsn, "m_1", "--endpoint", "paused", code=ExitCode.FAILED)
+    under_way = refused(world.dsn, "m_1", "--endpoint", "paused", code=ExitCode.FAILED)
     assert "under way" in under_way
 
 
@@ -142,9 +117,8 @@ def test_advice_passes_the_lane_of_that_subject_and_of_no_other(
     db.execute("UPDATE holdfast.endpoint SET state = 'active'")
     advised = []
     for name in odd:
-        told = holdfast("why", "--json", "--", name, dsn=dsn)
-        assert told.returncode == ExitCode.DEGRADED, told.stderr
-        [here] = json.loads(told.stdout)["endpoints"]
+        told = holdfast("why", "--json", "--", name, dsn=dsn, code=ExitCode.DEGRADED)
+        [here] = told.json["endpoints"]
         advised.append(here["command"])
     script = "".join(f"{command}; echo;" for command in advised)
     taken = subprocess.run(
@@ -154,6 +128,5 @@ def test_advice_passes_the_lane_of_that_subject_and_of_no_other(
         check=True,
     ).stdout
     for line in taken.split("\0\n")[:-1]:
-        done = holdfast(*line.split("\0"), dsn=dsn)
-        assert done.returncode == ExitCode.OK, done.stderr
+        holdfast(*line.split("\0"), dsn=dsn, code=ExitCode.OK)
     assert [target for target, _, _ in db.execute(AUDIT)] == [f"subject {name}" for name in odd]

@@ -15,16 +15,14 @@ from holdfast.dispatcher.operators.suppressed.store import OvertakenDecisions
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
-from tests.support.dispatch import webhooks
 from tests.support.dispatch.aging import OLD, age
-from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
 from tests.support.dispatch.entries import BLOCK, RELEASE, decision
-from tests.support.dispatch.sender import secret_text
-from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.job.driver import Driver
 from tests.support.job.outbox import sequences
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
+
 
 WHY = ("--reason", "silenced by a wrong date")
 LOST = decision("m_1", 3, BLOCK, minor=9_007_199_254_740_991)
@@ -76,13 +74,6 @@ class Desk:
 
 
 @pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebhookReceiver]:
-    monkeypatch.setenv(SECRET, secret_text())
-    with webhooks.listening() as receiver:
-        yield receiver
-
-
-@pytest.fixture
 def silenced(dsn: str, db: psycopg.Connection) -> Iterator[Desk]:
     found = Desk(dsn, db)
     yield found
@@ -95,38 +86,36 @@ def desk(silenced: Desk) -> Desk:
     return silenced
 
 
-def test_overtaken_decision_is_written_by_two_people_and_delivered_once(
-    dsn: str, db: psycopg.Connection, receiver: WebhookReceiver, desk: Desk
-) -> None:
-    add_endpoint(db, receiver.url)
+def test_two_people_write_an_overtaken_decision_once(world: World, desk: Desk) -> None:
+    world.add_endpoint()
     code, told, error = desk.write()
     assert (code, told["new_key"]) == (ExitCode.DEGRADED, NEW), error
     assert (told["newest"]["last_type"], told["newest"]["last_sequence"]) == (RELEASE, 2)
     id_ = told["proposal"]
     assert desk.write()[1]["proposal"] == id_
-    assert sequences(db, "m_1") == [1, 2]
+    assert sequences(world.db, "m_1") == [1, 2]
     with acting_as("second"):
-        approved = holdfast("proposal", "approve", id_, *WHY, dsn=dsn)
+        approved = world.holdfast("proposal", "approve", id_, *WHY)
     apply = f"holdfast suppressed write --proposal {id_[:8]} --reason TEXT {KEY.text}"
     assert apply in approved.stdout
 
     code, done, error = desk.write("--proposal", id_)
     assert (code, done["new_key"]) == (ExitCode.OK, NEW), error
-    drain(dsn)
-    assert [seen.header("webhook-id") for seen in receiver.seen][2:] == [NEW]
-    [*_, seen] = receiver.seen
+    world.drain()
+    assert [seen.header("webhook-id") for seen in world.receiver.seen][2:] == [NEW]
+    [*_, seen] = world.receiver.seen
     assert (seen.sequence, seen.content["type"], seen.content["data"]) == (3, BLOCK, LOST["data"])
     [(target, detail)] = desk.audited()
     assert (target, detail["subject"], detail["type"]) == (KEY.text, "m_1", BLOCK)
     assert (detail["new_key"], detail["sha256"]) == (NEW, told["sha256"])
     assert (detail["proposal"], detail["approved_by"]) == (id_, "second")
-    violated = json.loads(holdfast("check", "--json", dsn=dsn).stdout)["violations"]
+    violated = json.loads(world.holdfast("check", "--json").stdout)["violations"]
     assert {each["rule"] for each in violated} <= {"unaudited"}, "the endpoint of the test alone"
-    shown = json.loads(holdfast("suppressed", "show", KEY.text, "--json", dsn=dsn).stdout)
+    shown = json.loads(world.holdfast("suppressed", "show", KEY.text, "--json").stdout)
     assert shown["written_as"] == NEW
     # What the job decides next is compared with it.
     desk.spark.batch(3, decision("m_1", 5, BLOCK), decision("m_1", 6, RELEASE))
-    assert sequences(db, "m_1") == [1, 2, 3, 4]
+    assert sequences(world.db, "m_1") == [1, 2, 3, 4]
 
 
 def test_write_shows_the_newer_decision_of_another_stream(desk: Desk) -> None:
@@ -160,16 +149,13 @@ def test_overtaken_decision_asked_for_twice_is_written_once(desk: Desk) -> None:
 
 def test_one_person_alone_writes_no_overtaken_decision(desk: Desk) -> None:
     id_ = desk.write()[1]["proposal"]
-    alone = holdfast("proposal", "approve", id_, *WHY, dsn=desk.dsn)
-    assert alone.returncode == ExitCode.FAILED
+    holdfast("proposal", "approve", id_, *WHY, dsn=desk.dsn, code=ExitCode.FAILED)
     code, _, error = desk.write("--proposal", id_)
     assert (code, "second person" in error) == (ExitCode.FAILED, True)
     assert (sequences(desk.db, "m_1"), desk.audited()) == ([1, 2], [])
 
 
-def test_decision_that_died_between_its_write_and_its_booking_is_booked_and_not_written_twice(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_crash_before_booking_writes_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     id_ = desk.approved()
     audit = OvertakenDecisions._audit
 
@@ -202,7 +188,7 @@ def test_decision_whose_subject_moved_meanwhile_is_not_written(desk: Desk) -> No
     assert (sequences(desk.db, "m_1"), desk.audited()) == ([1, 2, 3], [])
 
 
-def test_decision_that_is_overtaken_while_it_is_being_written_is_not_written(
+def test_decision_overtaken_meanwhile_is_refused(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     id_, write = desk.approved(), operation.writer()
@@ -219,9 +205,7 @@ def test_decision_that_is_overtaken_while_it_is_being_written_is_not_written(
     assert state == (RELEASE,)
 
 
-def test_decision_after_which_a_later_one_was_suppressed_as_a_repeat_is_not_written(
-    desk: Desk,
-) -> None:
+def test_decision_with_a_later_suppressed_repeat_is_not_written(desk: Desk) -> None:
     id_ = desk.approved()
     # The subject is released: the release changes nothing and leaves its state as it is.
     desk.spark.batch(3, decision("m_1", 4, RELEASE))
@@ -239,9 +223,7 @@ def test_decision_that_repeats_one_is_refused(desk: Desk) -> None:
     assert (code, "change nothing" in error) == (ExitCode.FAILED, True)
 
 
-def test_decision_after_which_the_job_decided_otherwise_is_written_only_if_that_is_meant(
-    silenced: Desk,
-) -> None:
+def test_later_contrary_decision_is_overruled_only_on_purpose(silenced: Desk) -> None:
     release = decision("m_1", 4, RELEASE)
     silenced.spark.batch(3, release)
     silenced.repair()
