@@ -102,10 +102,10 @@ CREATE OR REPLACE FUNCTION payouts.inbox_receive(key text, body_sha256 bytea, su
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $holdfast$
 #variable_conflict use_column
 DECLARE
-    first payouts.inbox;
+    known payouts.inbox;
 BEGIN
     replayed := false;
-    SELECT * INTO first FROM payouts.inbox AS i WHERE i.key = inbox_receive.key;
+    SELECT * INTO known FROM payouts.inbox AS i WHERE i.key = inbox_receive.key;
     IF NOT FOUND THEN
         IF NOT (pg_try_advisory_xact_lock(hashtextextended('payouts' || ' key ' || inbox_receive.key, 0))
             AND pg_try_advisory_xact_lock(hashtextextended('payouts' || ' subject ' || inbox_receive.subject, 0))) THEN
@@ -129,13 +129,13 @@ BEGIN
             RETURN;
         END IF;
         -- It was committed between the look and the locks.
-        SELECT * INTO STRICT first FROM payouts.inbox AS i WHERE i.key = inbox_receive.key;
+        SELECT * INTO STRICT known FROM payouts.inbox AS i WHERE i.key = inbox_receive.key;
     END IF;
-    IF first.body_sha256 = inbox_receive.body_sha256 THEN
+    IF known.body_sha256 = inbox_receive.body_sha256 THEN
         -- A stale delivery was never applied, so a repeat of it is not a duplicate.
-        outcome := CASE first.outcome WHEN 'stale' THEN 'stale' ELSE 'duplicate' END;
-        applied_at := first.received_at;
-        result := first.result;
+        outcome := CASE known.outcome WHEN 'stale' THEN 'stale' ELSE 'duplicate' END;
+        applied_at := known.received_at;
+        result := known.result;
         replayed := true;
     ELSE
         outcome := 'conflict';

@@ -113,10 +113,11 @@ def test_what_needs_nobody_is_shown_and_ends_well(sides: Sides) -> None:
     """No receipt here, a key of another sender there, an entry whose day was dropped."""
     sides.db.execute("UPDATE holdfast.attempt SET receipt = NULL WHERE subject_id IN (1, 3)")
     sides.db.execute("DELETE FROM holdfast.entry WHERE subject_id = 3")
-    sides.receiver.execute(
-        "INSERT INTO payouts.inbox (key, body_sha256, subject, sequence, outcome)"
-        " VALUES ('hf_' || repeat('0', 32), sha256('x'), E'm\\x1b[2J', 7, 'applied')"
-    )
+    with sides.receiver.transaction():
+        sides.receiver.execute(
+            "INSERT INTO payouts.inbox (key, body_sha256, subject, sequence, outcome)"
+            " VALUES ('hf_' || repeat('0', 32), sha256('x'), E'm\\x1b[2J', 7, 'applied')"
+        )
     found = compared(sides)
     assert the_one(found, "no_receipt")["subject"] == "m_1"
     assert the_one(found, "pruned_here")["key"] is None
