@@ -86,6 +86,10 @@ test-kafka: kafka-jars ## run the tests that need a Kafka broker or Spark's conn
 	@$(BIN)/python -m pytest -m kafka tests
 	@$(BIN)/python -m pytest tests/soak/kafka_avro.py tests/soak/kafka_secured.py tests/soak/kafka_quickstart.py tests/soak/kafka_outage.py
 
+.PHONY: test-receivers
+test-receivers: $(STAMP) ## fetch, build, grade and kill the receivers in Go, Java, PHP and TypeScript
+	@HOLDFAST_TEST_RECEIVERS="go java php typescript" $(BIN)/python -m pytest tests/integration/conformance/test_other_languages.py
+
 .PHONY: prometheus test-prometheus
 prometheus:
 	@command -v prometheus >/dev/null || test -x .holdfast/prometheus/usr/bin/prometheus \

@@ -23,6 +23,7 @@ LEFT_OUT = {
     "deploy/release",
     "deploy/runbook",
     "dispatcher/receiver",  # it is `holdfast.receiver`
+    "dispatcher/receiver/snippets",  # other languages: to copy, not to import
 }
 
 DATA_ONLY = {"deploy/grafana"}

@@ -62,6 +62,9 @@ SAVEPOINTS = "docs/spark/savepoints.md"
 RUNBOOK = ("deploy/runbook/", "docs/operators/alerts.md")
 """They are followed by `tests/e2e/runbook` and `tests/e2e/monitoring`, with all exit codes."""
 
+RECEIVERS = "docs/receivers/other-languages.md"
+"""`tests/integration/conformance/test_other_languages.py` has it: `make test-receivers`."""
+
 NO_CLUSTER = "it names machines that are not there; tests/faults/test_job_cluster.py has its own"
 
 NOT_RUN = {
@@ -406,12 +409,12 @@ ELSEWHERE = {
     (
         "README.md",
         "python",
-        "from sink import OutboxSink",
+        "from holdfast.sink import OutboxSink",
     ): "tests/spark/test_outbox_sink_example.py",
     (
         "docs/spark/sink.md",
         "python",
-        "from sink import OutboxSink",
+        "from holdfast.sink import OutboxSink",
     ): "tests/spark/test_outbox_sink_example.py",
 }
 """Blocks that another file executes, by page, language and first line."""
@@ -442,7 +445,7 @@ def test_every_block_is_executed_or_has_a_reason() -> None:
         if each.language not in {"", "mermaid"}
         and (each.page, each.language) not in EXECUTED
         and (each.page, each.language, each.first) not in ELSEWHERE
-        and not each.page.startswith(RUNBOOK)
+        and not each.page.startswith((*RUNBOOK, RECEIVERS))
         and each.first not in NOT_RUN
     ]
     assert left == []

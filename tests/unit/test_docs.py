@@ -16,7 +16,10 @@ from tests.support.pages import PACKAGES, ROOT, blocks, name_of
 README_WORDS_MAX = 800
 """A screen; `docs/` has the rest."""
 
-LANGUAGES = {"", "sh", "python", "toml", "sql", "json", "yaml", "mermaid"}
+LANGUAGES = {
+    *("", "sh", "python", "toml", "sql", "json", "yaml", "mermaid"),
+    *("go", "java", "php", "ts"),  # of receivers
+}
 """Of blocks. `tests/e2e/test_docs.py` executes them; mermaid is compared with the code."""
 
 
