@@ -1,6 +1,5 @@
 """`holdfast check`: nothing is found in an outbox that really ran, and each thing bent is named."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +19,7 @@ from tests.support.job.decisions import Decisions
 from tests.support.servers.databases import copy_of
 
 pytestmark = pytest.mark.rest
+
 
 TABLES = (
     *("stream", "batch", "entry_key", "subject", "entry", "suppressed", "quarantine", "endpoint"),
@@ -113,11 +113,7 @@ BENDS: tuple[tuple[Rule, str, str | int | None], ...] = (
         ),
         "m_1 2",
     ),
-    (
-        Rule.DEAD_KEY,
-        "UPDATE holdfast.dead_letter SET key = md5('x')::uuid",
-        "m_dead 1",
-    ),
+    (Rule.DEAD_KEY, "UPDATE holdfast.dead_letter SET key = md5('x')::uuid", "m_dead 1"),
     (
         Rule.PASSED_UNDELIVERED,
         "UPDATE holdfast.attempt SET outcome = 'failed', status = 500 WHERE true"
@@ -167,11 +163,7 @@ BENDS: tuple[tuple[Rule, str, str | int | None], ...] = (
         2,
     ),
     (Rule.BATCH_SUPPRESSED, KEPT_SUPPRESSED, 2),
-    (
-        Rule.UNAUDITED,
-        "UPDATE holdfast.endpoint SET updated_at = now() WHERE id = 1",
-        None,
-    ),
+    (Rule.UNAUDITED, "UPDATE holdfast.endpoint SET updated_at = now() WHERE id = 1", None),
     (
         Rule.UNAUDITED,
         "UPDATE holdfast.stream SET created_at = now() - interval '1 h', adopted_at = now()",
@@ -267,10 +259,7 @@ def bent(kept: psycopg.Connection) -> Iterator[psycopg.Connection]:
 
 
 def checked(dsn: str, *options: str, code: ExitCode = ExitCode.OK) -> dict[str, Any]:
-    done = holdfast("check", "--json", *options, dsn=dsn)
-    assert done.returncode == code, done.stderr + done.stdout
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return holdfast("check", "--json", *options, dsn=dsn, code=code).json
 
 
 def test_outbox_that_ran_holds_every_rule(ran: str) -> None:
@@ -311,22 +300,17 @@ def test_every_rule_that_the_database_alone_can_prove_has_been_bent() -> None:
     assert {rule for rule in Rule if not rule.name.startswith("RECEIVER_")} == bent
 
 
-def test_text_names_the_row_its_meaning_and_how_many_more(
-    ran: str, bent: psycopg.Connection
-) -> None:
+def test_text_names_row_meaning_and_how_many_more(ran: str, bent: psycopg.Connection) -> None:
     bent.execute("UPDATE holdfast.subject SET name = E'm\x1b[2J' WHERE id = 1")
     bent.execute("UPDATE holdfast.entry SET body = '{}' WHERE subject_id = 1")
-    done = holdfast("check", "--limit", "1", dsn=ran)
-    assert done.returncode == ExitCode.FAILED
+    done = holdfast("check", "--limit", "1", dsn=ran, code=ExitCode.FAILED)
     assert "I4 body_changed 3: An entry's body is not the one" in done.stdout
     assert r"m\x1b[2J 1  test batch 1: its body" in done.stdout
     assert "\x1b" not in done.stdout
     assert "limited to 1 of each rule" in done.stdout
 
 
-def test_what_a_replay_or_a_person_did_with_its_audit_row_holds(
-    ran: str, bent: psycopg.Connection
-) -> None:
+def test_audited_replay_or_person_holds(ran: str, bent: psycopg.Connection) -> None:
     bent.execute(TRIED.format(1, 2).encode())
     bent.execute("""
         WITH made AS (
@@ -344,14 +328,11 @@ def test_what_a_replay_or_a_person_did_with_its_audit_row_holds(
         ("set", "releases", "--concurrency", "2"),
         ("add", "new", "--url", "https://new.example/", "--secret-ref", "env:HOLDFAST_SECRET_S"),
     ):
-        done = holdfast("endpoint", *command, "--reason", "test", dsn=ran)
-        assert done.returncode == ExitCode.OK, done.stderr
+        holdfast("endpoint", *command, "--reason", "test", dsn=ran, code=ExitCode.OK)
     checked(ran)
 
 
-def test_endpoint_stream_and_time_choose_what_is_checked(
-    ran: str, bent: psycopg.Connection
-) -> None:
+def test_endpoint_stream_and_time_choose_the_check(ran: str, bent: psycopg.Connection) -> None:
     bent.execute("UPDATE holdfast.entry SET body = '{}' WHERE subject_id = 1")
     bent.execute(LANE.format("claimed_sequence = 99").encode())
     both = checked(ran, code=ExitCode.FAILED)["violated"]

@@ -36,19 +36,15 @@ def sides(server_dsn: str, template_database: str) -> Iterator[Sides]:
 
 
 def checked(sides: Sides, receiver: str, code: ExitCode) -> dict[str, Any]:
-    done = holdfast(
+    return holdfast(
         *("check", "--endpoint", "payouts", "--receiver", receiver, "--json"),
         dsn=sides.dsn,
         environment={"THEIRS": sides.receiver_dsn, SECRET: secret_text()},
-    )
-    assert done.returncode == code, done.stderr + done.stdout
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+        code=code,
+    ).json
 
 
-def test_receiver_that_did_what_it_was_told_holds_and_a_lost_answer_violates_nothing(
-    sides: Sides,
-) -> None:
+def test_obedient_receiver_holds_and_lost_answer_violates_nothing(sides: Sides) -> None:
     found = checked(sides, "env:THEIRS", ExitCode.OK)
     assert found["counted"]["receiver_agreed"] == len(DELIVERED)
     assert found["counted"]["receiver_undelivered_here"] == 1
@@ -80,16 +76,10 @@ def test_receiver_that_did_what_it_was_told_holds_and_a_lost_answer_violates_not
             "receiver_outcome",
             "m_2",
         ),
-        (
-            APPLIED_LATE,
-            "receiver_order",
-            "m_3",
-        ),
+        (APPLIED_LATE, "receiver_order", "m_3"),
     ],
 )
-def test_what_the_receiver_has_otherwise_is_named(
-    sides: Sides, change: str, rule: str, subject: str
-) -> None:
+def test_receiver_difference_is_named(sides: Sides, change: str, rule: str, subject: str) -> None:
     sides.receiver.execute("CREATE TABLE kept AS TABLE payouts.inbox")
     try:
         sides.receiver.execute(change.encode())

@@ -14,9 +14,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.schema import SCHEMA_REVISION
 from tests.support.command import holdfast
-from tests.support.dispatch.dispatching import SECRET, add_endpoint
+from tests.support.dispatch.dispatching import SECRET
 from tests.support.dispatch.sender import secret_text
 from tests.support.servers.databases import copy_of
+from tests.support.world import World
 
 
 @pytest.fixture(scope="module")
@@ -48,17 +49,14 @@ def checked(dsn: str | None, **environment: str) -> tuple[int, dict[str, dict[st
 
 
 def shown(dsn: str | None, *options: str, **environment: str) -> dict[str, Any]:
-    done = holdfast("config", "show", "--json", *options, dsn=dsn, environment=environment)
-    assert done.returncode == ExitCode.OK, done.stderr
-    content: dict[str, Any] = json.loads(done.stdout)
-    return content
+    return holdfast(
+        "config", "show", "--json", *options, dsn=dsn, environment=environment, code=ExitCode.OK
+    ).json
 
 
-def test_sound_configuration_ends_with_0_and_says_what_was_checked(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    add_endpoint(db, "https://payouts.example/")
-    code, checks = checked(dsn, **{SECRET: secret_text()})
+def test_sound_configuration_ends_with_0_and_says_what_was_checked(world: World) -> None:
+    world.add_endpoint("https://payouts.example/")
+    code, checks = checked(world.dsn, **{SECRET: secret_text()})
     assert code == ExitCode.OK, checks
     assert list(checks) == [
         *("variables", "engine", "database", "schema", "roles", "clock", "secrets")
@@ -67,17 +65,17 @@ def test_sound_configuration_ends_with_0_and_says_what_was_checked(
 
 
 def test_what_needs_a_person_is_a_warning(
-    dsn: str, db: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_ALLOW_SECRET_DIR", str(tmp_path))
     open_to_all = tmp_path / "secret"
     open_to_all.write_text(secret_text())
     open_to_all.chmod(0o644)
-    add_endpoint(db, "https://a.example/", name="a", secret_refs=[f"file:{open_to_all}"])
-    add_endpoint(db, "https://b.example/", name="b", secret_refs=["env:HOLDFAST_SECRET_ABSENT"])
-    add_endpoint(db, "https://c.example/", name="c", secret_refs=["env:PAYOUTS_SECRET"])
+    world.add_endpoint("https://a.example/", name="a", secret_refs=[f"file:{open_to_all}"])
+    world.add_endpoint("https://b.example/", name="b", secret_refs=["env:HOLDFAST_SECRET_ABSENT"])
+    world.add_endpoint("https://c.example/", name="c", secret_refs=["env:PAYOUTS_SECRET"])
     code, checks = checked(
-        dsn, HOLDFAST_DNS="x", HOLDFAST_FAILPOINTS="S8=raise", PAYOUTS_SECRET=secret_text()
+        world.dsn, HOLDFAST_DNS="x", HOLDFAST_FAILPOINTS="S8=raise", PAYOUTS_SECRET=secret_text()
     )
     assert code == ExitCode.DEGRADED
     assert "env:PAYOUTS_SECRET is not allowed" in checks["secrets of c"]["detail"]
@@ -87,7 +85,7 @@ def test_what_needs_a_person_is_a_warning(
     assert "every user of this machine can read" in checks["secrets of a"]["detail"]
     assert "HOLDFAST_SECRET_ABSENT" in checks["secrets of b"]["detail"]
     open_to_all.chmod(0o600)
-    assert "secrets of a" not in checked(dsn)[1]
+    assert "secrets of a" not in checked(world.dsn)[1]
 
 
 @pytest.mark.parametrize(
@@ -98,9 +96,7 @@ def test_what_needs_a_person_is_a_warning(
         ("host=/nowhere user=app password=hunter2", "/nowhere"),
     ],
 )
-def test_database_that_cannot_be_used_fails_in_words_without_its_password(
-    address: str | None, words: str
-) -> None:
+def test_unusable_database_fails_without_its_password(address: str | None, words: str) -> None:
     for command in ("check", "show"):
         done = holdfast("config", command, "--json", dsn=address)
         assert done.returncode == (ExitCode.FAILED if command == "check" else ExitCode.OK)
@@ -140,8 +136,7 @@ def test_settings_are_shown_with_their_source_and_without_passwords(dsn: str) ->
 
 
 def test_people_see_tables(dsn: str) -> None:
-    done = holdfast("config", "show", dsn=dsn)
-    assert done.returncode == ExitCode.OK
+    done = holdfast("config", "show", dsn=dsn, code=ExitCode.OK)
     for words in ("Settings", "HOLDFAST_DSN", "Versions", "engine: ", "database: Postgres "):
         assert words in done.stdout
     assert "Configuration" in holdfast("config", "check", dsn=dsn).stdout

@@ -1,6 +1,5 @@
 """`holdfast subjects|attempts|dispatchers|audit|database|overview`: what operators look at."""
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +21,7 @@ from tests.support.dispatch.sender import secret_text
 from tests.support.dispatch.webhooks import Behaviour, Seen, answer
 from tests.support.job.decisions import Decisions
 from tests.support.servers.databases import copy_of
+from tests.support.world import World
 
 STRANGE = "z\x1b[2J"
 NAMES = ["M_9", "m_dead", "m_late", "m_ok", "m_retry", STRANGE]
@@ -74,10 +74,7 @@ def db(scene: str) -> Iterator[psycopg.Connection]:
 
 
 def _json(dsn: str, *arguments: str, code: ExitCode = ExitCode.OK) -> dict[str, Any]:
-    done = holdfast(*arguments, "--json", dsn=dsn)
-    assert done.returncode == code, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return holdfast(*arguments, "--json", dsn=dsn, code=code).json
 
 
 def _pages(dsn: str, key: str, option: str, *arguments: str) -> Iterator[list[dict[str, Any]]]:
@@ -140,9 +137,7 @@ def test_subjects_that_are_held_up_are_found_also_where_names_are_walked(
     assert _names(scene, "--held", "retrying", "--prefix", "m_re") == ["m_retry"]
 
 
-def test_walk_that_found_nobody_yet_says_where_it_goes_on(
-    scene: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_empty_walk_says_where_it_continues(scene: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HELD_MAX", "SCAN_FIRST", "SCAN_MAX"):
         monkeypatch.setattr(subjects_store, name, 1)
     done = holdfast("subjects", "list", "--held", "stopped", dsn=scene)
@@ -184,13 +179,9 @@ IN_ORDER = """
 
 @pytest.mark.parametrize(("at_first", "at_most"), [(1_000, 100_000), (1, 100_000), (2, 2)])
 def test_attempts_of_everybody_are_found_however_few_are_looked_at(
-    at_first: int,
-    at_most: int,
-    scene: str,
-    db: psycopg.Connection,
-    monkeypatch: pytest.MonkeyPatch,
+    world: World, at_first: int, at_most: int, scene: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    everything = db.execute(IN_ORDER).fetchall()
+    everything = world.db.execute(IN_ORDER).fetchall()
     assert len(everything) == 13
     assert {each[3] for each in everything} == {"delivered", "failed", "rejected"}
     monkeypatch.setattr(attempts_store, "SCAN_FIRST", at_first)
@@ -217,10 +208,8 @@ def test_attempts_of_everybody_are_found_however_few_are_looked_at(
                     assert found(limit, **{name: value}) == wanted
 
 
-def test_attempts_of_everybody_are_listed_the_newest_first(
-    scene: str, db: psycopg.Connection
-) -> None:
-    everything = db.execute(IN_ORDER).fetchall()
+def test_attempts_of_everybody_are_listed_the_newest_first(world: World, scene: str) -> None:
+    everything = world.db.execute(IN_ORDER).fetchall()
     pages = list(_pages(scene, "attempts", "before", "attempts", "list", "--limit", "5"))
     rows = [row for page in pages for row in page]
     assert [len(page) for page in pages] == [5, 5, 3]
@@ -232,22 +221,18 @@ def test_attempts_of_everybody_are_listed_the_newest_first(
     ):
         # What one transaction settled has one time: there may be none before the newest.
         code = ExitCode.OK if wanted else ExitCode.NOTHING_MATCHED
-        done = holdfast("attempts", "list", option, newest, "--json", dsn=scene)
-        assert done.returncode == code, done.stderr
-        assert (json.loads(done.stdout)["attempts"] if wanted else []) == wanted
+        done = holdfast("attempts", "list", option, newest, "--json", dsn=scene, code=code)
+        assert (done.json["attempts"] if wanted else []) == wanted
     of = ("--outcome", "rejected", "--endpoint", "payouts")
     [rejected] = _json(scene, "attempts", "list", *of)["attempts"]
     assert rejected["subject"] == "m_dead"
     assert "\x1b" not in holdfast("attempts", "list", dsn=scene).stdout
 
 
-def test_attempts_of_none_of_the_newest_say_where_older_ones_are(
-    scene: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_newest_attempts_name_older(scene: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SCAN_FIRST", "SCAN_MAX"):
         monkeypatch.setattr(attempts_store, name, 1)
-    done = holdfast("attempts", "list", "--endpoint", "later", dsn=scene)
-    assert done.returncode == ExitCode.OK
+    done = holdfast("attempts", "list", "--endpoint", "later", dsn=scene, code=ExitCode.OK)
     assert "older rows: --before" in done.stdout
 
 
@@ -292,11 +277,10 @@ def test_audit_trail_is_listed_the_newest_first_by_any_filter(scene: str) -> Non
     ],
 )
 def test_what_is_not_there_is_exit_code_3(complaint: str, arguments: list[str], scene: str) -> None:
-    done = holdfast(*arguments, "--json", dsn=scene)
-    assert done.returncode == ExitCode.NOTHING_MATCHED
+    done = holdfast(*arguments, "--json", dsn=scene, code=ExitCode.NOTHING_MATCHED)
     assert complaint in done.stderr
     # A list has its envelope, also when it is empty.
-    assert done.stdout == "" or [] in json.loads(done.stdout).values()
+    assert done.stdout == "" or [] in done.json.values()
     assert holdfast(*arguments, dsn=scene).stdout == ""
 
 
@@ -341,8 +325,7 @@ def test_database_shows_what_holds_it_up(
     [need] = _json(scene, "database", code=ExitCode.DEGRADED)["needs"]
     assert (need["kind"], need["count"]) == ("old_snapshot", 1)
     assert need["command"].endswith(f"'SELECT pg_terminate_backend({pid})'")
-    done = holdfast("database", dsn=scene)
-    assert done.returncode == ExitCode.DEGRADED
+    done = holdfast("database", dsn=scene, code=ExitCode.DEGRADED)
     assert need["command"] in done.stdout
 
 
@@ -360,7 +343,7 @@ def make_snapshot(scene: str) -> Iterator[Callable[[], int]]:
 
 
 def test_overview_counts_what_happened_and_names_what_needs_a_person(
-    scene: str, db: psycopg.Connection
+    world: World, scene: str
 ) -> None:
     found = _json(scene, "overview", code=ExitCode.DEGRADED)
     assert found["totals"] == {
@@ -389,15 +372,17 @@ def test_overview_counts_what_happened_and_names_what_needs_a_person(
     text = holdfast("overview", "--minutes", "59", dsn=scene).stdout
     assert "8 entries written, 11 delivered; 1 failed, 1 rejected" in text
     assert found["needs"][0]["sentence"] in text
-    db.execute("UPDATE holdfast.lane SET due_at = now() - interval '1 hour' WHERE attempt > 0")
+    world.db.execute(
+        "UPDATE holdfast.lane SET due_at = now() - interval '1 hour' WHERE attempt > 0"
+    )
     [first, *_] = _json(scene, "overview", code=ExitCode.DEGRADED)["needs"]
     assert first["kind"] == "no_dispatcher"
-    db.execute("UPDATE holdfast.lane SET due_at = now() + interval '1 hour' WHERE attempt > 0")
+    world.db.execute(
+        "UPDATE holdfast.lane SET due_at = now() + interval '1 hour' WHERE attempt > 0"
+    )
 
 
-def test_overview_says_since_when_its_counts_are_complete(
-    scene: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overview_says_since_when_it_counts(scene: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overview_store, "ATTEMPTS_MAX", 3)
     found = _json(scene, "overview", code=ExitCode.DEGRADED)
     assert found["totals"]["attempts"] == 3

@@ -42,11 +42,7 @@ INDEXES = {
     "audit/list": {"pk_operator_action"},
     "overview/attempts": {"_finished_at_idx"},
     "overview/latency": {"_finished_at_idx", "_pkey"},
-    "overview/counts": {
-        "uq_dead_letter_open",
-        "pk_lane",
-        "ix_quarantine_open",
-    },
+    "overview/counts": {"uq_dead_letter_open", "pk_lane", "ix_quarantine_open"},
     "overview/endpoints": {"ix_lane_due", "ix_lane_leased"},
     "overview/stale": {"_finished_at_endpoint_id_idx"},
 }
@@ -71,9 +67,7 @@ def _plan(db: psycopg.Connection, name: str, given: dict[str, Any]) -> list[str]
 
 
 @pytest.mark.parametrize("name", INDEXES)
-def test_statement_uses_its_indexes_and_reads_nothing_large_whole(
-    name: str, db: psycopg.Connection
-) -> None:
+def test_statement_uses_its_indexes(name: str, db: psycopg.Connection) -> None:
     (newest,) = db.execute("SELECT max(finished_at) FROM holdfast.attempt").fetchone() or (None,)
     assert newest is not None
     ids = db.execute("SELECT array_agg(id) FROM holdfast.subject WHERE id < 50").fetchone()

@@ -28,6 +28,7 @@ from tests.support.servers.databases import copy_of
 
 pytestmark = pytest.mark.rest
 
+
 ALL = ("receipts", "--endpoint", "payouts")
 NOTHING = {
     *("missing_there", "other_body", "other_outcome", "other_time", "stale_there", "overtaken"),
@@ -57,14 +58,12 @@ def sides(server_dsn: str, delivered: tuple[str, str]) -> Iterator[Sides]:
 
 def compared(sides: Sides, *options: str, code: ExitCode = ExitCode.OK) -> dict[str, Any]:
     """What `--receiver` finds, the DSN given by the name of a variable."""
-    done = holdfast(
+    return holdfast(
         *(*ALL, "--receiver", "env:THEIRS", "--json", *options),
         dsn=sides.dsn,
         environment={"THEIRS": sides.receiver_dsn},
-    )
-    assert done.returncode == code, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+        code=code,
+    ).json
 
 
 def the_one(found: dict[str, Any], finding: str) -> dict[str, Any]:
@@ -75,9 +74,7 @@ def the_one(found: dict[str, Any], finding: str) -> dict[str, Any]:
     return one
 
 
-def test_all_that_was_delivered_agrees_and_a_lost_answer_is_undelivered_here(
-    sides: Sides,
-) -> None:
+def test_delivered_agrees_and_lost_answer_is_undelivered_here(sides: Sides) -> None:
     subjects = sides.db.execute("SELECT id, name FROM holdfast.subject ORDER BY id").fetchall()
     assert subjects == list(enumerate(SUBJECTS, 1)), "tests below name subjects by their number"
     found = compared(sides)
@@ -158,16 +155,14 @@ def test_range_and_subject_choose_what_is_compared(sides: Sides) -> None:
         (("--subject", "m_9"), "'m_9'"),
         (("--endpoint", "other"), "no endpoint 'other'"),
     ):
-        done = holdfast(*ALL, *options, dsn=sides.dsn)
-        assert done.returncode == ExitCode.NOTHING_MATCHED
+        done = holdfast(*ALL, *options, dsn=sides.dsn, code=ExitCode.NOTHING_MATCHED)
         assert words in done.stderr
 
 
 def test_without_a_receiver_deliveries_are_counted_by_receipt(sides: Sides) -> None:
     sides.db.execute("UPDATE holdfast.attempt SET receipt = NULL WHERE subject_id <= 2")
-    done = holdfast(*ALL, "--limit", "1", "--json", dsn=sides.dsn)
-    assert done.returncode == ExitCode.OK, done.stderr
-    found = json.loads(done.stdout)
+    done = holdfast(*ALL, "--limit", "1", "--json", dsn=sides.dsn, code=ExitCode.OK)
+    found = done.json
     assert found["receipts"] == {"applied": 1, "duplicate": 0, "stale": 0, "none": 2}
     counted = {"no_receipt": 2, "stale_there": 0, "overtaken": 0}
     assert (found["undelivered"], found["findings"]) == (1, counted)
@@ -188,9 +183,8 @@ def test_decision_that_was_refused_as_stale_is_not_called_applied(sides: Sides) 
     assert found["findings"]["agreed"] == len(DELIVERED) - 1
     assert "not applied" in found["meaning"]["stale_there"]
 
-    alone = holdfast(*ALL, "--json", dsn=sides.dsn)
-    assert alone.returncode == ExitCode.DEGRADED, "the receipt says it without the receiver, too"
-    assert the_one(json.loads(alone.stdout), "stale_there")["key"] == key_text("m_2")
+    alone = holdfast(*ALL, "--json", dsn=sides.dsn, code=ExitCode.DEGRADED)
+    assert the_one(alone.json, "stale_there")["key"] == key_text("m_2")
 
     sides.db.execute(
         "INSERT INTO holdfast.attempt (endpoint_id, subject_id, sequence, number, finished_at,"
@@ -245,9 +239,7 @@ def asked(sides: Sides, url: str, secret: str | None = None) -> tuple[int, Any, 
     return done.returncode, json.loads(done.stdout or "null"), done.stderr
 
 
-def test_inquiry_is_signed_with_the_time_of_the_database(
-    sides: Sides, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inquiry_is_signed_at_database_time(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = SimpleNamespace(time=lambda: time.time() + 600)
     monkeypatch.setattr(key_inquiry, "time", wrong, raising=False)
     with payouts(sides.receiver_dsn) as service:

@@ -11,6 +11,7 @@ from holdfast.dispatcher.operators.endpoints.file import parse, plan
 from holdfast.dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from tests.support.command import holdfast
+from tests.support.world import World
 
 FILE = """
 [endpoint.eu]
@@ -39,8 +40,7 @@ def apply(dsn: str, file: Path, *options: str, why: str = "from the file") -> An
 
 
 def shown(dsn: str, name: str) -> dict[str, Any]:
-    row: dict[str, Any] = json.loads(holdfast("endpoint", "show", name, "--json", dsn=dsn).stdout)
-    return row
+    return holdfast("endpoint", "show", name, "--json", dsn=dsn).json
 
 
 def audited(db: psycopg.Connection) -> list[tuple[str, str, str]]:
@@ -49,78 +49,69 @@ def audited(db: psycopg.Connection) -> list[tuple[str, str, str]]:
 
 
 def test_file_is_planned_applied_and_changes_nothing_a_second_time(
-    dsn: str, db: psycopg.Connection, file: Path
+    world: World, file: Path
 ) -> None:
     other = ("--url", "https://x.example/", "--secret-ref", "env:HOLDFAST_SECRET_S")
-    holdfast("endpoint", "add", "other", *other, dsn=dsn)
-    planned = holdfast("endpoint", "apply", str(file), "--check", dsn=dsn)
-    assert planned.returncode == ExitCode.DEGRADED
+    world.holdfast("endpoint", "add", "other", *other)
+    planned = world.holdfast("endpoint", "apply", str(file), "--check", code=ExitCode.DEGRADED)
     assert "endpoint eu: add, for decisions from now on" in planned.stdout
     assert "  rate per second: 50" in planned.stdout
     assert "endpoint other: in no file, not changed" in planned.stdout
-    assert len(audited(db)) == 1
+    assert len(audited(world.db)) == 1
 
-    done = apply(dsn, file, "--json")
+    done = apply(world.dsn, file, "--json")
     assert done.returncode == ExitCode.OK, done.stderr
     content = json.loads(done.stdout)
     assert [(each["name"], each["action"]) for each in content["endpoints"]] == [
         *(("eu", "add"), ("us", "add"))
     ]
     assert (content["left_alone"], content["applied"]) == (["other"], True)
-    row = shown(dsn, "eu")
+    row = shown(world.dsn, "eu")
     assert (row["url"], row["rate_per_second"]) == ("https://eu.example/webhooks", 50)
     assert (row["types"], row["allow_cidrs"]) == (["payout_hold.block"], ["10.0.0.0/8"])
     assert row["starts_at"] is not None
     why = "from the file"
-    assert audited(db)[1:] == [("endpoint.add", "eu", why), ("endpoint.add", "us", why)]
+    assert audited(world.db)[1:] == [("endpoint.add", "eu", why), ("endpoint.add", "us", why)]
 
-    again = apply(dsn, file, "--json")
+    again = apply(world.dsn, file, "--json")
     assert (again.returncode, json.loads(again.stdout)["applied"]) == (ExitCode.OK, False)
-    same = holdfast("endpoint", "apply", str(file), "--check", dsn=dsn)
-    assert same.returncode == ExitCode.OK
-    assert len(audited(db)) == 3
+    world.holdfast("endpoint", "apply", str(file), "--check", code=ExitCode.OK)
+    assert len(audited(world.db)) == 3
 
 
-def test_a_line_that_is_taken_out_of_the_file_is_taken_back(
-    dsn: str, db: psycopg.Connection, file: Path
-) -> None:
-    apply(dsn, file)
+def test_a_line_that_is_taken_out_of_the_file_is_taken_back(world: World, file: Path) -> None:
+    apply(world.dsn, file)
     file.write_text(FILE.replace("rate_per_second = 50", "concurrency = 3"))
-    done = apply(dsn, file, why="slower")
+    done = apply(world.dsn, file, why="slower")
     assert done.returncode == ExitCode.OK, done.stderr
     assert "endpoint eu: change\n  concurrency: 64 -> 3\n" in done.stdout
     assert "  rate per second: 50 -> -\n" in done.stdout
     assert "endpoint us: unchanged" in done.stdout
     assert "1 endpoint applied" in done.stdout
-    assert audited(db)[2:] == [("endpoint.set", "eu", "slower")]
-    assert shown(dsn, "eu")["concurrency"] == 3
+    assert audited(world.db)[2:] == [("endpoint.set", "eu", "slower")]
+    assert shown(world.dsn, "eu")["concurrency"] == 3
 
 
-def test_other_types_need_a_pause_and_nothing_of_the_file_is_applied_before(
-    dsn: str, file: Path
-) -> None:
-    apply(dsn, file)
+def test_other_types_need_a_pause_before_anything(world: World, file: Path) -> None:
+    apply(world.dsn, file)
     file.write_text(FILE.replace('["payout_hold.block"]', "[]").replace("us.example", "b.example"))
-    done = apply(dsn, file)
+    done = apply(world.dsn, file)
     assert done.returncode == ExitCode.FAILED
     assert "first: its types" in done.stdout
     assert "holdfast endpoint pause eu" in done.stdout
     assert "1 endpoint cannot be changed yet. Nothing was changed." in done.stderr
-    assert shown(dsn, "us")["url"] == "https://us.example/webhooks"
-    holdfast("endpoint", "pause", "eu", "--reason", "new types", dsn=dsn)
-    assert apply(dsn, file).returncode == ExitCode.OK
-    assert shown(dsn, "eu")["types"] == []
-    assert shown(dsn, "us")["url"] == "https://b.example/webhooks"
-    assert shown(dsn, "eu")["state"] == "paused"
+    assert shown(world.dsn, "us")["url"] == "https://us.example/webhooks"
+    world.holdfast("endpoint", "pause", "eu", "--reason", "new types")
+    assert apply(world.dsn, file).returncode == ExitCode.OK
+    assert shown(world.dsn, "eu")["types"] == []
+    assert shown(world.dsn, "us")["url"] == "https://b.example/webhooks"
+    assert shown(world.dsn, "eu")["state"] == "paused"
 
 
-def test_what_cannot_be_applied_is_said_before_anything_is_changed(
-    dsn: str, db: psycopg.Connection, file: Path, tmp_path: Path
-) -> None:
+def test_unusable_file_changes_nothing(world: World, file: Path, tmp_path: Path) -> None:
     def refused(text: str | bytes, *options: str) -> str:
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
-        done = holdfast("endpoint", "apply", str(file), *options, dsn=dsn)
-        assert done.returncode == ExitCode.USAGE, done.stderr
+        done = world.holdfast("endpoint", "apply", str(file), *options, code=ExitCode.USAGE)
         assert len(done.stderr.strip().splitlines()) == 1
         return str(done.stderr)
 
@@ -136,27 +127,26 @@ def test_what_cannot_be_applied_is_said_before_anything_is_changed(
     second.write_text(FILE)
     assert "more than one of the files" in refused(FILE, str(second), *why)
     assert "cannot be read" in refused(FILE, str(tmp_path / "none.toml"), *why)
-    assert (audited(db), db.execute("SELECT FROM holdfast.endpoint").fetchall()) == ([], [])
+    assert (audited(world.db), world.db.execute("SELECT FROM holdfast.endpoint").fetchall()) == (
+        [],
+        [],
+    )
 
 
-def test_a_change_in_between_is_not_overwritten(
-    dsn: str, db: psycopg.Connection, file: Path
-) -> None:
-    apply(dsn, file)
+def test_a_change_in_between_is_not_overwritten(world: World, file: Path) -> None:
+    apply(world.dsn, file)
     wanted = parse(FILE.replace("us.example", "b.example"), DEFAULTS)
-    with Endpoints.connect(dsn) as store:
+    with Endpoints.connect(world.dsn) as store:
         there, _ = store.there(tuple(wanted))
-        db.execute("UPDATE holdfast.endpoint SET concurrency = 7 WHERE name = 'us'")
+        world.db.execute("UPDATE holdfast.endpoint SET concurrency = 7 WHERE name = 'us'")
         with pytest.raises(CommandError, match="endpoint us was changed after the plan"):
             store.apply(plan(wanted, there), wanted, there, "x")
-    row = shown(dsn, "us")
+    row = shown(world.dsn, "us")
     assert (row["url"], row["concurrency"]) == ("https://us.example/webhooks", 7)
-    assert len(audited(db)) == 2
+    assert len(audited(world.db)) == 2
 
 
-def test_all_of_a_file_is_applied_or_none_of_it(
-    dsn: str, db: psycopg.Connection, file: Path
-) -> None:
+def test_file_is_applied_whole_or_not(dsn: str, db: psycopg.Connection, file: Path) -> None:
     """The second endpoint is refused by the database; the first one is taken back with its row."""
     wanted = parse(file.read_text(), DEFAULTS)
     wanted["us"]["concurrency"] = 5000
@@ -168,34 +158,30 @@ def test_all_of_a_file_is_applied_or_none_of_it(
     assert (audited(db), db.execute("SELECT FROM holdfast.endpoint").fetchall()) == ([], [])
 
 
-def test_what_show_says_is_not_applied_as_the_literal_that_it_masks(
-    dsn: str, db: psycopg.Connection, file: Path
-) -> None:
-    assert apply(dsn, file).returncode == ExitCode.OK
-    row = shown(dsn, "eu")
+def test_masked_literal_is_not_applied(world: World, file: Path) -> None:
+    assert apply(world.dsn, file).returncode == ExitCode.OK
+    row = shown(world.dsn, "eu")
     assert (row["headers"], row["headers_literal"]) == ({}, {"x-tenant": "***"})
     file.write_text(
         FILE.replace('x-tenant = "eu"', f'x-tenant = "{row["headers_literal"]["x-tenant"]}"')
     )
-    refused = apply(dsn, file)
+    refused = apply(world.dsn, file)
     assert refused.returncode == ExitCode.USAGE
     assert "[endpoint.eu]: headers_literal has ***" in refused.stderr
     stored = "SELECT headers FROM holdfast.endpoint WHERE name = 'eu'"
-    assert db.execute(stored).fetchone() == ({"x-tenant": "eu"},)
+    assert world.db.execute(stored).fetchone() == ({"x-tenant": "eu"},)
     # Another value is applied, and neither is shown.
     file.write_text(FILE.replace('x-tenant = "eu"', 'x-tenant = "canary"'))
-    done = apply(dsn, file)
+    done = apply(world.dsn, file)
     assert "headers literal: x-tenant=*** -> x-tenant=***" in done.stdout
-    assert "canary" not in done.stdout + apply(dsn, file, "--json").stdout
-    assert db.execute(stored).fetchone() == ({"x-tenant": "canary"},)
+    assert "canary" not in done.stdout + apply(world.dsn, file, "--json").stdout
+    assert world.db.execute(stored).fetchone() == ({"x-tenant": "canary"},)
 
 
 @pytest.mark.parametrize("reference", ["env:HOLDFAST_DSN", "env:PAYOUTS", "file:/etc/passwd"])
-def test_reference_that_is_not_allowed_is_refused_before_anything_is_changed(
-    dsn: str, db: psycopg.Connection, file: Path, reference: str
-) -> None:
+def test_refused_reference_changes_nothing(world: World, file: Path, reference: str) -> None:
     file.write_text(FILE.replace("env:HOLDFAST_SECRET_US", reference))
-    refused = apply(dsn, file)
+    refused = apply(world.dsn, file)
     assert refused.returncode == ExitCode.USAGE
     assert f"[endpoint.us]: {reference} is not allowed" in refused.stderr
-    assert audited(db) == []
+    assert audited(world.db) == []

@@ -1,6 +1,5 @@
 """`holdfast endpoint`: settings that are added, shown, changed and refused."""
 
-import json
 from typing import Any
 
 import psycopg
@@ -8,6 +7,7 @@ import pytest
 
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
+from tests.support.world import World
 
 REF = "env:HOLDFAST_SECRET_S"
 ABSENT = "env:HOLDFAST_SECRET_ABSENT"
@@ -62,10 +62,7 @@ def flat(options: dict[str, str]) -> list[str]:
 
 
 def shown(dsn: str, name: str = "payouts") -> dict[str, Any]:
-    done = holdfast("endpoint", "show", name, "--json", dsn=dsn)
-    assert done.returncode == ExitCode.OK, done.stderr
-    row: dict[str, Any] = json.loads(done.stdout)
-    return row
+    return holdfast("endpoint", "show", name, "--json", dsn=dsn, code=ExitCode.OK).json
 
 
 def audited(db: psycopg.Connection) -> list[tuple[str, Any]]:
@@ -73,16 +70,14 @@ def audited(db: psycopg.Connection) -> list[tuple[str, Any]]:
     return [(action, detail) for action, detail in db.execute(query).fetchall()]
 
 
-def test_what_is_left_out_has_the_defaults_of_the_database(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    assert holdfast(*ADD, dsn=dsn).returncode == ExitCode.OK
-    db.execute(
+def test_what_is_left_out_has_the_defaults_of_the_database(world: World) -> None:
+    assert world.holdfast(*ADD).returncode == ExitCode.OK
+    world.db.execute(
         "INSERT INTO holdfast.endpoint (name, url, secret_refs, starts_at)"
         " VALUES ('other', %s, '{env:HOLDFAST_SECRET_S}', now())",
         [URL],
     )
-    one, other = shown(dsn), shown(dsn, "other")
+    one, other = shown(world.dsn), shown(world.dsn, "other")
     own = ("id", "name", "starts_at", "created_at", "updated_at", "breaker_since")
     assert {key: one[key] for key in one if key not in own} == {
         key: other[key] for key in other if key not in own
@@ -104,11 +99,9 @@ def test_every_setting_can_be_added_and_changed(dsn: str) -> None:
     }
 
 
-def test_change_touches_what_is_named_and_is_audited_with_both_values(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    holdfast(*ADD, "--header", f"x-a={REF}", "--header-literal", "x-b=2", dsn=dsn)
-    before = shown(dsn)
+def test_change_touches_what_is_named_and_is_audited_with_both_values(world: World) -> None:
+    world.holdfast(*ADD, "--header", f"x-a={REF}", "--header-literal", "x-b=2")
+    before = shown(world.dsn)
     change = (
         "--rate",
         "50",
@@ -119,8 +112,7 @@ def test_change_touches_what_is_named_and_is_audited_with_both_values(
         "--reason",
         "too fast",
     )
-    done = holdfast("endpoint", "set", "payouts", *change, "--json", dsn=dsn)
-    assert done.returncode == ExitCode.OK, done.stderr
+    done = world.holdfast("endpoint", "set", "payouts", *change, "--json", code=ExitCode.OK)
     said = {
         "before": {
             "headers": {"x-a": REF},
@@ -133,18 +125,18 @@ def test_change_touches_what_is_named_and_is_audited_with_both_values(
             "rate_per_second": 50,
         },
     }
-    assert json.loads(done.stdout) == {"name": "payouts", **said}
-    after = shown(dsn)
+    assert done.json == {"name": "payouts", **said}
+    after = shown(world.dsn)
     assert {key for key in before if before[key] != after[key]} == {
         *("headers", "headers_literal", "rate_per_second", "updated_at")
     }
     recorded = {**said, "after": {**said["after"], "rate_per_second": "50"}}
-    assert audited(db)[1:] == [("endpoint.set", recorded)]
-    again = holdfast("endpoint", "set", "payouts", "--rate", "50", "--reason", "x", dsn=dsn)
+    assert audited(world.db)[1:] == [("endpoint.set", recorded)]
+    again = world.holdfast("endpoint", "set", "payouts", "--rate", "50", "--reason", "x")
     assert (again.returncode, "already" in again.stdout) == (ExitCode.OK, True)
-    back = holdfast("endpoint", "set", "payouts", "--rate", "0", "--reason", "x", dsn=dsn)
+    back = world.holdfast("endpoint", "set", "payouts", "--rate", "0", "--reason", "x")
     assert "rate per second: 50 -> -" in back.stdout
-    assert len(audited(db)) == 3
+    assert len(audited(world.db)) == 3
 
 
 def test_add_and_set_refuse_alike_and_change_nothing(dsn: str, db: psycopg.Connection) -> None:
@@ -153,8 +145,7 @@ def test_add_and_set_refuse_alike_and_change_nothing(dsn: str, db: psycopg.Conne
     options = ["--header", "authorization=Bearer hunter2"]
     add = [*ADD[:2], "bad", *ADD[3:], *options]
     for command in (add, ["endpoint", "set", "payouts", *options, "--reason", "x"]):
-        done = holdfast(*command, dsn=dsn)
-        assert done.returncode == ExitCode.USAGE, done.stderr
+        done = holdfast(*command, dsn=dsn, code=ExitCode.USAGE)
         assert "env:VAR" in done.stderr
         assert "hunter2" not in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
@@ -190,13 +181,11 @@ def test_secret_is_rotated_in_two_steps(dsn: str, db: psycopg.Connection) -> Non
     assert len(actions) == 4
 
 
-def test_rotation_to_a_secret_that_is_not_here_is_said(
-    dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rotation_to_missing_secret_is_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_SECRET_HERE", f"whsec_{'A' * 43}=")
     rotate = ("endpoint", "rotate-secret", "payouts", "--reason", "x")
-    holdfast("endpoint", "add", "payouts", "--url", URL, "--secret-ref", HERE, dsn=dsn)
-    done = holdfast(*rotate, "--to", ABSENT, dsn=dsn)
+    world.holdfast("endpoint", "add", "payouts", "--url", URL, "--secret-ref", HERE)
+    done = world.holdfast(*rotate, "--to", ABSENT)
     assert (done.returncode, done.stdout) == (
         ExitCode.OK,
         f"endpoint payouts signs with {HERE} and {ABSENT}\n",
@@ -204,7 +193,7 @@ def test_rotation_to_a_secret_that_is_not_here_is_said(
     lacking = f"environment variable {ABSENT.removeprefix('env:')} is empty or not set"
     assert f"on this machine the {lacking}" in done.stderr
     assert "gives nothing up" in done.stderr
-    assert holdfast(*rotate, "--to", HERE, "--finish", dsn=dsn).stderr == ""
+    assert world.holdfast(*rotate, "--to", HERE, "--finish").stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -217,8 +206,7 @@ def test_rotation_to_a_secret_that_is_not_here_is_said(
 )
 def test_unknown_endpoint_matches_nothing(dsn: str, command: list[str]) -> None:
     verb, *options = command
-    done = holdfast("endpoint", verb, "nobody", *options, dsn=dsn)
-    assert done.returncode == ExitCode.NOTHING_MATCHED
+    done = holdfast("endpoint", verb, "nobody", *options, dsn=dsn, code=ExitCode.NOTHING_MATCHED)
     assert "nobody" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
@@ -255,14 +243,11 @@ def test_types_of_an_endpoint_that_is_sent_to_name_the_pause_as_it_is_typed(dsn:
         (["--total-timeout", "\u0663"], "not a valid number"),
     ],
 )
-def test_what_is_named_twice_or_cannot_be_stored_is_refused_in_words(
-    dsn: str, db: psycopg.Connection, options: list[str], words: str
-) -> None:
+def test_twice_named_or_unstorable_is_refused(world: World, options: list[str], words: str) -> None:
     secret = [] if "--secret-ref" in options else ADD[5:]
-    done = holdfast(*ADD[:5], *secret, *options, dsn=dsn)
-    assert done.returncode == ExitCode.USAGE, done.stderr
+    done = world.holdfast(*ADD[:5], *secret, *options, code=ExitCode.USAGE)
     assert words in done.stderr
-    assert audited(db) == []
+    assert audited(world.db) == []
 
 
 def test_row_that_nobody_checked_is_shown_with_its_fault(dsn: str, db: psycopg.Connection) -> None:

@@ -21,6 +21,7 @@ from tests.support.dispatch.sender import KEY_BYTES, OTHER_KEY_BYTES, secret_tex
 from tests.support.receivers.serving import serving
 from tests.support.servers.certificates import Authority
 from tests.support.servers.databases import copy_of
+from tests.support.world import World
 
 Told = tuple[int, bytes]
 
@@ -125,12 +126,10 @@ def test_receiver_that_keeps_to_the_protocol_accepts_the_signature_and_acts_on_n
     assert db.execute("SELECT FROM holdfast.attempt").fetchall() == []
 
 
-def test_people_see_each_step_the_answer_and_what_it_means(
-    dsn: str, db: psycopg.Connection, receiver: Receiver
-) -> None:
-    add_endpoint(db, receiver.url)
+def test_people_see_each_step_and_its_meaning(world: World, receiver: Receiver) -> None:
+    world.add_endpoint(receiver.url)
     done = holdfast(
-        "endpoint", "test", "payouts", "--yes", dsn=dsn, environment={SECRET: secret_text()}
+        "endpoint", "test", "payouts", "--yes", dsn=world.dsn, environment={SECRET: secret_text()}
     )
     assert done.returncode == ExitCode.OK, done.stderr
     lines = done.stdout.splitlines()
@@ -154,21 +153,19 @@ def test_people_see_each_step_the_answer_and_what_it_means(
     ],
 )
 def test_other_answers_have_a_verdict_and_an_advice(
-    dsn: str, db: psycopg.Connection, receiver: Receiver, told: Told, word: str, code: ExitCode
+    world: World, receiver: Receiver, told: Told, word: str, code: ExitCode
 ) -> None:
     receiver.told = told
-    add_endpoint(db, receiver.url)
-    ended, content = probed(dsn)
+    world.add_endpoint(receiver.url)
+    ended, content = probed(world.dsn)
     assert (ended, content["verdict"]) == (code, word)
     assert content["advice"]
     assert "\x1b" not in str(content["request"]["response"])
 
 
-def test_another_secret_is_told_from_every_other_refusal(
-    dsn: str, db: psycopg.Connection, receiver: Receiver
-) -> None:
-    add_endpoint(db, receiver.url)
-    code, content = probed(dsn, key=OTHER_KEY_BYTES)
+def test_another_secret_is_told_from_every_other_refusal(world: World, receiver: Receiver) -> None:
+    world.add_endpoint(receiver.url)
+    code, content = probed(world.dsn, key=OTHER_KEY_BYTES)
     assert (code, content["verdict"]) == (ExitCode.FAILED, "secret_differs")
     assert receiver.seen == []
 
@@ -192,12 +189,10 @@ def test_what_is_not_reached_says_where_the_way_ends(dsn: str, db: psycopg.Conne
     assert (code, content["verdict"]) == (ExitCode.FAILED, "name_unknown")
 
 
-def test_a_receiver_that_takes_everything_proves_itself_by_its_receipt(
-    dsn: str, db: psycopg.Connection
-) -> None:
+def test_a_receiver_that_takes_everything_proves_itself_by_its_receipt(world: World) -> None:
     with listening() as everything:
-        add_endpoint(db, everything.url, envelope="cloudevents")
-        code, content = probed(dsn)
+        world.add_endpoint(everything.url, envelope="cloudevents")
+        code, content = probed(world.dsn)
     assert (code, content["verdict"]) == (ExitCode.OK, "taken")
     assert (content["request"]["receipt"], content["request"]["receipt_outcome"]) == (
         *("genuine", "applied"),
@@ -207,55 +202,51 @@ def test_a_receiver_that_takes_everything_proves_itself_by_its_receipt(
 
 @pytest.mark.parametrize("engine", ["httpx", "asyncio"])
 def test_certificate_is_judged_as_the_engine_judges_it(
-    dsn: str,
-    db: psycopg.Connection,
-    engine: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    world: World, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_ALLOW_SECRET_DIR", str(tmp_path))
     authority = Authority()
     with serving(Receiver(), authority.server()) as url:
-        add_endpoint(db, url, connect_timeout_ms=20_000, total_timeout_ms=20_000)
-        code, content = probed(dsn, "--engine", engine)
+        world.add_endpoint(url, connect_timeout_ms=20_000, total_timeout_ms=20_000)
+        code, content = probed(world.dsn, "--engine", engine)
         assert (code, content["verdict"]) == (ExitCode.FAILED, "tls_failed")
         assert steps(content)[-1] == ("tls", "failed")
         assert content["request"]["status"] is None
         ca = authority.file(tmp_path)
-        db.execute("UPDATE holdfast.endpoint SET ca_ref = %s", [f"file:{ca}"])
-        code, content = probed(dsn, "--engine", engine)
+        world.db.execute("UPDATE holdfast.endpoint SET ca_ref = %s", [f"file:{ca}"])
+        code, content = probed(world.dsn, "--engine", engine)
         assert (code, content["verdict"]) == (ExitCode.OK, "verified")
         assert steps(content)[-1] == ("tls", "done")
         assert content["steps"][-1]["detail"].startswith("TLSv1.3, certificate until ")
 
 
 def test_nothing_is_sent_where_nobody_confirms_or_a_secret_is_missing(
-    dsn: str, db: psycopg.Connection, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(SECRET, raising=False)
-    add_endpoint(db, receiver.url)
+    world.add_endpoint(receiver.url)
     settings = {SECRET: secret_text()}
-    unasked = holdfast("endpoint", "test", "payouts", dsn=dsn, environment=settings)
+    unasked = holdfast("endpoint", "test", "payouts", dsn=world.dsn, environment=settings)
     assert (unasked.returncode, "--yes" in unasked.stderr) == (ExitCode.USAGE, True)
-    blind = holdfast("endpoint", "test", "payouts", "--yes", dsn=dsn)
+    blind = world.holdfast("endpoint", "test", "payouts", "--yes")
     assert (blind.returncode, "Nothing was sent" in blind.stderr) == (ExitCode.FAILED, True)
-    missing = holdfast("endpoint", "test", "nobody", "--yes", dsn=dsn, environment=settings)
+    missing = holdfast("endpoint", "test", "nobody", "--yes", dsn=world.dsn, environment=settings)
     assert missing.returncode == ExitCode.NOTHING_MATCHED
     assert receiver.seen == []
-    assert db.execute("SELECT FROM holdfast.operator_action").fetchall() == []
+    assert world.db.execute("SELECT FROM holdfast.operator_action").fetchall() == []
 
 
 def test_answer_is_shown_without_what_it_repeats_of_headers_and_secrets(
-    dsn: str, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SECRET, secret_text())
     monkeypatch.setenv("HOLDFAST_SECRET_TOKEN", "Bearer c4n4ry-t0ken")
     key = secret_text().removeprefix("whsec_")
     receiver.told = 401, f"no c4n4ry-t0ken, no {key}".encode()
-    with psycopg.connect(dsn, autocommit=True) as db:
+    with psycopg.connect(world.dsn, autocommit=True) as db:
         headers = Jsonb({"authorization": "env:HOLDFAST_SECRET_TOKEN"})
         add_endpoint(db, receiver.url, name="echoing", headers=headers)
     command = ("endpoint", "test", "echoing", "--reason", "a test", "--yes", "--json")
-    tested = holdfast(*command, dsn=dsn)
+    tested = world.holdfast(*command)
     assert json.loads(tested.stdout)["request"]["response"] == "no ***, no ***"
     assert "c4n4ry" not in tested.stdout + tested.stderr

@@ -1,7 +1,6 @@
 """`holdfast dead`: what was given up is found, explained, taken away and dismissed."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +10,21 @@ import pytest
 from holdfast.dispatcher.shared.states import LaneState
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
-from tests.support.dispatch import webhooks
-from tests.support.dispatch.delivery import lanes
-from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
-from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.dispatching import add_endpoint, drain
 from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
+from tests.support.world import World
 
 AUDIT = "SELECT action, target, reason, detail FROM holdfast.operator_action ORDER BY id"
 
 
 @pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebhookReceiver]:
+def receiver(receiver: WebhookReceiver) -> WebhookReceiver:
     """Rejects each subject's first entry, in words that drive a terminal."""
-    monkeypatch.setenv(SECRET, secret_text())
-    with webhooks.listening() as receiver:
-        receiver.script = lambda seen: (
-            answer(400, b"no\x1b[2J such merchant") if seen.sequence == 1 else answer()
-        )
-        yield receiver
+    receiver.script = lambda seen: (
+        answer(400, b"no\x1b[2J such merchant") if seen.sequence == 1 else answer()
+    )
+    return receiver
 
 
 @pytest.fixture
@@ -45,10 +40,7 @@ def dead(dsn: str, db: psycopg.Connection, receiver: WebhookReceiver) -> str:
 
 
 def _json(dsn: str, *arguments: str) -> dict[str, Any]:
-    done = holdfast("dead", *arguments, "--json", dsn=dsn)
-    assert done.returncode == ExitCode.OK, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return holdfast("dead", *arguments, "--json", dsn=dsn, code=ExitCode.OK).json
 
 
 def _listed(dsn: str, *arguments: str) -> list[tuple[str, str]]:
@@ -97,9 +89,7 @@ def test_they_are_found_explained_and_taken_away(dead: str, tmp_path: Path) -> N
     assert len(holdfast("dead", "export", dsn=dead).stdout.splitlines()) == 4
 
 
-def test_one_that_holds_its_lane_is_given_up_only_with_the_words_for_it(
-    dead: str, db: psycopg.Connection, receiver: WebhookReceiver
-) -> None:
+def test_lane_holder_is_given_up_only_on_demand(world: World, dead: str) -> None:
     stops, skips = (_number(dead, name, "m_1") for name in ("stops", "skips"))
     idle = _number(dead, "stops", "m_2")
     refused = holdfast("dead", "dismiss", stops, skips, "--reason", "moot", dsn=dead)
@@ -113,7 +103,7 @@ def test_one_that_holds_its_lane_is_given_up_only_with_the_words_for_it(
     done = _json(dead, "dismiss", stops, skips, idle, "--skip", "--reason", "moot")
     assert [row["lane_goes_on"] for row in done["dismissed"]] == [True, True]
     assert [str(row["id"]) for row in done["resolved_before"]] == [skips]
-    assert sorted(row[:3] for row in db.execute(AUDIT)) == sorted(
+    assert sorted(row[:3] for row in world.db.execute(AUDIT)) == sorted(
         ("dead.dismiss", f"dead letter {each}", "moot") for each in (skips, stops, idle)
     )
     shown = _json(dead, "list", "--resolved")["dead_letters"]
@@ -121,19 +111,19 @@ def test_one_that_holds_its_lane_is_given_up_only_with_the_words_for_it(
         ("dismissed", "moot")
     }
 
-    before = len(receiver.seen)
+    before = len(world.receiver.seen)
     drain(dead)
-    assert [(seen.subject, seen.sequence) for seen in receiver.seen[before:]] == [
+    assert [(seen.subject, seen.sequence) for seen in world.receiver.seen[before:]] == [
         ("m_1", 2),
         ("m_1", 3),
     ]
-    assert {lane.state for lane in lanes(db).values()} == {LaneState.IDLE}
+    assert {lane.state for lane in world.lanes().values()} == {LaneState.IDLE}
     again = holdfast("dead", "dismiss", stops, "--skip", "--reason", "moot", dsn=dead)
     assert again.returncode == ExitCode.NOTHING_MATCHED
     assert "dismissed already" in again.stderr
 
 
-def test_what_nothing_matches_is_exit_code_3_and_what_makes_no_sense_is_2(dsn: str) -> None:
+def test_no_match_exits_3_and_nonsense_2(dsn: str) -> None:
     for code, complaint, *arguments in (
         (ExitCode.NOTHING_MATCHED, "no endpoint 'payout'", "list", "--endpoint", "payout"),
         (ExitCode.NOTHING_MATCHED, "no subject 'm_9'", "list", "--subject", "m_9"),
@@ -144,20 +134,16 @@ def test_what_nothing_matches_is_exit_code_3_and_what_makes_no_sense_is_2(dsn: s
         (ExitCode.USAGE, "1 to 2000", "dismiss", "7", "--reason", " "),
         (ExitCode.USAGE, "bored", "list", "--reason", "bored"),
     ):
-        done = holdfast("dead", *map(str, arguments), dsn=dsn)
-        assert done.returncode == code, done.stderr
+        done = holdfast("dead", *map(str, arguments), dsn=dsn, code=code)
         assert complaint in done.stderr
         assert "Traceback" not in done.stderr
 
 
-def test_lanes_that_wait_behind_a_dead_letter_are_counted_without_those_that_went_on(
-    dead: str,
-) -> None:
-    found = json.loads(holdfast("status", "--json", dsn=dead).stdout)
+def test_only_lanes_still_behind_a_dead_letter_are_counted(dead: str) -> None:
+    found = holdfast("status", "--json", dsn=dead).json
     assert {need["kind"]: need["count"] for need in found["needs"]}["stopped_lanes"] == 2
     for subject in ("m_1", "m_2"):
         letter = _number(dead, "stops", subject)
-        done = holdfast("dead", "dismiss", letter, "--reason", "x", "--skip", dsn=dead)
-        assert done.returncode == ExitCode.OK, done.stderr
-    found = json.loads(holdfast("status", "--json", dsn=dead).stdout)
+        holdfast("dead", "dismiss", letter, "--reason", "x", "--skip", dsn=dead, code=ExitCode.OK)
+    found = holdfast("status", "--json", dsn=dead).json
     assert "stopped_lanes" not in {need["kind"] for need in found["needs"]}

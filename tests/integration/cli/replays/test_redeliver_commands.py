@@ -4,50 +4,42 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
-import psycopg
 import pytest
 
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
-from tests.support.dispatch import webhooks
-from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
-from tests.support.dispatch.sender import secret_text
 from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
+from tests.support.world import World
 
 STATES = "SELECT state::text FROM holdfast.replay ORDER BY created_at"
 
 
 @pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebhookReceiver]:
+def receiver(receiver: WebhookReceiver) -> WebhookReceiver:
     """Rejects what m_dead has, and takes everything else."""
-    monkeypatch.setenv(SECRET, secret_text())
-    with webhooks.listening() as receiver:
-        receiver.script = lambda seen: answer(400 if seen.subject == "m_dead" else 200)
-        yield receiver
+    receiver.script = lambda seen: answer(400 if seen.subject == "m_dead" else 200)
+    return receiver
 
 
-def test_named_entries_are_sent_again_and_it_is_said_where_nothing_happens_and_why(
-    dsn: str, db: psycopg.Connection, receiver: WebhookReceiver
-) -> None:
-    add_endpoint(db, receiver.url)
-    with Decisions(dsn) as decisions:
+def test_named_entries_are_sent_again_or_told_why(world: World) -> None:
+    world.add_endpoint(world.receiver.url)
+    with Decisions(world.dsn) as decisions:
         rows = [decisions.row(name) for name in ("m_1", "m_dead", "m_dead")]
         decisions.write_rows(rows)
-        drain(dsn)
+        world.drain()
         delivered, dead, behind = (Key.of(row["key"]).text for row in rows)
-        before = len(receiver.seen)
-        receiver.script = lambda _seen: answer()
+        before = len(world.receiver.seen)
+        world.receiver.script = lambda _seen: answer()
 
         asked = ("redeliver", delivered, dead, behind, delivered, "--reason", "asked")
-        unasked = holdfast(*asked, dsn=dsn)
+        unasked = world.holdfast(*asked)
         assert (unasked.returncode, "--yes" in unasked.stderr) == (ExitCode.USAGE, True)
-        assert db.execute(STATES).fetchall() == []
+        assert world.db.execute(STATES).fetchall() == []
 
-        done = holdfast(*asked, "--yes", dsn=dsn)
+        done = world.holdfast(*asked, "--yes")
         assert done.returncode == ExitCode.OK, done.stderr
         for words in (
             *(
@@ -58,77 +50,72 @@ def test_named_entries_are_sent_again_and_it_is_said_where_nothing_happens_and_w
             *("after sequence 1", "holdfast replay status"),
         ):
             assert words in done.stdout, done.stdout
-        drain(dsn)
-        came = [seen.header("webhook-id") for seen in receiver.seen[before:]]
+        world.drain()
+        came = [seen.header("webhook-id") for seen in world.receiver.seen[before:]]
         assert sorted(came) == sorted([delivered, dead, behind])
-        assert db.execute(STATES).fetchall() == [("applied",)]
+        assert world.db.execute(STATES).fetchall() == [("applied",)]
 
         late = decisions.row("m_2")
         decisions.write_rows([late])
     new = Key.of(late["key"]).text
-    nothing = holdfast("redeliver", new, "--reason", "asked", "--yes", "--json", dsn=dsn)
+    nothing = world.holdfast("redeliver", new, "--reason", "asked", "--yes", "--json")
     assert nothing.returncode == ExitCode.NOTHING_MATCHED
     [left] = json.loads(nothing.stdout)["nothing"]
     assert (left["key"], "first time" in left["why"]) == (new, True)
-    assert db.execute(STATES).fetchall() == [("applied",), ("cancelled",)]
-    holdfast("endpoint", "pause", "payouts", "--reason", "maintenance", dsn=dsn)
-    drain(dsn)
-    nothing = holdfast("redeliver", new, "--reason", "asked", "--yes", dsn=dsn)
+    assert world.db.execute(STATES).fetchall() == [("applied",), ("cancelled",)]
+    world.holdfast("endpoint", "pause", "payouts", "--reason", "maintenance")
+    world.drain()
+    nothing = world.holdfast("redeliver", new, "--reason", "asked", "--yes")
     assert nothing.returncode == ExitCode.NOTHING_MATCHED
     assert "and sent in any case; see `holdfast why`" in nothing.stdout
     elsewhere = ("--endpoint", "nobody", "--reason", "asked", "--yes")
-    unwanted = holdfast("redeliver", new, *elsewhere, dsn=dsn)
+    unwanted = world.holdfast("redeliver", new, *elsewhere)
     assert unwanted.returncode == ExitCode.NOTHING_MATCHED
     assert "`holdfast why KEY`" in unwanted.stderr
 
 
-def test_what_keeps_it_from_being_sent_is_said_before_it_is_agreed_to(
-    dsn: str, db: psycopg.Connection, receiver: WebhookReceiver
-) -> None:
-    add_endpoint(db, receiver.url)
-    with Decisions(dsn) as decisions:
+def test_what_keeps_it_from_being_sent_is_said_before_it_is_agreed_to(world: World) -> None:
+    world.add_endpoint()
+    with Decisions(world.dsn) as decisions:
         row = decisions.row("m_dead")
         decisions.write_rows([row])
-    drain(dsn)
+    world.drain()
     key = Key.of(row["key"]).text
-    holdfast("endpoint", "pause", "payouts", "--reason", "maintenance", dsn=dsn)
+    world.holdfast("endpoint", "pause", "payouts", "--reason", "maintenance")
     paused = (
         "endpoint payouts is paused (maintenance): nothing is sent there before"
         " `holdfast endpoint resume payouts --reason TEXT`"
     )
     nobody = "no dispatcher is running: nothing is sent before `holdfast dispatch` runs"
-    planned = holdfast("replay", "plan", "--key", key, "--reason", "asked", "--json", dsn=dsn)
-    assert json.loads(planned.stdout)["obstacles"] == [paused, nobody]
-    done = holdfast("redeliver", key, "--reason", "asked", "--yes", dsn=dsn)
-    assert done.returncode == ExitCode.OK, done.stderr
+    planned = world.holdfast("replay", "plan", "--key", key, "--reason", "asked", "--json")
+    assert planned.json["obstacles"] == [paused, nobody]
+    done = world.holdfast("redeliver", key, "--reason", "asked", "--yes", code=ExitCode.OK)
     assert f"note: {paused}\nnote: {nobody}\n" in done.stdout
 
-    holdfast("endpoint", "resume", "payouts", "--reason", "done", dsn=dsn)
-    db.execute("UPDATE holdfast.endpoint_pace SET held_until = '2999-01-01T00:00:00Z'")
-    short = json.loads(planned.stdout)["id"][:8]
-    shown = holdfast("replay", "show", short, dsn=dsn).stdout
+    world.holdfast("endpoint", "resume", "payouts", "--reason", "done")
+    world.db.execute("UPDATE holdfast.endpoint_pace SET held_until = '2999-01-01T00:00:00Z'")
+    short = planned.json["id"][:8]
+    shown = world.holdfast("replay", "show", short).stdout
     assert "note: endpoint payouts is held until 2999-01-01T00:00:00Z, as its receiver" in shown
-    db.execute("""
+    world.db.execute("""
         UPDATE holdfast.endpoint_pace SET held_until = NULL, breaker = 'open',
             breaker_since = now(), breaker_until = now() + interval '1 hour', openings = 1
     """)
-    shown = holdfast("replay", "show", short, dsn=dsn).stdout
+    shown = world.holdfast("replay", "show", short).stdout
     assert "note: the breaker of endpoint payouts is open: nothing is sent there before" in shown
-    holdfast("replay", "cancel", short, "--reason", "not needed", dsn=dsn)
-    ended = holdfast("replay", "show", short, "--json", dsn=dsn)
-    assert json.loads(ended.stdout)["obstacles"] == []
+    world.holdfast("replay", "cancel", short, "--reason", "not needed")
+    ended = world.holdfast("replay", "show", short, "--json")
+    assert ended.json["obstacles"] == []
 
 
-def test_person_at_a_terminal_who_says_no_leaves_everything_as_it_was(
-    dsn: str, db: psycopg.Connection, receiver: WebhookReceiver
-) -> None:
-    add_endpoint(db, receiver.url)
-    with Decisions(dsn) as decisions:
+def test_person_at_a_terminal_who_says_no_leaves_everything_as_it_was(world: World) -> None:
+    world.add_endpoint()
+    with Decisions(world.dsn) as decisions:
         row = decisions.row("m_1")
         decisions.write_rows([row])
-    drain(dsn)
+    world.drain()
     ours, theirs = os.openpty()
-    command = ["redeliver", Key.of(row["key"]).text, "--reason", "asked", "--dsn", dsn]
+    command = ["redeliver", Key.of(row["key"]).text, "--reason", "asked", "--dsn", world.dsn]
     try:
         os.write(ours, b"n\n")
         done = subprocess.run(
@@ -144,12 +131,12 @@ def test_person_at_a_terminal_who_says_no_leaves_everything_as_it_was(
         os.close(theirs)
     assert (done.returncode, "not confirmed" in done.stderr) == (ExitCode.FAILED, True)
     assert "Send 1 delivery again under the original keys?" in done.stdout
-    assert db.execute(STATES).fetchall() == [("cancelled",)]
-    drain(dsn)
-    assert len(receiver.seen) == 1
+    assert world.db.execute(STATES).fetchall() == [("cancelled",)]
+    world.drain()
+    assert len(world.receiver.seen) == 1
 
 
-def test_what_nothing_matches_is_exit_code_3_and_what_makes_no_sense_is_2(dsn: str) -> None:
+def test_no_match_exits_3_and_nonsense_2(dsn: str) -> None:
     why = ("--reason", "asked", "--yes")
     for code, complaint, *arguments in (
         (ExitCode.NOTHING_MATCHED, "none ever had", Key.of(["x"]).text, *why),
@@ -158,7 +145,6 @@ def test_what_nothing_matches_is_exit_code_3_and_what_makes_no_sense_is_2(dsn: s
         (ExitCode.USAGE, "reason", Key.of(["x"]).text),
         (ExitCode.USAGE, "KEY", *why),
     ):
-        done = holdfast("redeliver", *map(str, arguments), dsn=dsn)
-        assert done.returncode == code, done.stderr
+        done = holdfast("redeliver", *map(str, arguments), dsn=dsn, code=code)
         assert str(complaint) in done.stderr
         assert "Traceback" not in done.stderr

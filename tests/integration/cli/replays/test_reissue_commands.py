@@ -16,15 +16,15 @@ from holdfast.dispatcher.operators.reissue.store import Reissues
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
-from tests.support.dispatch import webhooks
-from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
+from tests.support.dispatch.dispatching import add_endpoint, drain
 from tests.support.dispatch.entries import RELEASE, decision
-from tests.support.dispatch.sender import secret_text
 from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
 from tests.support.job.outbox import sequences
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
+
 
 WHY = ("--reason", "the bank lost it")
 AUDIT = "SELECT action, target, actor, detail FROM holdfast.operator_action ORDER BY id"
@@ -35,14 +35,12 @@ LINKS = """
 
 
 @pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebhookReceiver]:
+def receiver(receiver: WebhookReceiver) -> WebhookReceiver:
     """Rejects the first that m_dead has, and takes everything else."""
-    monkeypatch.setenv(SECRET, secret_text())
-    with webhooks.listening() as receiver:
-        receiver.script = lambda seen: answer(
-            400 if seen.subject == "m_dead" and seen.sequence == 1 else 200
-        )
-        yield receiver
+    receiver.script = lambda seen: answer(
+        400 if seen.subject == "m_dead" and seen.sequence == 1 else 200
+    )
+    return receiver
 
 
 @pytest.fixture
@@ -68,13 +66,12 @@ def test_action_is_repeated_under_a_new_key_each_time_that_somebody_says_so(
     assert (unasked.returncode, "--yes" in unasked.stderr) == (ExitCode.USAGE, True)
     assert db.execute(LINKS).fetchall() == []
 
-    done = holdfast("reissue", key, *WHY, "--yes", dsn=dsn)
-    assert done.returncode == ExitCode.OK, done.stderr
+    done = holdfast("reissue", key, *WHY, "--yes", dsn=dsn, code=ExitCode.OK)
     for words in ("repeats the business action", "m_1", "8500000", "delivered at", "for payouts"):
         assert words in done.stdout, done.stdout
     first = Key.of(["reissue/v1", key, "1"])
     assert db.execute(LINKS).fetchall() == [("applied", Key.parse(key).digest, first.digest, True)]
-    again = json.loads(holdfast("reissue", key, *WHY, "--yes", "--json", dsn=dsn).stdout)
+    again = holdfast("reissue", key, *WHY, "--yes", "--json", dsn=dsn).json
     second = Key.of(["reissue/v1", key, "2"]).text
     assert [each["new_key"] for each in again["reissued"]] == [second]
 
@@ -83,82 +80,72 @@ def test_action_is_repeated_under_a_new_key_each_time_that_somebody_says_so(
     assert came == [(key, 1), (first.text, 2), (second, 3)]
     assert len({json.dumps(seen.content["data"]) for seen in receiver.seen}) == 1
     assert [action for action, *_ in db.execute(AUDIT)] == ["reissue.plan", "reissue"] * 2
-    listed = json.loads(holdfast("entries", "list", "--json", dsn=dsn).stdout)["entries"]
+    listed = holdfast("entries", "list", "--json", dsn=dsn).json["entries"]
     assert [row["stream"] for row in listed] == ["test.reissue", "test.reissue", "test"]
 
 
-def test_dead_one_is_given_up_its_lane_goes_on_and_the_new_one_comes_last(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
-) -> None:
-    dead, behind = _written(decisions, dsn, "m_dead", "m_dead")
-    decisions.write("m_dead", type_=RELEASE)
-    early = holdfast("reissue", behind, *WHY, "--yes", dsn=dsn)
-    assert early.returncode == ExitCode.FAILED
+def test_dead_one_is_given_up_its_lane_goes_on_and_the_new_one_comes_last(world: World) -> None:
+    dead, behind = _written(world.decisions, world.dsn, "m_dead", "m_dead")
+    world.write("m_dead", type_=RELEASE)
+    early = world.holdfast("reissue", behind, *WHY, "--yes", code=ExitCode.FAILED)
     assert "would happen twice" in early.stderr
 
-    planned = holdfast("reissue", dead, *WHY, "--yes", dsn=dsn)
-    assert planned.returncode == ExitCode.OK, planned.stderr
-    assert sequences(db, "m_dead") == [1, 2, 3], "it is older, and one person is not enough"
+    planned = world.holdfast("reissue", dead, *WHY, "--yes", code=ExitCode.OK)
+    assert sequences(world.db, "m_dead") == [1, 2, 3], "it is older, and one person is not enough"
     overtakes = f"it overtakes {RELEASE} of 2026-11-02T12:45:00Z in stream test"
     for words in ("will be dismissed, and its lane continues", "2 later", overtakes):
         assert words in planned.stdout, planned.stdout
     short = planned.stdout.partition("replay approve ")[2][:8]
-    assert "overtakes the newest" in holdfast("replay", "show", short, dsn=dsn).stdout
-    alone = holdfast("replay", "apply", short, "--yes", dsn=dsn)
+    assert "overtakes the newest" in world.holdfast("replay", "show", short).stdout
+    alone = world.holdfast("replay", "apply", short, "--yes")
     assert (alone.returncode, "second person" in alone.stderr) == (ExitCode.FAILED, True)
     with acting_as("second"):
-        assert holdfast("replay", "approve", short, *WHY, dsn=dsn).returncode == ExitCode.OK
-    done = holdfast("replay", "apply", short, "--yes", dsn=dsn)
+        assert world.holdfast("replay", "approve", short, *WHY).returncode == ExitCode.OK
+    done = world.holdfast("replay", "apply", short, "--yes")
     assert (done.returncode, "resolved" in done.stdout) == (ExitCode.OK, True), done.stderr
-    assert db.execute("SELECT resolution::text FROM holdfast.dead_letter").fetchall() == [
+    assert world.db.execute("SELECT resolution::text FROM holdfast.dead_letter").fetchall() == [
         ("reissued",)
     ]
-    drain(dsn)
+    world.drain()
     new = Key.of(["reissue/v1", dead, "1"]).text
-    assert [seen.sequence for seen in receiver.seen] == [1, 2, 3, 4]
-    assert receiver.seen[-1].header("webhook-id") == new
+    assert [seen.sequence for seen in world.receiver.seen] == [1, 2, 3, 4]
+    assert world.receiver.seen[-1].header("webhook-id") == new
 
 
-def test_reissue_that_died_half_way_goes_on_and_writes_nothing_twice(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
-) -> None:
-    [key] = _written(decisions, dsn, "m_1")
-    assert holdfast("reissue", key, *WHY, "--yes", dsn=dsn).returncode == ExitCode.OK
-    db.execute("UPDATE holdfast.replay SET state = 'planned', finished_at = NULL")
-    db.execute("UPDATE holdfast.replay_item SET settled_at = NULL")
+def test_reissue_that_died_half_way_goes_on_and_writes_nothing_twice(world: World) -> None:
+    [key] = _written(world.decisions, world.dsn, "m_1")
+    assert world.holdfast("reissue", key, *WHY, "--yes").returncode == ExitCode.OK
+    world.db.execute("UPDATE holdfast.replay SET state = 'planned', finished_at = NULL")
+    world.db.execute("UPDATE holdfast.replay_item SET settled_at = NULL")
 
-    other = holdfast("reissue", key, *WHY, "--yes", dsn=dsn)
-    assert other.returncode == ExitCode.FAILED
+    other = world.holdfast("reissue", key, *WHY, "--yes", code=ExitCode.FAILED)
     short = other.stderr.partition("replay apply ")[2][:8]
-    done = holdfast("replay", "apply", short, "--yes", dsn=dsn)
+    done = world.holdfast("replay", "apply", short, "--yes")
     assert "was written before" in done.stdout, done.stderr
-    drain(dsn)
-    assert len(receiver.seen) == 2
-    ended = holdfast("replay", "apply", short, "--yes", dsn=dsn)
+    world.drain()
+    assert len(world.receiver.seen) == 2
+    ended = world.holdfast("replay", "apply", short, "--yes")
     assert (ended.returncode, "is applied" in ended.stderr) == (ExitCode.FAILED, True)
 
 
-def test_many_at_once_need_a_second_person(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
-) -> None:
-    keys = _written(decisions, dsn, "m_1", "m_2")
-    planned = json.loads(holdfast("reissue", *keys, *WHY, "--limit", "1", "--json", dsn=dsn).stdout)
+def test_many_at_once_need_a_second_person(world: World) -> None:
+    keys = _written(world.decisions, world.dsn, "m_1", "m_2")
+    planned = world.holdfast("reissue", *keys, *WHY, "--limit", "1", "--json").json
     assert planned["reissued"] == []
     short = planned["replay"][:8]
-    refused = holdfast("replay", "apply", short, "--yes", dsn=dsn)
+    refused = world.holdfast("replay", "apply", short, "--yes")
     assert (refused.returncode, "second person" in refused.stderr) == (ExitCode.FAILED, True)
-    assert f"replay approve {short}" in holdfast("replay", "show", short, dsn=dsn).stdout
-    alone = holdfast("replay", "approve", short, *WHY, dsn=dsn)
+    assert f"replay approve {short}" in world.holdfast("replay", "show", short).stdout
+    alone = world.holdfast("replay", "approve", short, *WHY)
     assert (alone.returncode, "that is you" in alone.stderr) == (ExitCode.FAILED, True)
 
     with acting_as("second"):
-        approved = holdfast("replay", "approve", short, *WHY, dsn=dsn)
+        approved = world.holdfast("replay", "approve", short, *WHY)
     assert approved.returncode == ExitCode.OK, approved.stderr
-    done = holdfast("replay", "apply", short, "--yes", dsn=dsn)
-    assert done.returncode == ExitCode.OK, done.stderr
-    drain(dsn)
-    assert len(receiver.seen) == 4
-    said = [(action, actor) for action, _, actor, _ in db.execute(AUDIT)]
+    world.holdfast("replay", "apply", short, "--yes", code=ExitCode.OK)
+    world.drain()
+    assert len(world.receiver.seen) == 4
+    said = [(action, actor) for action, _, actor, _ in world.db.execute(AUDIT)]
     me = getpass.getuser()
     assert said == [
         ("reissue.plan", me),
@@ -168,7 +155,7 @@ def test_many_at_once_need_a_second_person(
     ]
 
 
-def test_what_nothing_matches_is_exit_code_3_and_what_makes_no_sense_is_2(dsn: str) -> None:
+def test_no_match_exits_3_and_nonsense_2(dsn: str) -> None:
     with Decisions(dsn) as decisions:
         row = decisions.row("m_1")
         decisions.write_rows([row])
@@ -179,71 +166,59 @@ def test_what_nothing_matches_is_exit_code_3_and_what_makes_no_sense_is_2(dsn: s
         (ExitCode.USAGE, "is not a key", "hf_1", *WHY, "--yes"),
         (ExitCode.USAGE, "reason", unknown),
     ):
-        done = holdfast("reissue", *arguments, dsn=dsn)
-        assert done.returncode == code, done.stderr
+        done = holdfast("reissue", *arguments, dsn=dsn, code=code)
         assert complaint in done.stderr
         assert "Traceback" not in done.stderr
 
 
-def test_reissue_that_died_before_it_booked_is_booked_when_it_is_cancelled(
-    dsn: str,
-    db: psycopg.Connection,
-    decisions: Decisions,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    [dead, key] = _written(decisions, dsn, "m_dead", "m_1")
+def test_dead_reissue_is_booked_on_cancel(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    [dead, key] = _written(world.decisions, world.dsn, "m_dead", "m_1")
 
     def dies(*_: object) -> None:
         raise CommandError("died")
 
     with monkeypatch.context() as patch:
         patch.setattr(Reissues, "settle", dies)
-        assert holdfast("reissue", dead, key, *WHY, "--yes", dsn=dsn).returncode == ExitCode.FAILED
-    [(short,)] = db.execute("SELECT left(id::text, 8) FROM holdfast.replay").fetchall()
-    done = holdfast("replay", "cancel", short, "--reason", "it failed", dsn=dsn)
+        assert world.holdfast("reissue", dead, key, *WHY, "--yes").returncode == ExitCode.FAILED
+    [(short,)] = world.db.execute("SELECT left(id::text, 8) FROM holdfast.replay").fetchall()
+    done = world.holdfast("replay", "cancel", short, "--reason", "it failed")
     assert "1 of 2 items done" in done.stdout, done.stderr
     new = Key.of(parts_of(Key.parse(dead), 1))
-    found = db.execute("SELECT resolution::text FROM holdfast.dead_letter").fetchall()
+    found = world.db.execute("SELECT resolution::text FROM holdfast.dead_letter").fetchall()
     assert found == [("reissued",)]
-    booked = [row for row in db.execute(AUDIT).fetchall() if row[0] == "reissue"]
+    booked = [row for row in world.db.execute(AUDIT).fetchall() if row[0] == "reissue"]
     assert [(target, detail["new_key"]) for _, target, _, detail in booked] == [(dead, new.text)]
-    again = holdfast("reissue", dead, *WHY, "--yes", "--json", dsn=dsn)
+    again = world.holdfast("reissue", dead, *WHY, "--yes", "--json")
     [second] = json.loads(again.stdout)["reissued"]
     assert second["new_key"] == Key.of(parts_of(Key.parse(dead), 2)).text
 
 
-def test_what_never_arrived_and_was_reissued_is_not_sent_again_under_its_own_key(
-    dsn: str, decisions: Decisions, receiver: WebhookReceiver
-) -> None:
-    [dead, fine] = _written(decisions, dsn, "m_dead", "m_1")
+def test_reissued_entry_is_not_sent_again_under_its_own_key(world: World) -> None:
+    [dead, fine] = _written(world.decisions, world.dsn, "m_dead", "m_1")
     for key in (dead, fine):
-        assert holdfast("reissue", key, *WHY, "--yes", dsn=dsn).returncode == ExitCode.OK
-    drain(dsn)
-    refused = holdfast("redeliver", dead, *WHY, "--yes", dsn=dsn)
-    assert refused.returncode == ExitCode.NOTHING_MATCHED
+        assert world.holdfast("reissue", key, *WHY, "--yes").returncode == ExitCode.OK
+    world.drain()
+    refused = world.holdfast("redeliver", dead, *WHY, "--yes", code=ExitCode.NOTHING_MATCHED)
     assert f"was reissued as {Key.of(parts_of(Key.parse(dead), 1)).text}" in refused.stderr
-    done = holdfast("redeliver", dead, fine, *WHY, "--yes", "--json", dsn=dsn)
-    assert done.returncode == ExitCode.OK, done.stderr
-    said = json.loads(done.stdout)
+    done = world.holdfast("redeliver", dead, fine, *WHY, "--yes", "--json", code=ExitCode.OK)
+    said = done.json
     assert [item["key"] for item in said["items"]] == [fine]
     [left] = said["nothing"]
     assert left["key"] == dead
     assert f"was reissued as {Key.of(parts_of(Key.parse(dead), 1)).text}" in left["why"]
-    drain(dsn)
-    assert [seen.header("webhook-id") for seen in receiver.seen].count(dead) == 1
+    world.drain()
+    assert [seen.header("webhook-id") for seen in world.receiver.seen].count(dead) == 1
 
 
-def test_reissue_is_judged_again_where_it_is_written(
-    dsn: str, db: psycopg.Connection, decisions: Decisions
-) -> None:
-    [key] = _written(decisions, dsn, "m_1")
-    with Reissues.connect(dsn) as store:
+def test_reissue_is_judged_again_where_it_is_written(world: World) -> None:
+    [key] = _written(world.decisions, world.dsn, "m_1")
+    with Reissues.connect(world.dsn) as store:
         plan = store.plan([store.preview(Key.parse(key))], "a test")
         assert not store.waits(plan)
-        decisions.write("m_1", type_=RELEASE)
+        world.write("m_1", type_=RELEASE)
         with pytest.raises(CommandError, match="would overtake"):
-            write_all(dsn, store, plan)
-    assert sequences(db, "m_1") == [1, 2]
+            write_all(world.dsn, store, plan)
+    assert sequences(world.db, "m_1") == [1, 2]
 
 
 def test_reissue_overtakes_a_later_decision_of_the_same_time(
@@ -267,39 +242,34 @@ def test_reissue_overtakes_a_later_decision_of_the_same_time(
         assert [each["key"] for each in write_all(dsn, store, plan)] == [block.text, release.text]
 
 
-def test_each_key_is_looked_at_again_right_before_it_is_written_and_nobody_replays_meanwhile(
-    dsn: str, db: psycopg.Connection, decisions: Decisions
-) -> None:
-    keys = [Key.parse(each) for each in _written(decisions, dsn, "m_1", "m_2", "m_3")]
-    with Reissues.connect(dsn) as store:
+def test_each_key_is_checked_right_before_its_write(world: World) -> None:
+    keys = [Key.parse(each) for each in _written(world.decisions, world.dsn, "m_1", "m_2", "m_3")]
+    with Reissues.connect(world.dsn) as store:
         plan = store.plan([store.preview(each) for each in keys], "a test", needs_approval=False)
         first, second, third = store.left(plan)
         with store.alone(plan, first) as mine:
-            free = db.execute("SELECT pg_try_advisory_xact_lock(hashtext('holdfast.replay'))")
+            free = world.db.execute("SELECT pg_try_advisory_xact_lock(hashtext('holdfast.replay'))")
             assert (mine, free.fetchone()) == (True, (False,))
-        done = holdfast("redeliver", keys[1].text, *WHY, "--yes", dsn=dsn)
-        assert done.returncode == ExitCode.OK, done.stderr
+        world.holdfast("redeliver", keys[1].text, *WHY, "--yes", code=ExitCode.OK)
         with pytest.raises(CommandError, match="is being sent again"), store.alone(plan, second):
             pytest.fail("the action would happen twice")
         short = plan.hex[:8]
-        assert holdfast("replay", "cancel", short, *WHY, dsn=dsn).returncode == ExitCode.OK
+        assert world.holdfast("replay", "cancel", short, *WHY).returncode == ExitCode.OK
         with pytest.raises(CommandError, match="is cancelled"), store.alone(plan, third):
             pytest.fail("nothing of what was cancelled is begun any more")
 
 
-def test_parallel_applies_report_each_reissue_once(
-    dsn: str, db: psycopg.Connection, decisions: Decisions
-) -> None:
-    keys = _written(decisions, dsn, *(f"m_{number}" for number in range(8)))
-    with Reissues.connect(dsn) as store:
+def test_parallel_applies_report_each_reissue_once(world: World) -> None:
+    keys = _written(world.decisions, world.dsn, *(f"m_{number}" for number in range(8)))
+    with Reissues.connect(world.dsn) as store:
         id_ = store.plan([store.preview(Key.parse(key)) for key in keys], "the bank lost them")
     start = Barrier(4)
 
     def apply(_: int) -> list[str]:
-        with Reissues.connect(dsn) as store:
+        with Reissues.connect(world.dsn) as store:
             start.wait(60)
             try:
-                return [each["key"] for each in write_all(dsn, store, id_)]
+                return [each["key"] for each in write_all(world.dsn, store, id_)]
             except CommandError:
                 return []  # it came when all was written
 
@@ -307,4 +277,4 @@ def test_parallel_applies_report_each_reissue_once(
         reported = [key for keys in threads.map(apply, range(4)) for key in keys]
     assert sorted(reported) == sorted(keys)
     new = "SELECT count(*) FROM holdfast.batch WHERE stream = 'test.reissue'"
-    assert db.execute(new).fetchone() == (8,)
+    assert world.db.execute(new).fetchone() == (8,)

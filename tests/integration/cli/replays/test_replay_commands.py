@@ -1,10 +1,8 @@
 """`holdfast replay`: planned, looked at, applied, watched, cancelled."""
 
-import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -13,24 +11,22 @@ import pytest
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
-from tests.support.dispatch import webhooks
-from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
-from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.dispatching import add_endpoint, drain
 from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
+
 
 AUDIT = "SELECT action, target, reason FROM holdfast.operator_action ORDER BY id"
 
 
 @pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebhookReceiver]:
+def receiver(receiver: WebhookReceiver) -> WebhookReceiver:
     """Rejects what m_dead has, and takes everything else."""
-    monkeypatch.setenv(SECRET, secret_text())
-    with webhooks.listening() as receiver:
-        receiver.script = lambda seen: answer(400 if seen.subject == "m_dead" else 200)
-        yield receiver
+    receiver.script = lambda seen: answer(400 if seen.subject == "m_dead" else 200)
+    return receiver
 
 
 @pytest.fixture
@@ -44,25 +40,20 @@ def sent(dsn: str, db: psycopg.Connection, receiver: WebhookReceiver) -> str:
 
 
 def _json(dsn: str, *arguments: str, code: ExitCode = ExitCode.OK) -> dict[str, Any]:
-    done = holdfast("replay", *arguments, "--json", dsn=dsn)
-    assert done.returncode == code, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return holdfast("replay", *arguments, "--json", dsn=dsn, code=code).json
 
 
 def _plan(dsn: str, *arguments: str) -> dict[str, Any]:
     return _json(dsn, "plan", *arguments, "--reason", "asked")
 
 
-def test_plan_says_what_would_happen_and_sends_nothing(
-    sent: str, db: psycopg.Connection, receiver: WebhookReceiver
-) -> None:
-    before = len(receiver.seen)
+def test_plan_says_what_would_happen_and_sends_nothing(world: World, sent: str) -> None:
+    before = len(world.receiver.seen)
     row = _plan(sent, "--endpoint", "payouts", "--rate", "2")
     assert row["counts"]["kinds"] == {"nothing": 1, "release": 1, "resend": 4}
     assert row["counts"]["drain_seconds"] == pytest.approx(2.5)
     drain(sent)
-    assert len(receiver.seen) == before
+    assert len(world.receiver.seen) == before
     short = row["id"][:8]
     assert row["apply"] == f"holdfast replay apply {short}"
 
@@ -80,7 +71,7 @@ def test_plan_says_what_would_happen_and_sends_nothing(
     assert places == [1, 2, 3, 4, 5]
     assert [row["state"] for row in _json(sent, "list")["replays"]] == ["planned"] * 2
     assert "replay" in holdfast("replay", "list", dsn=sent).stdout.lower()
-    assert [row[0] for row in db.execute(AUDIT)] == ["replay.plan"] * 2
+    assert [row[0] for row in world.db.execute(AUDIT)] == ["replay.plan"] * 2
 
 
 def test_replay_is_applied_watched_and_done(sent: str, receiver: WebhookReceiver) -> None:
@@ -90,8 +81,7 @@ def test_replay_is_applied_watched_and_done(sent: str, receiver: WebhookReceiver
     short = _plan(sent, "--endpoint", "payouts", "--state", "delivered", "--state", "dead")["id"][
         :8
     ]
-    begun = holdfast("replay", "apply", short, dsn=sent)
-    assert begun.returncode == ExitCode.OK, begun.stderr
+    begun = holdfast("replay", "apply", short, dsn=sent, code=ExitCode.OK)
     assert "applying: 5 items" in begun.stdout
     assert _json(sent, "apply", short)["state"] == "applying"
     assert "5 wait" in holdfast("replay", "status", short, dsn=sent).stdout
@@ -102,52 +92,43 @@ def test_replay_is_applied_watched_and_done(sent: str, receiver: WebhookReceiver
     came = receiver.seen[before:]
     assert sorted(seen.subject for seen in came) == ["m_1"] * 2 + ["m_2"] * 2 + ["m_dead"] * 2
     assert all(bodies.get(seen.header("webhook-id"), seen.body) == seen.body for seen in came)
-    refused = holdfast("replay", "apply", short, dsn=sent)
-    assert refused.returncode == ExitCode.FAILED
+    refused = holdfast("replay", "apply", short, dsn=sent, code=ExitCode.FAILED)
     assert "is applied" in refused.stderr
 
 
-def test_items_that_failed_are_exit_code_4_and_are_named(
-    sent: str, receiver: WebhookReceiver
-) -> None:
-    receiver.script = lambda seen: answer(400 if seen.subject == "m_2" else 200)
+def test_failed_items_are_named_with_exit_code_4(world: World, sent: str) -> None:
+    world.receiver.script = lambda seen: answer(400 if seen.subject == "m_2" else 200)
     short = _plan(sent, "--state", "delivered")["id"][:8]
     _json(sent, "apply", short)
     drain(sent)
-    done = holdfast("replay", "status", short, dsn=sent)
-    assert done.returncode == ExitCode.DEGRADED
+    done = holdfast("replay", "status", short, dsn=sent, code=ExitCode.DEGRADED)
     assert "2 delivered" in done.stdout
     assert "2 failed" in done.stdout
     items = _json(sent, "show", short, "--items")["items"]
     assert {each["outcome"] for each in items if each["subject"] == "m_2"} == {"rejected"}
 
 
-def test_plan_that_no_longer_matches_is_refused_and_one_that_is_cancelled_sends_nothing(
-    sent: str, db: psycopg.Connection, receiver: WebhookReceiver
-) -> None:
+def test_outdated_plan_is_refused_and_cancelled_sends_nothing(world: World, sent: str) -> None:
     stale = _plan(sent, "--state", "dead")["id"][:8]
-    [number] = db.execute("SELECT id FROM holdfast.dead_letter").fetchone() or (0,)
+    [number] = world.db.execute("SELECT id FROM holdfast.dead_letter").fetchone() or (0,)
     holdfast("dead", "dismiss", str(number), "--skip", "--reason", "moot", dsn=sent)
     drain(sent)
-    refused = holdfast("replay", "apply", stale, dsn=sent)
-    assert refused.returncode == ExitCode.FAILED
+    refused = holdfast("replay", "apply", stale, dsn=sent, code=ExitCode.FAILED)
     assert "Nothing was sent" in refused.stderr
 
-    before = len(receiver.seen)
+    before = len(world.receiver.seen)
     short = _plan(sent, "--state", "delivered")["id"][:8]
     _json(sent, "apply", short)
     cancelled = holdfast("replay", "cancel", short, "--reason", "mistake", dsn=sent)
     assert "cancelled" in cancelled.stdout
     drain(sent)
-    assert len(receiver.seen) == before
+    assert len(world.receiver.seen) == before
     assert holdfast("replay", "status", short, "--wait", dsn=sent).returncode == ExitCode.FAILED
-    assert [row[2] for row in db.execute(AUDIT)][-1] == "mistake"
+    assert [row[2] for row in world.db.execute(AUDIT)][-1] == "mistake"
 
 
-def test_keys_that_a_receiver_may_have_forgotten_are_sent_only_with_the_words_for_it(
-    sent: str, db: psycopg.Connection, receiver: WebhookReceiver
-) -> None:
-    db.execute(
+def test_forgotten_keys_are_sent_only_on_demand(world: World, sent: str) -> None:
+    world.db.execute(
         "UPDATE holdfast.endpoint_pace SET key_window_seconds = 0, key_window_seen_at = now()"
     )
     plan = ("--subject", "m_1", "--state", "delivered")
@@ -156,25 +137,22 @@ def test_keys_that_a_receiver_may_have_forgotten_are_sent_only_with_the_words_fo
     short = planned.partition("replay apply ")[2][:8]
     refused = holdfast("replay", "apply", short, dsn=sent)
     assert (refused.returncode, "Nothing was sent" in refused.stderr) == (ExitCode.FAILED, True)
-    before = len(receiver.seen)
+    before = len(world.receiver.seen)
     agreed = _plan(sent, *plan, "--outside-window")["id"][:8]
     _json(sent, "apply", agreed)
     drain(sent)
-    assert [seen.subject for seen in receiver.seen[before:]] == ["m_1"] * 2
+    assert [seen.subject for seen in world.receiver.seen[before:]] == ["m_1"] * 2
 
 
 def test_applying_says_what_keeps_it_from_being_sent(sent: str) -> None:
     short = _plan(sent, "--subject", "m_1")["id"][:8]
     holdfast("endpoint", "pause", "payouts", "--reason", "maintenance", dsn=sent)
-    done = holdfast("replay", "apply", short, dsn=sent)
-    assert done.returncode == ExitCode.OK, done.stderr
+    done = holdfast("replay", "apply", short, dsn=sent, code=ExitCode.OK)
     assert "note: endpoint payouts is paused (maintenance): nothing is sent there" in done.stdout
     assert "note: no dispatcher is running" in done.stdout
 
 
-def test_waiting_is_ended_by_a_signal_and_the_replay_goes_on(
-    sent: str, receiver: WebhookReceiver
-) -> None:
+def test_waiting_is_ended_by_a_signal_and_the_replay_goes_on(world: World, sent: str) -> None:
     short = _plan(sent, "--subject", "m_1")["id"][:8]
     command = [
         sys.executable,
@@ -194,13 +172,13 @@ def test_waiting_is_ended_by_a_signal_and_the_replay_goes_on(
             assert process.wait(20) == ExitCode.OK
         finally:
             process.kill()
-    before = len(receiver.seen)
+    before = len(world.receiver.seen)
     drain(sent)
-    assert len(receiver.seen) == before + 2
+    assert len(world.receiver.seen) == before + 2
     assert _json(sent, "status", short)["state"] == "applied"
 
 
-def test_what_nothing_matches_is_exit_code_3_and_what_makes_no_sense_is_2(sent: str) -> None:
+def test_no_match_exits_3_and_nonsense_2(sent: str) -> None:
     why = ("--reason", "asked")
     key = Key.of(["x"]).text
     for code, complaint, *arguments in (
@@ -220,7 +198,6 @@ def test_what_nothing_matches_is_exit_code_3_and_what_makes_no_sense_is_2(sent: 
         (ExitCode.NOTHING_MATCHED, "no replay 00000000", "apply", "00000000"),
         (ExitCode.NOTHING_MATCHED, "no replay 00000000", "cancel", "00000000", *why),
     ):
-        done = holdfast("replay", *map(str, arguments), dsn=sent)
-        assert done.returncode == code, (arguments, done.stderr)
+        done = holdfast("replay", *map(str, arguments), dsn=sent, code=code)
         assert complaint in done.stderr
         assert "Traceback" not in done.stderr

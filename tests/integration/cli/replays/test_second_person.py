@@ -13,22 +13,15 @@ from holdfast.dispatcher.operators.reissue.store import Reissues
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
-from tests.support.dispatch import webhooks
-from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
-from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.dispatching import add_endpoint, drain
 from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.job.decisions import Decisions
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
 
+
 WHY = ("--reason", "the bank lost it")
-
-
-@pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebhookReceiver]:
-    monkeypatch.setenv(SECRET, secret_text())
-    with webhooks.listening() as receiver:
-        yield receiver
 
 
 @pytest.fixture
@@ -46,61 +39,54 @@ def _written(decisions: Decisions, dsn: str, count: int) -> list[str]:
 
 
 def _reissue(dsn: str, keys: list[str], *more: str) -> dict[str, object]:
-    done = holdfast("reissue", *keys, *WHY, "--yes", "--json", *more, dsn=dsn)
-    assert done.returncode == ExitCode.OK, done.stderr
-    told: dict[str, object] = json.loads(done.stdout)
-    return told
+    return holdfast(
+        "reissue", *keys, *WHY, "--yes", "--json", *more, dsn=dsn, code=ExitCode.OK
+    ).json
 
 
-def test_ten_and_ten_of_one_person_in_a_day_need_a_second_person(
-    dsn: str, db: psycopg.Connection, decisions: Decisions
-) -> None:
-    keys = _written(decisions, dsn, 4)
-    assert _reissue(dsn, keys[:2], "--limit", "2")["approve"] is None
-    second = _reissue(dsn, keys[2:3], "--limit", "2")
+def test_ten_and_ten_of_one_person_in_a_day_need_a_second_person(world: World) -> None:
+    keys = _written(world.decisions, world.dsn, 4)
+    assert _reissue(world.dsn, keys[:2], "--limit", "2")["approve"] is None
+    second = _reissue(world.dsn, keys[2:3], "--limit", "2")
     assert second["reissued"] == []
     assert second["approve"] is not None
     with acting_as("second"):
-        assert _reissue(dsn, keys[3:], "--limit", "2")["approve"] is None
-    assert db.execute("SELECT DISTINCT person FROM holdfast.replay ORDER BY 1").fetchall() == [
-        (name,) for name in sorted([getpass.getuser(), "second"])
-    ]
+        assert _reissue(world.dsn, keys[3:], "--limit", "2")["approve"] is None
+    assert world.db.execute(
+        "SELECT DISTINCT person FROM holdfast.replay ORDER BY 1"
+    ).fetchall() == [(name,) for name in sorted([getpass.getuser(), "second"])]
 
 
-def test_each_endpoint_that_gets_a_reissued_entry_is_an_action(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
-) -> None:
+def test_each_endpoint_that_gets_a_reissued_entry_is_an_action(world: World) -> None:
     for name in ("audit", "ledger"):
-        add_endpoint(db, receiver.url, name=name)
-    keys = _written(decisions, dsn, 2)
-    assert _reissue(dsn, keys[:1], "--limit", "2")["approve"] is not None
-    drain(dsn)
-    assert len(receiver.seen) == 6
+        world.add_endpoint(name=name)
+    keys = _written(world.decisions, world.dsn, 2)
+    assert _reissue(world.dsn, keys[:1], "--limit", "2")["approve"] is not None
+    world.drain()
+    assert len(world.receiver.seen) == 6
     with acting_as("second"):
-        assert _reissue(dsn, keys[1:], "--limit", "3")["approve"] is None
+        assert _reissue(world.dsn, keys[1:], "--limit", "3")["approve"] is None
         # Three of these five are used up already.
-        assert _reissue(dsn, keys[1:], "--limit", "5")["approve"] is not None
+        assert _reissue(world.dsn, keys[1:], "--limit", "5")["approve"] is not None
     counts = "SELECT (counts ->> 'repeats')::int, item_count FROM holdfast.replay"
-    assert db.execute(counts).fetchall() == [(3, 3)] * 3
+    assert world.db.execute(counts).fetchall() == [(3, 3)] * 3
 
 
-def test_yesterday_s_do_not_count_and_what_is_planned_does(
-    dsn: str, db: psycopg.Connection, decisions: Decisions
-) -> None:
-    keys = _written(decisions, dsn, 3)
-    _reissue(dsn, keys[:1], "--limit", "1")
-    db.execute(
+def test_yesterday_s_do_not_count_and_what_is_planned_does(world: World) -> None:
+    keys = _written(world.decisions, world.dsn, 3)
+    _reissue(world.dsn, keys[:1], "--limit", "1")
+    world.db.execute(
         "UPDATE holdfast.replay SET created_at = created_at - interval '25 h',"
         " applied_at = applied_at - interval '25 h', finished_at = finished_at - interval '25 h'"
     )
-    assert _reissue(dsn, keys[1:2], "--limit", "1")["approve"] is None
+    assert _reissue(world.dsn, keys[1:2], "--limit", "1")["approve"] is None
     # Planned days ago and never applied: it may be applied today.
-    db.execute(
+    world.db.execute(
         "UPDATE holdfast.replay SET created_at = created_at - interval '3 d', finished_at = NULL,"
         " applied_at = NULL, state = 'planned'"
     )
-    db.execute("UPDATE holdfast.replay_item SET settled_at = NULL")
-    assert _reissue(dsn, keys[2:], "--limit", "1")["approve"] is not None
+    world.db.execute("UPDATE holdfast.replay_item SET settled_at = NULL")
+    assert _reissue(world.dsn, keys[2:], "--limit", "1")["approve"] is not None
 
 
 def test_whoever_asks_cannot_raise_the_limit(dsn: str, decisions: Decisions) -> None:
@@ -108,29 +94,25 @@ def test_whoever_asks_cannot_raise_the_limit(dsn: str, decisions: Decisions) -> 
     assert _reissue(dsn, keys, "--limit", "1000")["approve"] is not None
 
 
-def test_two_plans_at_once_do_not_both_slip_under_the_limit(
-    dsn: str, db: psycopg.Connection, decisions: Decisions
-) -> None:
-    keys = _written(decisions, dsn, 2)
+def test_two_plans_at_once_do_not_both_slip_under_the_limit(world: World) -> None:
+    keys = _written(world.decisions, world.dsn, 2)
 
     def plan(key: str) -> int:
         arguments = ("reissue", key, *WHY, "--yes", "--limit", "1")
-        return holdfast(*arguments, dsn=dsn, process=True).returncode
+        return holdfast(*arguments, dsn=world.dsn, process=True).returncode
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(plan, keys)) == [ExitCode.OK, ExitCode.OK]
-    found = db.execute("SELECT state::text FROM holdfast.replay ORDER BY 1").fetchall()
+    found = world.db.execute("SELECT state::text FROM holdfast.replay ORDER BY 1").fetchall()
     assert sorted(found) == [("applied",), ("planned",)]
 
 
-def test_name_in_the_environment_makes_nobody_a_second_person(
-    dsn: str, decisions: Decisions
-) -> None:
-    keys = _written(decisions, dsn, 2)
-    short = str(_reissue(dsn, keys, "--limit", "1")["replay"])[:8]
+def test_name_in_the_environment_makes_nobody_a_second_person(world: World) -> None:
+    keys = _written(world.decisions, world.dsn, 2)
+    short = str(_reissue(world.dsn, keys, "--limit", "1")["replay"])[:8]
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         other = {name: "second"}
-        done = holdfast("replay", "approve", short, *WHY, dsn=dsn, environment=other)
+        done = holdfast("replay", "approve", short, *WHY, dsn=world.dsn, environment=other)
         assert (done.returncode, "that is you" in done.stderr) == (ExitCode.FAILED, True)
 
 
@@ -139,55 +121,48 @@ def _forgotten(db: psycopg.Connection) -> None:
     db.execute("UPDATE holdfast.endpoint_pace SET key_window_seconds=0, key_window_seen_at=now()")
 
 
-def test_keys_that_the_receiver_may_have_forgotten_count_as_repeated(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
-) -> None:
-    keys = _written(decisions, dsn, 12)
-    _forgotten(db)
+def test_keys_that_the_receiver_may_have_forgotten_count_as_repeated(world: World) -> None:
+    keys = _written(world.decisions, world.dsn, 12)
+    _forgotten(world.db)
     ten = ("--outside-window", "--yes", "--json")
-    first = holdfast("redeliver", *keys[:10], *WHY, *ten, dsn=dsn)
-    assert first.returncode == ExitCode.OK, first.stderr
-    assert json.loads(first.stdout)["approve"] is None
-    drain(dsn)
-    assert len(receiver.seen) == 22
+    first = world.holdfast("redeliver", *keys[:10], *WHY, *ten, code=ExitCode.OK)
+    assert first.json["approve"] is None
+    world.drain()
+    assert len(world.receiver.seen) == 22
     # One budget: neither verb goes on where the other ended.
-    assert _reissue(dsn, keys[10:11])["approve"] is not None
-    more = holdfast("redeliver", keys[11], *WHY, *ten, dsn=dsn)
-    told = json.loads(more.stdout)
+    assert _reissue(world.dsn, keys[10:11])["approve"] is not None
+    more = world.holdfast("redeliver", keys[11], *WHY, *ten)
+    told = more.json
     short = told["replay"]["id"][:8]
     assert told["approve"] == f"holdfast replay approve {short} --reason TEXT"
-    refused = holdfast("replay", "apply", short, dsn=dsn)
+    refused = world.holdfast("replay", "apply", short)
     assert (refused.returncode, "second person" in refused.stderr) == (ExitCode.FAILED, True)
     with acting_as("second"):
-        assert holdfast("replay", "approve", short, *WHY, dsn=dsn).returncode == ExitCode.OK
-    assert holdfast("replay", "apply", short, dsn=dsn).returncode == ExitCode.OK
-    drain(dsn)
-    assert len(receiver.seen) == 23
+        assert world.holdfast("replay", "approve", short, *WHY).returncode == ExitCode.OK
+    assert world.holdfast("replay", "apply", short).returncode == ExitCode.OK
+    world.drain()
+    assert len(world.receiver.seen) == 23
 
 
-def test_plan_whose_keys_are_forgotten_later_is_counted_when_it_is_applied(
-    dsn: str, db: psycopg.Connection, decisions: Decisions
-) -> None:
-    keys = _written(decisions, dsn, 11)
+def test_plan_whose_keys_are_forgotten_later_is_counted_when_it_is_applied(world: World) -> None:
+    keys = _written(world.decisions, world.dsn, 11)
     chosen = [part for key in keys for part in ("--key", key)]
-    made = holdfast("replay", "plan", *chosen, *WHY, "--outside-window", "--json", dsn=dsn)
+    made = world.holdfast("replay", "plan", *chosen, *WHY, "--outside-window", "--json")
     short = json.loads(made.stdout)["id"][:8]
-    _forgotten(db)
-    refused = holdfast("replay", "apply", short, dsn=dsn)
+    _forgotten(world.db)
+    refused = world.holdfast("replay", "apply", short)
     assert (refused.returncode, "second person" in refused.stderr) == (ExitCode.FAILED, True)
     with acting_as("second"):
-        assert holdfast("replay", "approve", short, *WHY, dsn=dsn).returncode == ExitCode.OK
-    assert holdfast("replay", "apply", short, dsn=dsn).returncode == ExitCode.OK
+        assert world.holdfast("replay", "approve", short, *WHY).returncode == ExitCode.OK
+    assert world.holdfast("replay", "apply", short).returncode == ExitCode.OK
 
 
-def test_plan_that_was_cancelled_before_anything_of_it_was_written_is_not_counted(
-    dsn: str, decisions: Decisions
-) -> None:
-    keys = _written(decisions, dsn, 2)
-    with Reissues.connect(dsn) as store:
+def test_plan_cancelled_before_any_write_is_not_counted(world: World) -> None:
+    keys = _written(world.decisions, world.dsn, 2)
+    with Reissues.connect(world.dsn) as store:
         plan = store.plan([store.preview(Key.parse(keys[0]))], "a test", limit=1)
-    assert holdfast("replay", "cancel", plan.hex, *WHY, dsn=dsn).returncode == ExitCode.OK
-    assert _reissue(dsn, keys[1:], "--limit", "1")["approve"] is None
+    assert world.holdfast("replay", "cancel", plan.hex, *WHY).returncode == ExitCode.OK
+    assert _reissue(world.dsn, keys[1:], "--limit", "1")["approve"] is None
 
 
 def test_keys_that_are_forgotten_only_after_the_plan_began_are_not_sent(

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psycopg
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
@@ -25,7 +24,7 @@ from holdfast.receiver import Secret, receipt_is_genuine
 from holdfast.sink.contract.envelope import BODY_BYTES_MAX
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.wire import ReceiptOutcome
-from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
+from tests.support.dispatch.dispatching import SECRET
 from tests.support.dispatch.listening import listening
 from tests.support.dispatch.sender import (
     KEY_BYTES,
@@ -38,8 +37,10 @@ from tests.support.dispatch.sender import (
 )
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
+
 
 REFERENCE = ("--secret-ref", "env:TEST_SECRET")
 
@@ -205,16 +206,14 @@ def test_a_listener_that_is_stopped_waits_for_nobody() -> None:
             assert sender.recv(12) == b"HTTP/1.1 200"
 
 
-def test_dispatcher_gets_everything_through_a_receiver_that_fails_and_cuts(
-    dsn: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failing_receiver_gets_everything(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SECRET, secret_text())
     asked = Misbehaviour(fail_rate=0.3, cut=Cut(share=0.3))
-    with listening(asked, seed=5) as receiver, Decisions(dsn) as decisions:
-        add_endpoint(db, receiver.url, schedule_seconds=[0] * 30)
+    with listening(asked, seed=5) as receiver, Decisions(world.dsn) as decisions:
+        world.add_endpoint(receiver.url, schedule_seconds=[0] * 30)
         for _ in range(5):
             decisions.write("m_1", "m_2", "m_3")
-        drain(dsn)
+        world.drain()
     report = receiver.report()
     assert (report.acknowledged, report.applied, report.subjects) == (15, 15, 3)
     assert report.failed_on_purpose > 0
@@ -278,9 +277,7 @@ def test_command_ends_after_its_time_with_a_report_of_nothing() -> None:
         ((*REFERENCE, "--expect", "/dev/null"), "holds no key"),
     ],
 )
-def test_what_makes_no_sense_is_said_before_anything_starts(
-    arguments: tuple[str, ...], says: str
-) -> None:
+def test_nonsense_is_said_before_the_start(arguments: tuple[str, ...], says: str) -> None:
     error = invoke(*arguments).exception
     assert isinstance(error, CommandError)
     assert says in str(error)

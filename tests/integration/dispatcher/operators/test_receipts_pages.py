@@ -15,8 +15,10 @@ from holdfast.dispatcher.operators.receipts.rules import Here
 from holdfast.dispatcher.operators.receipts.store import Sent
 from tests.support.dispatch.aging import _make
 from tests.support.dispatch.dispatching import add_endpoint
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
+
 
 DAY = timedelta(days=1)
 RECEIPT = '{"key":"hf_0","outcome":"applied","applied_at":"T","receipt":"v1,"}'
@@ -81,25 +83,25 @@ def read(store: Sent, **changes: Any) -> list[Here]:
 
 
 def test_each_entry_comes_once_with_the_attempt_that_counts(
-    store: Sent, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+    world: World, store: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(receipts, "PAGE", 2)
     now = datetime.now(UTC)
     early, late = now - timedelta(hours=20), now - timedelta(hours=1)
-    retried = add_entry(db, "retried", early)
-    add_attempt(db, retried, 1, early, "failed")
-    add_attempt(db, retried, 2, late, "delivered", receipt=RECEIPT)
-    again = add_entry(db, "sent again", early)
-    add_attempt(db, again, 1, early, "delivered", receipt=RECEIPT)
-    add_attempt(db, again, 2, late, "unknown")
-    lost = add_entry(db, "lost", early)
-    add_attempt(db, lost, 1, early, "unknown")
-    add_attempt(db, lost, 2, late, "failed")
-    before = add_entry(db, "delivered before", now - 3 * DAY)
-    add_attempt(db, before, 1, now - 2 * DAY, "delivered")
-    add_attempt(db, before, 2, late, "failed")
-    outside = add_entry(db, "outside", now - 3 * DAY)
-    add_attempt(db, outside, 1, now - 2 * DAY, "delivered")
+    retried = add_entry(world.db, "retried", early)
+    add_attempt(world.db, retried, 1, early, "failed")
+    add_attempt(world.db, retried, 2, late, "delivered", receipt=RECEIPT)
+    again = add_entry(world.db, "sent again", early)
+    add_attempt(world.db, again, 1, early, "delivered", receipt=RECEIPT)
+    add_attempt(world.db, again, 2, late, "unknown")
+    lost = add_entry(world.db, "lost", early)
+    add_attempt(world.db, lost, 1, early, "unknown")
+    add_attempt(world.db, lost, 2, late, "failed")
+    before = add_entry(world.db, "delivered before", now - 3 * DAY)
+    add_attempt(world.db, before, 1, now - 2 * DAY, "delivered")
+    add_attempt(world.db, before, 2, late, "failed")
+    outside = add_entry(world.db, "outside", now - 3 * DAY)
+    add_attempt(world.db, outside, 1, now - 2 * DAY, "delivered")
     found = [(each.subject, each.delivered, each.last, bool(each.proof)) for each in read(store)]
     assert found == [
         ("retried", True, "delivered", True),
@@ -138,14 +140,14 @@ def test_each_entry_comes_once_with_the_attempt_that_counts(
     ],
 )
 def test_stale_is_explained_only_by_what_was_sent_from_here_before(
-    store: Sent, db: psycopg.Connection, rows: list[tuple[Any, ...]], explained: bool
+    world: World, store: Sent, rows: list[tuple[Any, ...]], explained: bool
 ) -> None:
     begin = datetime.now(UTC) - timedelta(hours=1)
-    subject_id = add_entry(db, "m_482", begin)
+    subject_id = add_entry(world.db, "m_482", begin)
     for number, (sequence, seconds, outcome, said) in enumerate(rows, 1):
         receipt = None if said is None else RECEIPT.replace("applied", said, 1)
         at = begin + timedelta(seconds=seconds)
-        add_attempt(db, subject_id, number, at, outcome, sequence=sequence, receipt=receipt)
+        add_attempt(world.db, subject_id, number, at, outcome, sequence=sequence, receipt=receipt)
     wanted = store.wanted(1, When(back=DAY), When(), None, hashed=False)
     found = store.overtaken(wanted, [("m_482", 1)])
     assert found == ({("m_482", 1)} if explained else set())
@@ -160,30 +162,23 @@ def test_entry_that_waited_for_weeks_is_found(store: Sent, db: psycopg.Connectio
     assert found.body_sha256
 
 
-def test_pages_are_read_by_index_in_the_order_of_the_attempts(
-    store: Sent, db: psycopg.Connection
-) -> None:
-    db.execute(FILL)
-    db.execute("VACUUM ANALYZE holdfast.attempt, holdfast.entry, holdfast.subject")
+def test_pages_are_read_by_index_in_the_order_of_the_attempts(world: World, store: Sent) -> None:
+    world.db.execute(FILL)
+    world.db.execute("VACUUM ANALYZE holdfast.attempt, holdfast.entry, holdfast.subject")
     wanted = store.wanted(1, When(back=DAY), When(), None, hashed=True)
-    values = {
-        **receipts._bound(wanted),
-        "after_subject": 100,
-        "after_sequence": 3,
-        "limit": 500,
-    }
-    db.execute(statement("receipts/settings"))
-    plan = _plan(db, "receipts/page", values)
+    values = {**receipts._bound(wanted), "after_subject": 100, "after_sequence": 3, "limit": 500}
+    world.db.execute(statement("receipts/settings"))
+    plan = _plan(world.db, "receipts/page", values)
     assert "Merge Append" in plan
     assert "Incremental Sort" in plan, "sorts the attempts of an entry, and nothing else"
     for index in ("attempt_", "entry_", "pk_subject"):
         assert f"Index Scan using {index}" in plan, plan
     assert "Seq Scan" not in plan
-    assert "pk_entry_key" in _plan(db, "receipts/strangers", {"keys": ["hf_" + "0" * 32]})
+    assert "pk_entry_key" in _plan(world.db, "receipts/strangers", {"keys": ["hf_" + "0" * 32]})
     stale = {"endpoint_id": 1, "subjects": ["m_7", "m_8"], "sequences": [1, 2]}
-    assert "Seq Scan" not in _plan(db, "receipts/overtaken", stale)
+    assert "Seq Scan" not in _plan(world.db, "receipts/overtaken", stale)
     # Few lanes are planned by their endpoint, many by their leases: both are indexes of the lane.
-    assert "Seq Scan" not in _plan(db, "receipts/in_flight", values)
+    assert "Seq Scan" not in _plan(world.db, "receipts/in_flight", values)
     assert len(read(store)) == 2000 * 5
 
 
