@@ -222,11 +222,11 @@ def test_a_checkpoint_that_was_moved_is_refused_and_told_where_it_belongs(play: 
     assert complaint.endswith(f"start with --checkpoint '{before}'.")
     assert not before.exists()
 
-    (play.checkpoint).rename(before)
+    play.checkpoint.rename(before)
     for same in (str(before), f"file:{before}", f"file://{before}/", f"{play.folder}/./was here"):
         play.options = {"checkpoint": same}
         assert _claim(play).initial is None
-    (play.checkpoint).symlink_to(before)
+    play.checkpoint.symlink_to(before)
     play.options = {"checkpoint": str(play.checkpoint)}
     assert "was begun in another place" in _complaint(play)
 

@@ -5,8 +5,10 @@ window is emitted, and nothing is decided. What was published would stand agains
 not know it.
 """
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -23,14 +25,15 @@ from holdfast.spark_app.checkpoint_manager.folder import Folder
 from holdfast.spark_app.checkpoint_manager.restore import restored
 from holdfast.spark_app.lifecycle.failure import QueryFailed
 from tests.support.dispatch.entries import BLOCK, RELEASE
-from tests.support.job.jobs import Play, event, put
+from tests.support.job.job_outcome import decided, ledger
+from tests.support.job.jobs import Play, armed, event
 from tests.support.job.outbox import contents
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
 
+pytestmark = pytest.mark.rest
 
 FILES = [
     [event("e1", "12:01", 6_000_000)],
@@ -44,57 +47,60 @@ LATER = [event("e9", "12:03", 9_000_000)]
 """A correction in the same window: block."""
 
 
-@pytest.fixture
-def play(spark: "SparkSession", dsn: str, tmp_path: Path) -> Play:
+@pytest.fixture(scope="module")
+def finished(shared_play: Play) -> Play:
     """A stream that has read one file a batch, and has blocked and released a merchant."""
-    found = Play(spark, dsn, tmp_path)
-    for number, lines in enumerate(FILES):
-        put(found.folder / "events", number, lines)
-    found.command()
-    return found
+    shared_play.put(*FILES)
+    shared_play.command()
+    shutil.copytree(shared_play.checkpoint, shared_play.folder / "kept")
+    return shared_play
 
 
-def _said(db: psycopg.Connection, merchant: str = "m_1") -> list[str]:
-    rows = db.execute(
-        "SELECT type FROM holdfast.entry JOIN holdfast.subject ON subject.id = subject_id"
-        " WHERE name = %s ORDER BY sequence",
-        [merchant],
-    )
-    return [each for (each,) in rows]
+@pytest.fixture
+def dsn(finished: Play, make_database: Callable[[str | None], str]) -> str:
+    """Its database, for one test."""
+    return make_database(conninfo_to_dict(finished.dsn)["dbname"])
 
 
-def _ledger(db: psycopg.Connection) -> list[tuple[Any, ...]]:
-    return db.execute(
-        "SELECT query_id, batch_id, differing_count FROM holdfast.batch ORDER BY batch_no"
-    ).fetchall()
+@pytest.fixture
+def play(finished: Play, dsn: str) -> Iterator[Play]:
+    """The stream for one test, in its folder, which is as before afterwards."""
+    yield replace(finished, dsn=dsn)
+    for each in finished.folder.iterdir():
+        if each.name != "kept":
+            shutil.rmtree(each)
+    shutil.copytree(finished.folder / "kept", finished.checkpoint)
+    finished.put(*FILES)
+
+
+def _said(play: Play) -> list[str]:
+    with psycopg.connect(play.dsn) as db:
+        return [type_ for _, type_, _ in decided(db, "m_1")]
 
 
 def test_restored_checkpoint_repeats_its_batches_whatever_the_files_for_each_are(
-    play: Play, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+    play: Play,
 ) -> None:
-    assert _said(db) == [BLOCK, RELEASE]
-    before = _ledger(db)
-    restored(Folder(str(play.folder / "checkpoint")), 0, play.dsn, dry_run=False)
+    assert _said(play) == [BLOCK, RELEASE]
+    before = ledger(play.dsn)
+    restored(Folder(str(play.checkpoint)), 0, play.dsn, dry_run=False)
     for point in ("K3", "K4"):
-        with monkeypatch.context() as armed:
-            armed.setattr("holdfast.sink.contract.failpoints._armed", f"{point}=raise")
-            armed.setattr("holdfast.sink.contract.failpoints._passed", {})
-            with pytest.raises(QueryFailed, match=point):
-                play.command(max_files_per_trigger=None)
+        with armed(f"{point}=raise"), pytest.raises(QueryFailed, match=point):
+            play.command(max_files_per_trigger=None)
     play.command(max_files_per_trigger=None)
-    assert (_said(db), _ledger(db)) == ([BLOCK, RELEASE], before)
-    put(play.folder / "events", len(FILES), LATER)
+    assert (_said(play), ledger(play.dsn)) == ([BLOCK, RELEASE], before)
+    play.put(LATER, first=len(FILES))
     play.command(max_files_per_trigger=None)
-    assert _said(db) == [BLOCK, RELEASE, BLOCK]
-    assert not any(differing for _, _, differing in _ledger(db))
+    assert _said(play) == [BLOCK, RELEASE, BLOCK]
+    assert not any(differing for _, _, differing, _ in ledger(play.dsn))
 
 
 def test_savepoint_that_is_older_than_its_stream_repeats_the_batches_since(
     play: Play, db: psycopg.Connection
 ) -> None:
     saved, new = str(play.folder / "saved"), str(play.folder / "new")
-    play.save(str(play.folder / "checkpoint"), saved, 0)
-    before = _ledger(db)
+    play.save(str(play.checkpoint), saved, 0)
+    before = ledger(play.dsn)
     changed: dict[str, Any] = {
         "savepoint": saved,
         "checkpoint": new,
@@ -102,9 +108,9 @@ def test_savepoint_that_is_older_than_its_stream_repeats_the_batches_since(
         "max_files_per_trigger": None,
     }
     play.command(**changed)
-    assert _said(db) == [BLOCK, RELEASE]
-    after = _ledger(db)[len(before) :]
-    assert [batch for _, batch, _ in after] == list(range(len(before)))
+    assert _said(play) == [BLOCK, RELEASE]
+    after = ledger(play.dsn)[len(before) :]
+    assert [batch for _, batch, *_ in after] == list(range(len(before)))
 
     # The state of the old checkpoint does not have what the new one publishes.
     db.execute("UPDATE holdfast.stream SET query_id = %s", [before[0][0]])
@@ -112,31 +118,31 @@ def test_savepoint_that_is_older_than_its_stream_repeats_the_batches_since(
         with pytest.raises(CommandError, match=f"went on with query {after[0][0]}"):
             play.command(**start)
     db.execute("UPDATE holdfast.stream SET query_id = %s", [after[0][0]])
-    put(play.folder / "events", len(FILES), LATER)
+    play.put(LATER, first=len(FILES))
     play.command(**changed)
-    assert _said(db) == [BLOCK, RELEASE, BLOCK]
-    assert not any(differing for _, _, differing in _ledger(db))
+    assert _said(play) == [BLOCK, RELEASE, BLOCK]
+    assert not any(differing for _, _, differing, _ in ledger(play.dsn))
 
 
 def test_savepoint_of_a_stream_that_continued_needs_its_checkpoint(
     play: Play, db: psycopg.Connection
 ) -> None:
     saved, new = str(play.folder / "saved"), play.folder / "new"
-    play.save(str(play.folder / "checkpoint"), saved, 0)
-    (play.folder / "checkpoint").rename(play.folder / "elsewhere")
-    before = _ledger(db)
+    play.save(str(play.checkpoint), saved, 0)
+    play.checkpoint.rename(play.folder / "elsewhere")
+    before = ledger(play.dsn)
     stored = db.execute("SELECT batch_no, source_offsets FROM holdfast.batch").fetchall()
     for number, text in stored:
         _store(db, number, without_files(text)[0])
     with pytest.raises(CommandError, match=r"went on to batch 3\..* it is not there"):
         play.command(savepoint=saved, checkpoint=str(new))
-    assert (_ledger(db), new.exists()) == (before, False)
+    assert (ledger(play.dsn), new.exists()) == (before, False)
 
     for number, text in stored:
         _store(db, number, text)
     play.command(savepoint=saved, checkpoint=str(new), max_files_per_trigger=None)
-    assert _said(db) == [BLOCK, RELEASE]
-    assert [batch for _, batch, _ in _ledger(db)[len(before) :]] == list(range(len(before)))
+    assert _said(play) == [BLOCK, RELEASE]
+    assert [batch for _, batch, *_ in ledger(play.dsn)[len(before) :]] == list(range(len(before)))
 
 
 def _store(db: psycopg.Connection, batch_no: int, offsets: str) -> None:
@@ -145,35 +151,32 @@ def _store(db: psycopg.Connection, batch_no: int, offsets: str) -> None:
     )
 
 
-def test_file_that_changed_since_is_refused_when_its_batch_is_repeated(
-    play: Play, db: psycopg.Connection
-) -> None:
-    before = _ledger(db)
-    restored(Folder(str(play.folder / "checkpoint")), 0, play.dsn, dry_run=False)
-    put(play.folder / "events", 3, [event("e4", "12:02", -3, "m_1")])
+def test_file_that_changed_since_is_refused_when_its_batch_is_repeated(play: Play) -> None:
+    before = ledger(play.dsn)
+    restored(Folder(str(play.checkpoint)), 0, play.dsn, dry_run=False)
+    play.put([event("e4", "12:02", -3, "m_1")], first=3)
     with pytest.raises(QueryFailed, match=ReplayDiverged.__name__):
         play.command()
-    assert (_said(db), _ledger(db)) == ([BLOCK, RELEASE], before)
+    assert (_said(play), ledger(play.dsn)) == ([BLOCK, RELEASE], before)
 
 
 def test_database_that_was_put_back_gets_the_batches_that_it_lost(
     spark: "SparkSession",
-    dsn: str,
     make_database: Callable[[str | None], str],
+    template_database: str,
     tmp_path: Path,
 ) -> None:
-    play = Play(spark, dsn, tmp_path)
-    for number, lines in enumerate(FILES[:3]):
-        put(play.folder / "events", number, lines)
+    play = Play(spark, make_database(template_database), tmp_path)
+    play.put(*FILES[:3])
     play.command()
-    older = Play(spark, make_database(conninfo_to_dict(dsn)["dbname"]), tmp_path)
-    put(play.folder / "events", 3, FILES[3])
+    older = replace(play, dsn=make_database(conninfo_to_dict(play.dsn)["dbname"]))
+    play.put(FILES[3], first=3)
     play.command()
     with pytest.raises(QueryFailed, match=LedgerBehind.__name__):
         older.command()
-    restored(Folder(str(play.folder / "checkpoint")), 2, older.dsn, dry_run=False)
+    restored(Folder(str(play.checkpoint)), 2, older.dsn, dry_run=False)
     older.command(max_files_per_trigger=None)
-    with psycopg.connect(dsn) as whole, psycopg.connect(older.dsn) as mended:
+    with psycopg.connect(play.dsn) as whole, psycopg.connect(older.dsn) as mended:
         assert contents(mended) == contents(whole)
 
 
@@ -181,7 +184,7 @@ def test_restore_moves_what_a_hidden_driver_planned_until_it_was_fenced(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the next start continues after that plan, and its state is not that of the batch."""
-    checkpoint = play.folder / "checkpoint"
+    checkpoint = play.checkpoint
     newest, fence = max(Folder(str(checkpoint)).batches("offsets")), restore._fence
     later = [f"{log}/{newest + 1}" for log in ("offsets", "sources/0")]
 

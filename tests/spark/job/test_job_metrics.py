@@ -1,7 +1,7 @@
 """What a job measures, against what it wrote: scraped over HTTP while it runs."""
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.request import urlopen
 
 import psycopg
@@ -11,9 +11,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from holdfast.sink.contract.exits import CommandError
 from tests.support.job.jobs import Play, at, event, forget_commit, patiently, put
 from tests.support.runbook_world import free_port
-
-if TYPE_CHECKING:
-    pass
 
 PHASES = ("plan", "load", "state", "upload", "commit", "total")
 """Of a checkpoint."""

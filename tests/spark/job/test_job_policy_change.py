@@ -2,7 +2,7 @@
 
 import json
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
@@ -13,9 +13,6 @@ from holdfast.spark_app.checkpoint_manager.restore import restored
 from holdfast.spark_app.exposure.policy import Policy
 from tests.support.job.jobs import Play, at, event, forget_commit, micros
 from tests.support.job.outbox import contents
-
-if TYPE_CHECKING:
-    pass
 
 LIMITS = "limit_minor = {0}\nrelease_level_minor = {0}\n"
 V1 = 'version = "v1"\n[[default]]\n' + LIMITS.format(5_000_000)

@@ -2,7 +2,7 @@
 
 import json
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
@@ -13,9 +13,6 @@ from holdfast.sink.errors import Fenced
 from holdfast.spark_app.lifecycle.failure import QueryFailed
 from tests.support.job.job_outcome import ledger
 from tests.support.job.jobs import Play, event
-
-if TYPE_CHECKING:
-    pass
 
 
 @pytest.mark.rest

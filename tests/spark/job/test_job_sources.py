@@ -1,14 +1,12 @@
 """Several paths with one consistent cut, and the clock that closes the windows of a silent stream.
 
-Real: Spark, Postgres, a driver that is killed with its JVM.
+Real: Spark and Postgres.
 """
 
 import json
 import shutil
-import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,15 +19,14 @@ import pytest
 
 from holdfast.deploy.local.demo.reference import Event as Row
 from holdfast.deploy.local.demo.reference import Reference
-from holdfast.sink.contract.failpoints import ENVIRONMENT
 from holdfast.spark_app.checkpoint_manager.batch_input import read_by
 from holdfast.spark_app.checkpoint_manager.folder import Folder
 from holdfast.spark_app.checkpoint_manager.restore import restored
 from holdfast.spark_app.exposure.settings import SECOND_US, Settings
-from tests.support.job.job_outcome import published, required
-from tests.support.job.job_process import QUICK, job_process
-from tests.support.job.job_stream import OPTIONS, SETTINGS, stream
-from tests.support.job.jobs import POLICY, Play, event, patiently, put
+from holdfast.spark_app.lifecycle.failure import QueryFailed
+from tests.support.job.job_outcome import ledger, published, required
+from tests.support.job.job_stream import SETTINGS, stream
+from tests.support.job.jobs import POLICY, Play, armed, event, forget_commit, patiently, put
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +36,7 @@ if TYPE_CHECKING:
     from holdfast.spark_app.reporting.batch_counts import FinishedBatch
     from holdfast.spark_app.reporting.metrics import Metrics
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.rest
 
 WINDOW = timedelta(minutes=15)
 
@@ -48,12 +45,6 @@ def _plan(checkpoint: Path, batch_id: int) -> tuple[dict[str, Any], list[str]]:
     """The clocks of a planned batch, and the end of its input in each source."""
     _, described, *sources = (checkpoint / "offsets" / str(batch_id)).read_text().splitlines()
     return json.loads(described), sources
-
-
-def _forget_commit(checkpoint: Path, batch_id: int) -> None:
-    """Leave a batch as a driver does that dies before Spark has recorded it."""
-    for name in (str(batch_id), f".{batch_id}.crc"):
-        (checkpoint / "commits" / name).unlink()
 
 
 def _batches(checkpoint: Path) -> int:
@@ -103,8 +94,7 @@ def _watermarks(batches: Sequence[Sequence[Row]]) -> Iterator[int | None]:
         newest = max([*plausible, *([] if newest is None else [newest])], default=None)
 
 
-@pytest.mark.timeout(900)
-def test_two_paths_one_of_them_slow_and_a_kill_between_them_equal_the_reference(
+def test_two_paths_one_of_them_slow_and_a_crash_equal_the_reference(
     spark: "SparkSession", dsn: str, db: psycopg.Connection, tmp_path: Path
 ) -> None:
     made = stream(24, 9)
@@ -114,16 +104,11 @@ def test_two_paths_one_of_them_slow_and_a_kill_between_them_equal_the_reference(
         made.put_one(fast, number)
     made.put_one(slow, 4)
     paths = (str(fast), str(slow))
-    with job_process(
-        tmp_path,
-        dsn,
-        *("--available-now", "--path", str(slow), *OPTIONS),
-        environment={ENVIRONMENT: "S8=kill@3"},
-    ) as job:
-        assert job.wait() == -signal.SIGKILL, job.said
+    play = Play(spark, dsn, tmp_path, {"settings": SETTINGS, "key_groups": 8})
+    with armed("S8=raise@3"), pytest.raises(QueryFailed, match="FailpointHit: S8"):
+        play.command(paths=paths)
     assert db.execute("SELECT max(batch_id) FROM holdfast.batch").fetchone() == (2,)
 
-    play = Play(spark, dsn, tmp_path, {"settings": SETTINGS, "key_groups": 8})
     made.put_one(slow, 5)
     made.put_one(slow, 8)
     play.command(paths=paths)
@@ -166,7 +151,7 @@ def test_a_path_and_the_idle_clock_are_added_to_a_checkpoint_whose_newest_batch_
     put(events, 1, [event("e1", "12:20", 1)])
     play.command()
     newest = _batches(checkpoint) - 1
-    _forget_commit(checkpoint, newest)
+    forget_commit(checkpoint, newest)
     record = checkpoint / "holdfast.json"
     old = {**json.loads(record.read_text()), "version": 2, "format": "json"}
     # As the version before recorded it.
@@ -178,7 +163,7 @@ def test_a_path_and_the_idle_clock_are_added_to_a_checkpoint_whose_newest_batch_
     put(more, 0, [event("e2", "12:21", 20), event("e1", "12:20", 1)])
     put(events, 2, [event("e3", "12:40", 0)])
     capsys.readouterr()
-    _forget_commit(checkpoint, newest)
+    forget_commit(checkpoint, newest)
     play.command(paths=(str(more), str(events)))
     assert [source.get("path") for source in json.loads(record.read_text())["sources"]] == [
         str(events),
@@ -209,7 +194,6 @@ def _on(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
-@pytest.mark.timeout(900)
 def test_the_hold_of_a_merchant_that_fell_silent_with_the_whole_stream_ends_in_real_time(
     spark: "SparkSession",
     dsn: str,
@@ -223,16 +207,20 @@ def test_the_hold_of_a_merchant_that_fell_silent_with_the_whole_stream_ends_in_r
     before, after = (_on(ended + timedelta(seconds=seconds)) for seconds in (-60, 5))
     rows = [("e1", "m_1", 6_000_000, before), ("e2", "m_2", 1, after)]
     put(events, 0, [event(i, "12:00", n, m, occurred_at=at) for i, m, n, at in rows])
-    clock = ("--watermark-delay", "1s", "--idle-timeout", "2s")
     # Batch 0 reads the file, batch 1 blocks, batch 2 reads a tick, is written, and never recorded.
-    with job_process(tmp_path, dsn, *clock, *QUICK, environment={ENVIRONMENT: "S8=kill@3"}) as job:
-        assert job.wait() == -signal.SIGKILL, job.said
+    options = {"settings": Settings(watermark_delay_us=SECOND_US), "idle_timeout_ms": 9_000}
+    play = Play(spark, dsn, tmp_path, options)
+    with (
+        armed("S8=raise@3"),
+        play.attempt(interval_ms=100, idle_timeout_ms=2_000) as run,
+        pytest.raises(QueryFailed, match="FailpointHit: S8"),
+    ):
+        patiently(run)
     held = [("payout_hold.block",)]
     assert db.execute("SELECT type FROM holdfast.entry ORDER BY occurred_at").fetchall() == held
 
+    capsys.readouterr()
     checkpoint = tmp_path / "checkpoint"
-    settings = Settings(watermark_delay_us=SECOND_US)
-    play = Play(spark, dsn, tmp_path, {"settings": settings, "idle_timeout_ms": 9_000})
     metrics = _until_released(play)
     # The timeout of the first run, and the clock of its batch.
     planned = _plan(checkpoint, 2)[0]
@@ -260,18 +248,14 @@ def test_the_hold_of_a_merchant_that_fell_silent_with_the_whole_stream_ends_in_r
     assert not [*(checkpoint / "holdfast-ticks").iterdir()]
 
     # The batch of the tick is repeated with it.
-    plans, batches = [_plan(checkpoint, number)[0] for number in (2, 3)], _recorded(db)
+    plans, batches = [_plan(checkpoint, number)[0] for number in (2, 3)], ledger(dsn)
     restored(Folder(str(checkpoint)), 1, dsn, dry_run=False)
     play.command(paths=(str(events), str(woken)))
     assert [_plan(checkpoint, number)[0] for number in (2, 3)] == plans
-    assert _recorded(db)[: len(batches)] == batches
+    assert ledger(dsn)[: len(batches)] == batches
     assert db.execute("SELECT count(*) FROM holdfast.late_event").fetchone() == (1,)
     assert not [*(checkpoint / "holdfast-ticks").iterdir()]
     _refuses_to_tick_without(play, woken)
-
-
-def _recorded(db: psycopg.Connection) -> list[Any]:
-    return db.execute("SELECT batch_id, digest FROM holdfast.batch ORDER BY batch_no").fetchall()
 
 
 def _ms(moment: datetime) -> int:
@@ -280,22 +264,18 @@ def _ms(moment: datetime) -> int:
 
 def _until_released(play: Play) -> "Metrics":
     """Run the job as a service until it has written a decision."""
-    from holdfast.spark_app.lifecycle.attempt import Trigger, attempt
     from holdfast.spark_app.reporting.batch_counts import BatchCounter
     from holdfast.spark_app.reporting.metrics import Metrics
-    from holdfast.spark_app.runtime import session
 
-    stop, metrics, job = Event(), Metrics(), play.job()
+    stop, metrics = Event(), Metrics()
 
     def done(batch: "FinishedBatch") -> None:
         if batch.outcome.counts.entries:
             stop.set()
 
     counter = BatchCounter(done)
-    own = session.fix(play.spark.newSession())
-    with closing(play.sink(job, counter.select)) as sink:
-        run = (own, job, sink, Trigger(interval_ms=100), stop)
-        patiently(lambda: attempt(*run, counter=counter, metrics=metrics))
+    with play.attempt(stop, interval_ms=100, sink={"select": counter.select}) as run:
+        patiently(lambda: run(counter=counter, metrics=metrics))
     return metrics
 
 
@@ -324,7 +304,7 @@ def _refuses_to_tick_without(play: Play, folder: Path) -> None:
         _be_silent(clock)
     folder.with_name("away").rename(folder)
     _be_silent(clock)
-    [tick] = (play.folder / "checkpoint" / "holdfast-ticks").glob("[0-9]*.json")
+    [tick] = (play.checkpoint / "holdfast-ticks").glob("[0-9]*.json")
     assert json.loads(tick.read_text())["timeout_ms"] == 1
 
 
