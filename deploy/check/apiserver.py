@@ -10,7 +10,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from urllib.request import Request, urlopen
 
 from holdfast.deploy.check.pods import pods
 from holdfast.deploy.check.project import OVERLAYS, Document, Project, loaded
+from holdfast.deploy.local.ports import free_port
 
 PROGRAMS = Path(".holdfast/kube")
 
@@ -48,7 +48,7 @@ class Server:
     def __init__(self, programs: Path, folder: Path) -> None:
         self._folder = folder
         self._token = secrets.token_hex(16)
-        etcd, peer, self._port = (_free_port() for _ in range(3))
+        etcd, peer, self._port = (free_port() for _ in range(3))
         (folder / "tokens.csv").write_text(f'{self._token},checker,1,"system:masters"\n')
         key = folder / "accounts.pem"
         generate = ("openssl", "genrsa", "-out", str(key), "2048")
@@ -141,12 +141,6 @@ class Server:
             timeout=KUBECTL_SECONDS,
             env={"PATH": os.environ["PATH"], "HOME": str(self._folder)},
         )
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @contextmanager

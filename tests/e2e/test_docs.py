@@ -22,6 +22,7 @@ from psycopg_pool import AsyncConnectionPool
 from sqlalchemy import create_engine, inspect
 
 from holdfast.deploy.local.java import spark_environment
+from holdfast.deploy.local.ports import free_port
 from holdfast.deploy.release import version
 from holdfast.receiver.message.body import Body, parse_body
 from holdfast.sink.contract.exits import ExitCode
@@ -33,7 +34,7 @@ from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.driver import Driver
 from tests.support.job.jobs import POLICY, event, put
 from tests.support.pages import ROOT, Follower, blocks, blocks_of, shell
-from tests.support.runbook_world import World, decided, free_port, rows, world
+from tests.support.runbook_world import World, decided, rows, world
 from tests.support.servers.databases import create
 
 OPERATORS = (

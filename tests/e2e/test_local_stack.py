@@ -23,11 +23,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from holdfast.deploy.local.ports import free_port
 from holdfast.deploy.local.stack.dashboards.panels import dashboards
 from holdfast.deploy.local.stack.run import DATABASES
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
-from tests.support.runbook_world import free_port
 from tests.support.servers.embedded import processes_on
 from tests.support.waiting import eventually
 

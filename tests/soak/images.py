@@ -19,6 +19,7 @@ import psycopg
 import pytest
 
 from holdfast.deploy.check.project import Project
+from holdfast.deploy.local.ports import free_port
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.dispatching import SECRET
@@ -26,7 +27,6 @@ from tests.support.dispatch.sender import secret_text
 from tests.support.dispatch.webhooks import Gate, WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
 from tests.support.job.jobs import POLICY, event, put
-from tests.support.runbook_world import free_port
 from tests.support.servers.fault_proxy import FaultProxy
 from tests.support.waiting import eventually
 

@@ -1,12 +1,10 @@
 """Where a page of the runbook is followed: an outbox, its dispatcher, the payouts service."""
 
 import os
-import secrets
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +15,7 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
+from holdfast.deploy.local.ports import free_port
 from holdfast.dispatcher.outbound.reference_rule import ALLOW_DIR
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.failpoints import ENVIRONMENT
@@ -38,9 +37,6 @@ _TIMES = """
       AND a.attname <> 'occurred_at' AND c.relname <> 'dispatcher_instance'
     GROUP BY 1
 """
-
-_PORTS = range(20_000, 32_000)
-"""Below those that Linux takes for connections: this one is left and taken again."""
 
 _SCHEDULE = ",".join(["1"] * 32)
 """Longer than the receiver takes to start on a busy machine."""
@@ -67,15 +63,6 @@ def decided(merchant: str, window: int, action: str, **changes: Any) -> dict[str
 def rows(*decisions: dict[str, Any]) -> pa.Table:
     """Decisions as a job hands them to the sink."""
     return pa.Table.from_pylist(list(decisions))
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on, and that no connection is given as its own."""
-    for port in secrets.SystemRandom().sample(_PORTS, 100):
-        with socket.socket() as taken, suppress(OSError):
-            taken.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("no port is free")
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 import base64
 import os
-import random
 import secrets
 import socket
 import subprocess
@@ -20,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from holdfast.deploy.local import log
 from holdfast.deploy.local.java import find_java
 from holdfast.deploy.local.kafka.jars import staged
+from holdfast.deploy.local.ports import free_port
 from holdfast.sink.contract.exits import CommandError
 
 HOST = "127.0.0.1"
@@ -30,10 +30,6 @@ again."""
 
 STOP_SECONDS = 20.0
 POLL_SECONDS = 0.05
-
-PORTS = range(20_000, 32_000)
-"""Below the ports that Linux gives to outgoing connections, one of which could take the broker's
-while it is down."""
 
 JAVA_OPTIONS = (
     "-Xmx256m",
@@ -161,7 +157,7 @@ class Broker:
     def _prepare(self) -> None:
         """Choose ports, write the settings, format the folder for the data."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._ports = (self.port or _free_port(), _free_port())
+        self._ports = (self.port or free_port(), free_port())
         own, controller = self._ports
         plain = f"PLAINTEXT://{HOST}:{own}"
         settings = {
@@ -243,18 +239,3 @@ def _cluster_id() -> str:
         text = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
         if not text.startswith("-"):
             return text
-
-
-def _free_port() -> int:
-    for port in random.SystemRandom().sample(PORTS, 100):
-        with socket.socket() as attempt:
-            attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                attempt.bind((HOST, port))
-            except OSError:
-                continue
-            return port
-    raise CommandError(
-        f"no free port between {PORTS.start} and {PORTS.stop} for a Kafka broker. Nothing was"
-        " started. End what holds them."
-    )

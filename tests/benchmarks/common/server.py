@@ -6,7 +6,6 @@ settings, and one more way in, which every case takes.
 """
 
 import os
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from holdfast.deploy.local import binaries, process
 from holdfast.deploy.local.account import account_for
 from holdfast.deploy.local.cluster import SUPERUSER, Cluster
+from holdfast.deploy.local.ports import free_port
 from holdfast.deploy.local.postgres import EmbeddedPostgres
 from holdfast.migrations.upgrade import upgrade
 from tests.benchmarks.common.processes import processor_seconds
@@ -108,7 +108,7 @@ def server(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[
 def _listening(known: Cluster, settings: Mapping[str, str]) -> Iterator[Server]:
     account = account_for(known.data)
     programs = binaries.reachable(binaries.shipped(known.major), account)
-    port = _free_port()
+    port = free_port()
     command: list[str | Path] = [programs.postgres, "-D", known.data, "-p", str(port)]
     command += ["-c", f"listen_addresses={HOST}", "-c", "unix_socket_directories="]
     command += [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
@@ -132,9 +132,3 @@ def _answers(dsn: str) -> bool:
     except psycopg.OperationalError:
         return False
     return True
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])

@@ -6,13 +6,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from holdfast.deploy.local.ports import free_port
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import SECRET
 from tests.support.dispatch.scene import Scene
 from tests.support.dispatch.sender import secret_text
 from tests.support.job.decisions import Decisions
 from tests.support.monitoring.watching import Watcher, watcher
-from tests.support.runbook_world import free_port
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import psycopg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from holdfast.deploy.local.ports import free_port
 from holdfast.sink.contract.exits import CommandError
 from tests.support.job.jobs import Play, at, event, forget_commit, patiently, put
-from tests.support.runbook_world import free_port
 
 PHASES = ("plan", "load", "state", "upload", "commit", "total")
 """Of a checkpoint."""

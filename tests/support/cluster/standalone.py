@@ -8,7 +8,6 @@ applications again.
 
 import os
 import re
-import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ import psutil
 import pyspark
 
 from holdfast.deploy.local.java import spark_environment
+from holdfast.deploy.local.ports import free_port
 from tests.support.processes import end, matching
 from tests.support.waiting import eventually
 
@@ -50,8 +50,8 @@ class Standalone:
     def __init__(self, folder: Path, workers: int = 2) -> None:
         """Start it, and wait until the workers are registered."""
         self._folder = folder
-        self._port, self._ui = _free_port(), _free_port()
-        self._ports = [_free_port() for _ in range(workers)]
+        self._port, self._ui = free_port(), free_port()
+        self._ports = [free_port() for _ in range(workers)]
         self.url = f"spark://{HOST}:{self._port}"
         self._parts: dict[str, subprocess.Popen[bytes]] = {}
         self.restart_master()
@@ -237,9 +237,3 @@ def _open_tasks(log: Path) -> set[str]:
     begun = re.findall(r"Running task \S+ in stage \S+ \(TID (\d+)\)", said)
     ended = re.findall(r"(?:Finished|Exception in) task \S+ in stage \S+ \(TID (\d+)\)", said)
     return set(begun) - set(ended)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind((HOST, 0))
-        return int(found.getsockname()[1])

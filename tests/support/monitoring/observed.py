@@ -18,6 +18,7 @@ from zlib import crc32
 import httpx
 import psycopg
 
+from holdfast.deploy.local.ports import free_port
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.console.admin_api import Api, serving
@@ -26,7 +27,7 @@ from tests.support.dispatch.webhooks import Behaviour, Seen, WebhookReceiver, an
 from tests.support.job.job_process import QUICK, JobProcess, job_process
 from tests.support.job.jobs import event, put
 from tests.support.monitoring.prometheus import Prometheus, scraping
-from tests.support.runbook_world import World, free_port, world
+from tests.support.runbook_world import World, world
 from tests.support.waiting import eventually
 
 MERCHANTS = 40

@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import yaml
 
+from holdfast.deploy.local.ports import free_port
 from holdfast.deploy.local.stack.dashboards.prometheus import Source
 from tests.support.monitoring.metric_list import ROOT
-from tests.support.runbook_world import free_port
 from tests.support.waiting import eventually
 
 STAGED = ROOT / ".holdfast" / "prometheus" / "usr" / "bin"

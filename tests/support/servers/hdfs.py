@@ -6,7 +6,6 @@ The jar is of the Hadoop version that pyspark ships, whose jars it needs; `make 
 import hashlib
 import json
 import os
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +21,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from holdfast.deploy.local.java import find_java
+from holdfast.deploy.local.ports import free_port
 from tests.support.waiting import eventually
 
 JAR = Path(".holdfast/hdfs/hadoop-client-minicluster-3.5.0.jar")
@@ -187,19 +187,12 @@ def _json(address: str, method: str = "GET") -> dict[str, Any]:
     return found
 
 
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]
-
-
 @contextmanager
 def hdfs(folder: Path) -> Iterator[Hdfs]:
     """Start a cluster, or skip what needs it; both processes have ended afterwards."""
     if (reason := why_not()) is not None:
         pytest.skip(reason)
-    cluster = Hdfs(folder, *_free_ports())
+    cluster = Hdfs(folder, free_port(), free_port())
     try:
         cluster.begin()
         yield cluster

@@ -12,10 +12,10 @@ from threading import enumerate as enumerate_
 import httpx
 import pytest
 
+from holdfast.deploy.local.ports import free_port
 from holdfast.deploy.local.stack.dashboards.pages import _alert, serving
 from holdfast.deploy.local.stack.input import chosen
 from holdfast.deploy.local.stack.settings import Input
-from tests.support.runbook_world import free_port
 from tests.support.servers.threads import in_threads
 from tests.support.waiting import eventually
 

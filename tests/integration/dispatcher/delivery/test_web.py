@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
+from holdfast.deploy.local.ports import free_port
 from holdfast.dispatcher.delivery import web
 from holdfast.dispatcher.delivery.health import Health
 from holdfast.dispatcher.delivery.store.session import Pools
@@ -36,11 +37,6 @@ COLLECTOR = DispatcherCollector(
 
 BENT = ("tests.support.dispatch.bent_dispatch",)
 """The command with constants of its own: what takes twenty seconds takes two."""
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def health(port: int, path: str = "") -> tuple[int, list[str]]:

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from prometheus_client import CollectorRegistry, Metric
 
+from holdfast.deploy.local.ports import free_port
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.transaction.ledger import Counts, Replayed, Written
 from holdfast.spark_app.lifecycle.failure import Cause
@@ -116,13 +117,8 @@ def test_a_restart_is_counted_by_its_cause_and_shows_as_waiting() -> None:
     }
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 def test_metrics_are_served_while_the_block_runs() -> None:
-    port = _free_port()
+    port = free_port()
     with served(Metrics("payouts"), "127.0.0.1", port):
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
             text = answer.read().decode()
