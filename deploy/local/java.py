@@ -12,18 +12,9 @@ from pathlib import Path
 
 from holdfast.deploy.local.java_wrapper import MODULE, without_vector_module
 from holdfast.sink.contract.exits import CommandError
-
-LONG_TERM = (17, 21)
-"""Releases that Spark 4.3 supports with any update."""
-
-FIRST_SOUND_25 = (25, 0, 3)
-"""In earlier updates G1 can corrupt data (JDK-8377811), and Spark 4.3 deprecates them."""
-
-WANTED = "Spark needs Java 17, 21 or 25.0.3 and newer"
+from holdfast.spark_app.runtime.java import WANTED, Version, parse_version, why_not
 
 ANSWER_SECONDS = 60
-
-Version = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,36 +59,6 @@ def spark_environment() -> dict[str, str]:
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-
-
-def why_not(version: Version) -> str | None:
-    """Return why Spark must not run on `version`, or None if it may.
-
-    >>> why_not((21, 0, 8)), why_not((8, 0, 402))
-    (None, 'Java 8.0.402')
-    """
-    text = f"Java {'.'.join(map(str, version))}"
-    if version[0] in LONG_TERM or version >= FIRST_SOUND_25:
-        return None
-    if version[0] == FIRST_SOUND_25[0]:
-        return f"{text}, whose G1 collector can corrupt data (JDK-8377811, fixed in 25.0.3)"
-    return text
-
-
-def parse_version(text: str) -> Version | None:
-    """Parse the property `java.version`: `21`, `17.0.15`, `25.0.3-beta`, `1.8.0_402`.
-
-    >>> parse_version("17.0.15"), parse_version("25-ea"), parse_version("1.8.0_402")
-    ((17, 0, 15), (25, 0, 0), (8, 0, 402))
-    """
-    # Up to Java 8, the release is the second number and the update follows an underscore.
-    match = re.match(r"1\.(\d+)\.(\d+)(?:_(\d+))?", text) or re.match(
-        r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", text
-    )
-    if match is None:
-        return None
-    major, minor, update = (int(part or 0) for part in match.groups())
-    return major, minor, update
 
 
 def inspect(program: Path) -> Runtime | None:

@@ -1,7 +1,6 @@
 """Finds a Java that Spark 4 supports.
 
-Searched where Spark searches: `JAVA_HOME`, then `PATH`. 17 and 21 work, and 25 from 25.0.3 on
-(before, its default garbage collector can corrupt data, JDK-8377811); older versions do not start.
+Searched where Spark searches: `JAVA_HOME`, then `PATH`.
 """
 
 import os
@@ -14,8 +13,15 @@ from holdfast.sink.contract.exits import CommandError
 
 WAY_OUT = 'Nothing was started; run eval "$(holdfast local env)" to use the Java of Holdfast.'
 
-_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?(?:\.(\d+))?')
-_GOOD_25 = (25, 0, 3)
+WANTED = "Spark needs Java 17, 21 or 25.0.3 and newer"
+
+LONG_TERM = (17, 21)
+"""Releases that Spark 4.3 supports with any update."""
+
+FIRST_SOUND_25 = (25, 0, 3)
+"""In earlier updates G1 can corrupt data (JDK-8377811), and Spark 4.3 deprecates them."""
+
+Version = tuple[int, int, int]
 
 
 def require_java() -> None:
@@ -29,29 +35,41 @@ def require_java() -> None:
         raise CommandError(
             f"Spark needs Java, and {java} does not run: {error}. {WAY_OUT}"
         ) from None
-    version = parse_version(said)
-    if not suits(version):
+    found = re.search(r'version "([^"]*)', said)
+    version = parse_version(found[1]) if found else None
+    if version is None or why_not(version):
         shown = ".".join(map(str, version)) if version else "unknown"
-        raise CommandError(
-            f"Spark needs Java 17, 21 or at least 25.0.3, and {java} is {shown}. {WAY_OUT}"
-        )
+        raise CommandError(f"{WANTED}, and {java} is {shown}. {WAY_OUT}")
 
 
-def parse_version(said: str) -> tuple[int, ...]:
-    """Return the version numbers that `java -version` prints; empty when there are none.
+def why_not(version: Version) -> str | None:
+    """Return why Spark must not run on `version`, or None if it may.
 
-    >>> parse_version('openjdk version "17.0.15" 2025-04-15')
-    (17, 0, 15)
+    >>> why_not((21, 0, 8)), why_not((8, 0, 402))
+    (None, 'Java 8.0.402')
     """
-    match = _VERSION.search(said)
-    return tuple(int(part or 0) for part in match.groups()) if match else ()
+    text = f"Java {'.'.join(map(str, version))}"
+    if version[0] in LONG_TERM or version >= FIRST_SOUND_25:
+        return None
+    if version[0] == FIRST_SOUND_25[0]:
+        return f"{text}, whose G1 collector can corrupt data (JDK-8377811, fixed in 25.0.3)"
+    return text
 
 
-def suits(version: tuple[int, ...]) -> bool:
-    """Return whether Spark 4 runs on this version without losing data."""
-    if not version:
-        return False
-    return version[0] in {17, 21} or version >= _GOOD_25
+def parse_version(text: str) -> Version | None:
+    """Parse the property `java.version`: `21`, `17.0.15`, `25.0.3-beta`, `1.8.0_402`.
+
+    >>> parse_version("17.0.15"), parse_version("25-ea"), parse_version("1.8.0_402")
+    ((17, 0, 15), (25, 0, 0), (8, 0, 402))
+    """
+    # Up to Java 8, the release is the second number and the update follows an underscore.
+    match = re.match(r"1\.(\d+)\.(\d+)(?:_(\d+))?", text) or re.match(
+        r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", text
+    )
+    if match is None:
+        return None
+    major, minor, update = (int(part or 0) for part in match.groups())
+    return major, minor, update
 
 
 def _find() -> str:
