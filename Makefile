@@ -234,7 +234,7 @@ $(DOCS)/mermaid.min.js: $(DOCS)/bin/mkdocs
 docs: $(STAMP) $(DOCS)/bin/mkdocs $(if $(shell command -v npm),$(DOCS)/mermaid.min.js) ## build the site of the documents in .holdfast/docs/site
 	@$(BIN)/python -m holdfast.deploy.release site
 
-docs-check: docs ## check the site's links, and look at it in the Chromium of this machine; pictures are kept
+docs-check: docs ## look at the site, whose links its build has checked, at it in the Chromium of this machine; pictures are kept
 	@HOLDFAST_TEST_SCREENSHOTS=$(DOCS)/pictures $(BIN)/python -m pytest tests/soak/docs_site.py
 
 TOOLS := .holdfast/release

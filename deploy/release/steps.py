@@ -82,7 +82,7 @@ def write_bills(asked: argparse.Namespace) -> Report:
 
 
 def build_documents(asked: argparse.Namespace) -> Report:
-    """Build the site of the documents, check its links and look at it in a browser."""
+    """Build the site of the documents, which checks its links, and look at it in a browser."""
     said = _make("docs-check")
     report = Report(notes=[said.strip().splitlines()[-1]])
     if " skipped" in said:
