@@ -114,8 +114,7 @@ class Bench(Generic[S]):
         for name, each in runs.items():
             about = {"case": name, **({"": labels[name.partition("@")[0]]} if labels else {})}
             rows.append(({x: int(name)} if x else about) | figures(each))
-        if rows:
-            self.table(title, rows, by=by, x=x)
+        self.table(title, rows, by=by, x=x)
         self.ratios(runs, by, {**(ratios or {}), **self.against_base(runs)})
         return runs
 
@@ -150,6 +149,8 @@ class Bench(Generic[S]):
     ) -> None:
         """Report and print rows. The plot has a bar a row `by` a column, or its line over `x`."""
         kept = [{k: v for k, v in row.items() if not k.startswith("_")} for row in rows]
+        if not kept:
+            return
         self.found["tables"][title] = {"rows": kept, "by": by, "x": x}
         print(table(title, *cells(kept)), flush=True)
 
