@@ -1,8 +1,7 @@
 """What is said of several runs, and of one that cannot be made."""
 
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 
 class Missing(Exception):
@@ -18,14 +17,3 @@ def percentiles(values: Sequence[float], *wanted: int) -> dict[str, float]:
     """Percentiles by their names, as `p50`; `max` is with them."""
     cuts = statistics.quantiles(values, n=100, method="inclusive")
     return {**{f"p{each}": cuts[each - 1] for each in wanted}, "max": max(values)}
-
-
-def ratios(
-    cases: Mapping[str, Mapping[str, Any]], wanted: Mapping[str, tuple[str, str]]
-) -> dict[str, float]:
-    """The medians of pairs of cases divided, where both were measured."""
-    return {
-        name: cases[ours]["median"] / cases[other]["median"]
-        for name, (ours, other) in wanted.items()
-        if ours in cases and other in cases
-    }

@@ -1,1 +1,0 @@
-"""The receiver kit: verifications per core, and the inbox against plain inserts."""
