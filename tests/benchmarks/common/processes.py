@@ -37,9 +37,11 @@ class Peak:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._stop.wait(self._every_s):
+        over = False
+        while not over:
             for name, value in self._look().items():
                 self.most[name] = max(self.most.get(name, 0), value)
+            over = self._stop.wait(self._every_s)
 
 
 def memory_of(

@@ -49,6 +49,8 @@ class Bench(Generic[S]):
         self.name, self.size, self.folder, self._stack = name, size, folder, stack
         self.trees = trees
         """This tree, and that of `--base`: cases of ours run with each."""
+        self.part = ""
+        """The part that runs."""
         self.cases: frozenset[str] | None = None
         """The only cases to run, where the command line names some."""
         self.found: dict[str, Any] = {"tables": {}, "ratios": {}, "missing": {}, "parts": {}}
@@ -134,7 +136,7 @@ class Bench(Generic[S]):
     def against_base(self, names: Iterable[str]) -> dict[str, tuple[str, str]]:
         """Return the ratios of this tree to the older commit, for cases named `case@commit`."""
         pairs = ((name.partition("@")[0], name) for name in names if "@" in name)
-        return {f"{ours} vs {other}": (ours, other) for ours, other in pairs}
+        return {f"{ours} vs {other}, {self.part}": (ours, other) for ours, other in pairs}
 
     def with_base(self, cases: Mapping[str, Callable[[Tree], Run]]) -> dict[str, Case]:
         """Return cases of ours for this tree, and for that of `--base` as `case@commit`."""
@@ -152,7 +154,7 @@ class Bench(Generic[S]):
         if not kept:
             return
         self.found["tables"][title] = {"rows": kept, "by": by, "x": x}
-        print(table(title, *cells(kept)), flush=True)
+        print(table(title, *cells(kept, by)), flush=True)
 
     def missing(self, name: str, reason: object) -> None:
         """Report that something cannot be measured here."""
@@ -219,6 +221,7 @@ def main(
         for part in given.only.split(","):
             print(part, flush=True)
             began, load = time.monotonic(), os.getloadavg()[0]
+            bench.part = part
             parts[part](bench)
             took = round(time.monotonic() - began)
             bench.found["parts"][part] = {"seconds": took, "load_before": load}

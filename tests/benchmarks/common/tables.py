@@ -87,7 +87,15 @@ def _errors(values: Sequence[Any]) -> tuple[list[float], list[list[float]]]:
     ]
 
 
-def cells(rows: Rows) -> tuple[list[str], list[list[str]]]:
-    """Return the head and the cells of rows, which may lack some columns."""
+def cells(rows: Rows, by: str = "") -> tuple[list[str], list[list[str]]]:
+    """Return the head and the cells of rows, which may lack some columns.
+
+    Where they are compared `by` a column, that alone has the least and the most.
+    """
     head = list(dict.fromkeys(name for row in rows for name in row))
-    return head, [[text(row.get(name)) for name in head] for row in rows]
+
+    def cell(name: str, value: Any) -> str:
+        is_middle = isinstance(value, Mapping) and by and name != by
+        return text(value["median"] if is_middle else value)
+
+    return head, [[cell(name, row.get(name)) for name in head] for row in rows]
