@@ -3,7 +3,7 @@
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -15,12 +15,9 @@ from holdfast.spark_app.checkpoint_manager.folder import Folder
 from holdfast.spark_app.checkpoint_manager.listing import shown
 from holdfast.spark_app.checkpoint_manager.verify import verified
 from tests.support.command import holdfast
-from tests.support.job.jobs import Play, event, put
+from tests.support.job.jobs import Play, event
 
-if TYPE_CHECKING:
-    pass
-
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.rest
 
 NEWEST = 3
 
@@ -28,14 +25,10 @@ NEWEST = 3
 @pytest.fixture(scope="module")
 def made(shared_play: Play) -> Play:
     """A checkpoint with a few batches, which is only read."""
-    for number in range(NEWEST):
-        put(shared_play.folder / "events", number, [event(f"e{number}", f"12:{number:02}", 1)])
+    files = ([event(f"e{number}", f"12:{number:02}", 1)] for number in range(NEWEST))
+    shared_play.put(*files)
     shared_play.command()
     return shared_play
-
-
-def _checkpoint(made: Play) -> Path:
-    return made.folder / "checkpoint"
 
 
 def _said(*words: str) -> str:
@@ -56,7 +49,7 @@ def _names(answer: Any) -> set[str]:
 
 
 def test_fields_have_the_names_that_the_rest_of_the_product_uses(made: Play) -> None:
-    where, batch = ("--checkpoint", str(_checkpoint(made)), "--json"), str(NEWEST - 2)
+    where, batch = ("--checkpoint", str(made.checkpoint), "--json"), str(NEWEST - 2)
     answers = [
         json.loads(_said(*words, *where))
         for words in (
@@ -67,7 +60,7 @@ def test_fields_have_the_names_that_the_rest_of_the_product_uses(made: Play) -> 
         )
     ]
     for answer in answers:
-        assert (answer["checkpoint"], answer["stream"]) == (str(_checkpoint(made)), "payouts")
+        assert (answer["checkpoint"], answer["stream"]) == (str(made.checkpoint), "payouts")
         assert _names(answer).isdisjoint(
             {"batch", "newest", "oldest", "planned", "previous", "at", "outbox_at", "judged_at"}
         )
@@ -78,26 +71,26 @@ def test_fields_have_the_names_that_the_rest_of_the_product_uses(made: Play) -> 
 
 
 def test_list_and_show_take_the_ledger_from_the_environment_and_work_without_it(made: Play) -> None:
-    where = ("--checkpoint", str(_checkpoint(made)))
+    where = ("--checkpoint", str(made.checkpoint))
     commands = {"list": (), "show": ("--batch", str(NEWEST))}
     for verb, options in commands.items():
         words = ("job", "checkpoints", verb, *where, *options)
-        with_it = holdfast(*words, "--json", dsn=made.dsn)
+        with_it = holdfast(*words, "--json", dsn=made.dsn, process=False)
         assert with_it.returncode == ExitCode.OK, with_it.stderr
         answer = json.loads(with_it.stdout)
         newest = answer["batches"][0] if verb == "list" else answer
         assert newest["written_at"]
-        without = holdfast(*words)
+        without = holdfast(*words, process=False)
         assert without.returncode == ExitCode.OK
         assert without.stdout.count("The ledger's times are missing: pass --dsn or set") == 1
-        gone = holdfast(*words, dsn="host=127.0.0.1 port=1")
+        gone = holdfast(*words, dsn="host=127.0.0.1 port=1", process=False)
         assert (gone.returncode, gone.stdout) == (ExitCode.OK, without.stdout)
         assert gone.stderr.startswith("the ledger's times are missing: SinkUnavailable")
         assert len(gone.stderr.splitlines()) == 1
 
 
 def test_show_names_a_snapshot_by_its_batch(made: Play) -> None:
-    answer = shown(Folder(str(_checkpoint(made))), NEWEST, None)
+    answer = shown(Folder(str(made.checkpoint)), NEWEST, None)
     for each in answer["state"]:
         at = f"state/{each['operator']}/{each['partition']}"
         [name] = [
@@ -106,14 +99,14 @@ def test_show_names_a_snapshot_by_its_batch(made: Play) -> None:
         # The state after batch N is version N + 1.
         assert name.startswith(f"{at}/{each['snapshot_batch_id'] + 1}_")
         assert each["changelogs"] == NEWEST - each["snapshot_batch_id"]
-    said = _said("show", "--batch", str(NEWEST), "--checkpoint", str(_checkpoint(made)))
+    said = _said("show", "--batch", str(NEWEST), "--checkpoint", str(made.checkpoint))
     assert f"snapshot of batch {answer['state'][0]['snapshot_batch_id']} and" in said
 
 
 def test_verify_prints_the_command_that_removes_what_no_batch_needs(
     made: Play, tmp_path: Path
 ) -> None:
-    copied = Path(shutil.copytree(_checkpoint(made), tmp_path / "checkpoint"))
+    copied = Path(shutil.copytree(made.checkpoint, tmp_path / "checkpoint"))
     stale = copied / "state/0/0" / f"1_{uuid4()}.changelog"
     stale.write_bytes(b"x")
     (copied / "removed-1").mkdir()
@@ -121,7 +114,7 @@ def test_verify_prints_the_command_that_removes_what_no_batch_needs(
     assert code == ExitCode.DEGRADED
     assert f"{stale.relative_to(copied)}, removed-1/" in answer["advice"][-1]
     words = answer["advice"][-1].partition(": holdfast ")[2].split()
-    done = holdfast(*words, dsn=made.dsn)
+    done = holdfast(*words, dsn=made.dsn, process=False)
     assert done.returncode == ExitCode.OK, done.stderr
     answer, code = verified(Folder(str(copied)))
     assert (code, answer["advice"]) == (ExitCode.OK, [])

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,14 +42,15 @@ from tests.support.job.damage import (
     newest_of,
     sums_of,
 )
+from tests.support.job.job_outcome import lasting, ledger
 from tests.support.job.job_process import QUICK, job_process
-from tests.support.job.jobs import Play, event, put
+from tests.support.job.jobs import Play, busy, put
 from tests.support.servers.databases import copy_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.rest, pytest.mark.timeout(900)]
 
 FILES = 14
 LATER = 3
@@ -64,10 +66,7 @@ JAVA = (
 
 def _put(events: Path, numbers: range) -> None:
     for number in numbers:
-        clock = f"{12 + number * 7 // 60}:{number * 7 % 60:02}"
-        amount = [3_000_000, -2_000_000][number % 3 == 2]
-        rows = [event(f"e{number}-{i}", clock, amount, f"m_{i % 5}") for i in range(10)]
-        put(events, number, rows)
+        put(events, number, busy(number, number * 7))
 
 
 @dataclass(frozen=True)
@@ -269,9 +268,9 @@ def test_prune_spares_what_a_batch_in_flight_writes(copied: Path) -> None:
 def test_prune_is_refused_while_the_job_is_connected(copied: Path, dsn: str) -> None:
     words = ("job", "checkpoints", "prune", "--checkpoint", str(copied), "--keep-last", "2")
     before = Folder(str(copied)).files
-    assert holdfast(*words).returncode == ExitCode.USAGE
+    assert holdfast(*words, process=False).returncode == ExitCode.USAGE
     with psycopg.connect(dsn, application_name="holdfast sink payouts"):
-        done = holdfast(*words, dsn=dsn)
+        done = holdfast(*words, dsn=dsn, process=False)
     assert done.returncode == ExitCode.FAILED
     assert "is connected" in done.stderr
     assert Folder(str(copied)).files == before
@@ -283,7 +282,7 @@ def test_prune_that_died_half_way_leaves_a_checkpoint_that_starts(copied: Path, 
     assert done.returncode < 0
     _, code = verified(Folder(str(copied)))
     assert code in (ExitCode.OK, ExitCode.DEGRADED)
-    assert holdfast(*words, dsn=dsn).returncode == ExitCode.OK
+    assert holdfast(*words, dsn=dsn, process=False).returncode == ExitCode.OK
     assert verified(Folder(str(copied)))[1] == ExitCode.OK
 
 
@@ -295,18 +294,11 @@ def test_prune_refuses_a_damaged_checkpoint(copied: Path) -> None:
     assert Folder(str(copied)).files == before
 
 
-def _ledger(dsn: str) -> list[Any]:
-    with psycopg.connect(dsn) as db:
-        return db.execute(
-            "SELECT query_id, batch_id FROM holdfast.batch ORDER BY batch_no"
-        ).fetchall()
-
-
 def test_restore_is_refused_in_words_and_changes_nothing(
     in_place: World, database: str, tmp_path: Path
 ) -> None:
     where, newest = str(in_place.checkpoint), in_place.newest
-    ledger, files = _ledger(database), Folder(where).files
+    batches, files = ledger(database), Folder(where).files
 
     def complaint(batch: int, checkpoint: str = where, dsn: str = database) -> str:
         with pytest.raises(CommandError) as raised:
@@ -322,7 +314,7 @@ def test_restore_is_refused_in_words_and_changes_nothing(
     with psycopg.connect(database) as db:
         db.execute("DELETE FROM holdfast.batch WHERE batch_id >= %s", [newest - 2])
     assert f"does not have batch {newest - 2}" in complaint(newest - 2)
-    ledger = [row for row in ledger if row[1] < newest - 2]
+    batches = [row for row in batches if row[1] < newest - 2]
     events = next(iter(sorted((in_place.folder / "events").iterdir(), reverse=True)))
     events.rename(in_place.folder / "gone.json")
     assert f"{events} is gone" in complaint(newest - 3)
@@ -331,7 +323,7 @@ def test_restore_is_refused_in_words_and_changes_nothing(
     name = Kept(Folder(where)).chains(newest - 3)[0, 0].files[-1]
     flip(in_place.checkpoint / name)
     assert name in complaint(newest - 3)
-    assert _ledger(database) == ledger
+    assert ledger(database) == batches
 
 
 @pytest.mark.parametrize("point", ["O4", "O5@3", "O6"])
@@ -346,9 +338,9 @@ def test_restore_that_died_is_finished_by_the_same_command(
     assert done.returncode < 0
     answer, code = verified(Folder(str(in_place.checkpoint)))
     assert (code, answer["unfinished_restore_batch_id"]) == (ExitCode.FAILED, batch)
-    other = holdfast(*words, str(batch - 1), dsn=database)
+    other = holdfast(*words, str(batch - 1), dsn=database, process=False)
     assert (other.returncode, "was interrupted" in other.stderr) == (ExitCode.FAILED, True)
-    done = holdfast(*words, str(batch), "--json", dsn=database)
+    done = holdfast(*words, str(batch), "--json", dsn=database, process=False)
     assert done.returncode == ExitCode.OK, done.stderr
     said = json.loads(done.stdout)
     assert said["repeated"]["first_batch_id"] == batch + 1
@@ -364,63 +356,45 @@ def test_restore_that_died_is_finished_by_the_same_command(
     assert plans == list(range(batch + 1, in_place.newest + 1))
 
 
-def _rows(dsn: str, query: str) -> list[Any]:
-    with psycopg.connect(dsn) as db:
-        return db.execute(query.encode()).fetchall()
-
-
-def _left(dsn: str) -> list[Any]:
+def _left(dsn: str) -> dict[str, Any]:
     """The decisions with their keys, the windows, and the events that were not applied."""
-    return [
-        _rows(dsn, query)
-        for query in (
-            (
-                "SELECT name, sequence, type, occurred_at, key, convert_from(body, 'UTF8') FROM"
-                " holdfast.entry JOIN holdfast.subject ON subject.id = subject_id ORDER BY 1, 2"
-            ),
-            (
-                "SELECT merchant_id, window_end, revision, exposure_minor"
-                " FROM holdfast.exposure_window ORDER BY 1, 2"
-            ),
-            "SELECT key FROM holdfast.entry_key ORDER BY 1",
-            "SELECT DISTINCT event_id, reason FROM holdfast.late_event ORDER BY 1, 2",
-        )
-    ]
+    found: dict[str, Any] = lasting(dsn, "entries", "windows", "keys", "late")
+    return found | {"late": {(reason, event_id) for reason, event_id, *_ in found["late"]}}
+
+
+@contextmanager
+def _later(world: World) -> Iterator[None]:
+    """Let there be the files that come later, for a start that has something to do."""
+    numbers = range(FILES, FILES + LATER)
+    _put(world.folder / "events", numbers)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            (world.folder / "events" / f"{number:03}.json").unlink()
+        world.put_back()
 
 
 @pytest.fixture(scope="module")
-def undisturbed(
-    spark: "SparkSession", world: World, server_dsn: str, tmp_path_factory: pytest.TempPathFactory
-) -> list[Any]:
-    """What a run leaves that reads all files at once."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    shutil.copytree(world.folder / "events", folder / "events")
-    with copy_of(server_dsn, world.database) as dsn:
-        # The same checkpoint goes on: what is compared is how its state came about.
-        _put(world.folder / "events", range(FILES, FILES + LATER))
-        try:
-            Play(spark, dsn, world.folder).command()
-            return _left(dsn)
-        finally:
-            for number in range(FILES, FILES + LATER):
-                (world.folder / "events" / f"{number:03}.json").unlink()
-            world.put_back()
+def undisturbed(spark: "SparkSession", world: World, server_dsn: str) -> dict[str, Any]:
+    """What the same checkpoint leaves that goes on: compared is how its state came about."""
+    with copy_of(server_dsn, world.database) as dsn, _later(world):
+        Play(spark, dsn, world.folder).command()
+        return _left(dsn)
 
 
 @pytest.fixture
-def later(in_place: World) -> Iterator[World]:
-    """With the files that come later, for a start that has something to do."""
-    _put(in_place.folder / "events", range(FILES, FILES + LATER))
-    yield in_place
-    for number in range(FILES, FILES + LATER):
-        (in_place.folder / "events" / f"{number:03}.json").unlink()
+def later(world: World) -> Iterator[World]:
+    """The checkpoint with the later files, put back after the test."""
+    with _later(world):
+        yield world
 
 
 def test_restored_twice_the_job_goes_on_and_leaves_what_an_undisturbed_one_does(
-    spark: "SparkSession", later: World, database: str, undisturbed: list[Any]
+    spark: "SparkSession", later: World, database: str, undisturbed: dict[str, Any]
 ) -> None:
     play, where = Play(spark, database, later.folder), str(later.checkpoint)
-    windows, before = len(_left(database)[1]), _ledger(database)
+    windows, before = len(_left(database)["windows"]), ledger(database)
     # Before the compact entry of the source's log, from which a lost one is made again.
     batch = min(Kept(Folder(where)).restorable()) + 1
     assert batch < 9
@@ -436,9 +410,9 @@ def test_restored_twice_the_job_goes_on_and_leaves_what_an_undisturbed_one_does(
     # Farther back before it has begun to repeat.
     restored(Folder(where), batch - 1, database, dry_run=False)
     play.command(max_files_per_trigger=None)
-    assert _ledger(database)[: len(before)] == before
+    assert ledger(database)[: len(before)] == before
     assert _left(database) == undisturbed
-    assert len(undisturbed[1]) > windows
+    assert len(undisturbed["windows"]) > windows
 
     again = restored(Folder(where), batch - 1, database, dry_run=False)["repeated"]
     assert again["recorded"] == again["last_batch_id"] - batch + 1
@@ -452,7 +426,7 @@ def test_restored_twice_the_job_goes_on_and_leaves_what_an_undisturbed_one_does(
 
 
 def test_newest_delta_that_is_damaged_is_left_behind_by_a_restore(
-    spark: "SparkSession", later: World, database: str, undisturbed: list[Any]
+    spark: "SparkSession", later: World, database: str, undisturbed: dict[str, Any]
 ) -> None:
     play, where = Play(spark, database, later.folder), str(later.checkpoint)
     flip(later.checkpoint / newest_of(later.checkpoint, ".changelog"))
@@ -463,14 +437,14 @@ def test_newest_delta_that_is_damaged_is_left_behind_by_a_restore(
     answer, code = verified(Folder(where))
     assert code == ExitCode.FAILED
     words = answer["advice"][-1].partition("holdfast ")[2].split()
-    done = holdfast(*words, dsn=database)
+    done = holdfast(*words, dsn=database, process=False)
     assert done.returncode == ExitCode.OK, done.stderr
     play.command()
     assert _left(database) == undisturbed
 
 
 def test_damaged_checksum_files_of_intact_files_are_written_again(
-    spark: "SparkSession", later: World, database: str, undisturbed: list[Any]
+    spark: "SparkSession", later: World, database: str, undisturbed: dict[str, Any]
 ) -> None:
     where, delta = str(later.checkpoint), newest_of(later.checkpoint, ".changelog")
     snapshot = newest_of(later.checkpoint, ".zip")
@@ -488,7 +462,7 @@ def test_damaged_checksum_files_of_intact_files_are_written_again(
 
 @pytest.mark.parametrize("log", ["offsets", "sources/0"])
 def test_batch_whose_plan_or_files_are_lost_is_repeated_by_the_ledger(
-    spark: "SparkSession", later: World, database: str, undisturbed: list[Any], log: str
+    spark: "SparkSession", later: World, database: str, undisturbed: dict[str, Any], log: str
 ) -> None:
     """New files are there already: they are not taken for those of before."""
     where = str(later.checkpoint)
@@ -497,7 +471,7 @@ def test_batch_whose_plan_or_files_are_lost_is_repeated_by_the_ledger(
     else:
         flip(next(later.checkpoint.glob("sources/0/*.compact")))
     batch = Kept(Folder(where)).restorable()[-1]
-    before = _ledger(database)
+    before = ledger(database)
     # Planned, and never done: as far as the ledger knows, there was no such batch.
     never = later.checkpoint / f"offsets/{later.newest + 1}"
     never.write_text((later.checkpoint / f"offsets/{later.newest - 1}").read_text())
@@ -505,11 +479,11 @@ def test_batch_whose_plan_or_files_are_lost_is_repeated_by_the_ledger(
     assert again["last_exact_batch_id"] == again["last_batch_id"] == later.newest
     Play(spark, database, later.folder).command(max_files_per_trigger=None)
     assert _left(database) == undisturbed
-    assert _ledger(database)[: len(before)] == before
+    assert ledger(database)[: len(before)] == before
 
 
 def test_plan_that_the_ledger_refused_is_not_taken_for_one_of_before(
-    spark: "SparkSession", later: World, database: str, undisturbed: list[Any]
+    spark: "SparkSession", later: World, database: str, undisturbed: dict[str, Any]
 ) -> None:
     """Of a ledger without the names of files, as older versions left it."""
     where, play = str(later.checkpoint), Play(spark, database, later.folder)
@@ -521,7 +495,7 @@ def test_plan_that_the_ledger_refused_is_not_taken_for_one_of_before(
             )
     flip(next(later.checkpoint.glob("sources/0/*.compact")))
     batch = Kept(Folder(where)).restorable()[-1]
-    before = _ledger(database)
+    before = ledger(database)
     for _ in range(2):
         again = restored(Folder(where), batch, database, dry_run=False)["repeated"]
         assert (again["last_exact_batch_id"], again["last_batch_id"]) == (batch, later.newest)
@@ -533,7 +507,7 @@ def test_plan_that_the_ledger_refused_is_not_taken_for_one_of_before(
     for each in new:
         each.rename(later.folder / each.name)
     play.command()
-    assert _ledger(database) == before
+    assert ledger(database) == before
     for each in new:
         (later.folder / each.name).rename(each)
     play.command()
@@ -541,7 +515,7 @@ def test_plan_that_the_ledger_refused_is_not_taken_for_one_of_before(
 
 
 def test_damaged_snapshots_and_shared_files_are_replaced_by_older_ones(
-    spark: "SparkSession", later: World, database: str, undisturbed: list[Any]
+    spark: "SparkSession", later: World, database: str, undisturbed: dict[str, Any]
 ) -> None:
     chains = Kept(Folder(str(later.checkpoint))).chains(later.newest)
     for partition, kind in ((0, ".sst"), (1, ".zip")):

@@ -20,13 +20,15 @@ from holdfast.spark_app.exposure.settings import Settings
 from holdfast.spark_app.lifecycle.failure import QueryFailed
 from holdfast.spark_app.savepoint import manifest, write
 from holdfast.spark_app.savepoint.folder import SavepointFolder
-from tests.support.job.jobs import POLICY, Play, event, put
+from tests.support.job.damage import flip
+from tests.support.job.job_outcome import Rows, lasting
+from tests.support.job.jobs import POLICY, Play, armed, event
 from tests.support.servers.databases import copy_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.rest
 
 FILES = [
     [event("e1", "12:01", 5_900_000), event("e2", "12:02", 1, "m_2")],
@@ -44,12 +46,9 @@ SAVED = 2
 @pytest.fixture(scope="module")
 def finished(shared_play: Play) -> Play:
     """A stream that has read all files, and a savepoint of an earlier batch of it."""
-    for number, lines in enumerate(FILES):
-        put(shared_play.folder / "events", number, lines)
+    shared_play.put(*FILES)
     shared_play.command()
-    shared_play.save(
-        str(shared_play.folder / "checkpoint"), str(shared_play.folder / "saved"), SAVED
-    )
+    shared_play.save(str(shared_play.checkpoint), str(shared_play.folder / "saved"), SAVED)
     return shared_play
 
 
@@ -77,17 +76,9 @@ def _content(folder: Path) -> dict[str, str]:
     }
 
 
-def _written(db: psycopg.Connection) -> dict[str, list[tuple[Any, ...]]]:
+def _written(play: Play) -> dict[str, Rows]:
     """What receivers and readers see."""
-    return {
-        "entries": db.execute("""
-            SELECT name, sequence, key, type, convert_from(body, 'UTF8')
-            FROM holdfast.entry JOIN holdfast.subject ON subject.id = subject_id
-            ORDER BY 1, 2""").fetchall(),
-        "windows": db.execute("""
-            SELECT merchant_id, window_end, revision, exposure_minor
-            FROM holdfast.exposure_window ORDER BY 1, 2""").fetchall(),
-    }
+    return lasting(play.dsn, "entries", "windows")
 
 
 def _queries(db: psycopg.Connection) -> list[tuple[Any, ...]]:
@@ -100,19 +91,15 @@ def test_a_crash_at_any_point_is_repaired_by_the_same_command(
     play: Play,
     db: psycopg.Connection,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    before, checkpoint = _written(db), tmp_path / "new"
-    assert [window[2:] for window in before["windows"] if window[2] > 1] == [(2, 6_000_000)]
+    before, checkpoint = _written(play), tmp_path / "new"
+    assert [window[2:4] for window in before["windows"] if window[2] > 1] == [(2, 6_000_000)]
     wanted = {"checkpoint": str(checkpoint), "savepoint": _saved(play), "key_groups": 7}
     ids = set()
     for point in ("P1", "P2", "P3", "P4", "P5", "P6"):
-        with monkeypatch.context() as armed:
-            armed.setattr("holdfast.sink.contract.failpoints._armed", f"{point}=raise")
-            armed.setattr("holdfast.sink.contract.failpoints._passed", {})
-            with pytest.raises(QueryFailed, match=point):
-                play.command(**wanted)
+        with armed(f"{point}=raise"), pytest.raises(QueryFailed, match=point):
+            play.command(**wanted)
         ids.add(json.loads((checkpoint / "holdfast-savepoint.json").read_text())["query_id"])
         assert len(_queries(db)) == (2 if point == "P6" else 1)
         if point in {"P1", "P4"}:
@@ -129,7 +116,7 @@ def test_a_crash_at_any_point_is_repaired_by_the_same_command(
 
     play.command(**wanted)
     assert "began" not in capsys.readouterr().err
-    assert _written(db) == before
+    assert _written(play) == before
     # Batch 0 is the savepoint; then the files that followed it, and the batch without data.
     assert _queries(db)[1][1] == 1 + len(FILES) - SAVED
     play.command(**wanted | {"key_groups": None})
@@ -150,7 +137,7 @@ def test_a_crash_at_any_point_is_repaired_by_the_same_command(
     third = tmp_path / "third"
     play.command(checkpoint=str(third), savepoint=str(tmp_path / "again"), key_groups=None)
     assert json.loads((third / "holdfast.json").read_text())["key_groups"] == 7
-    assert _written(db) == before
+    assert _written(play) == before
 
 
 def test_start_leaves_a_checkpoint_alone_that_another_made_meanwhile(
@@ -182,11 +169,10 @@ def test_a_policy_is_compared_again_before_the_stream_adopts(
     make_database: Callable[[str | None], str],
     template_database: str,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The old job may have gone on in between, for long where the database was away."""
     play = Play(spark, make_database(template_database), tmp_path)
-    put(tmp_path / "events", 0, [event("e1", "12:01", 6_000_000)])
+    play.put([event("e1", "12:01", 6_000_000)])
     play.command()
     play.save(str(tmp_path / "checkpoint"), _saved(play))
     limits = "limit_minor = 9_000_000\nrelease_level_minor = 9_000_000\n"
@@ -197,26 +183,21 @@ def test_a_policy_is_compared_again_before_the_stream_adopts(
         "savepoint": _saved(play),
         "policy": Policy.parse(later),
     }
-    with monkeypatch.context() as armed:
-        armed.setattr("holdfast.sink.contract.failpoints._armed", "P5=raise")
-        armed.setattr("holdfast.sink.contract.failpoints._passed", {})
-        with pytest.raises(QueryFailed, match="P5"):
-            play.command(**wanted)
-    put(tmp_path / "events", 1, [event("e2", "12:20", 1)])
+    with armed("P5=raise"), pytest.raises(QueryFailed, match="P5"):
+        play.command(**wanted)
+    play.put([event("e2", "12:20", 1)], first=1)
     play.command()
     with pytest.raises(CommandError, match=r"up to 2024-11-04T12:15:00Z are decided"):
         play.command(**wanted)
     shutil.rmtree(_saved(play))
     with pytest.raises(CommandError, match="is not a savepoint"):
         play.command(**wanted)
-    put(tmp_path / "events", 2, [event("e3", "12:40", 1)])
+    play.put([event("e3", "12:40", 1)], first=2)
     play.command()
 
 
 def _flip(file: Path) -> None:
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
+    flip(file)
     # A copy without its hidden files.
     (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
 
@@ -283,7 +264,7 @@ def test_a_job_or_a_database_that_does_not_fit_is_refused(
         with pytest.raises(CommandError, match=r"does not have that batch.* Nothing was changed"):
             elsewhere.command(**wanted)
         with pytest.raises(CommandError, match=r"the ledger has no batch .* Nothing was written"):
-            elsewhere.save(str(play.folder / "checkpoint"), str(tmp_path / "unproved"))
+            elsewhere.save(str(play.checkpoint), str(tmp_path / "unproved"))
     for place, named in (("checkpoint", "holds something else already"), ("saved/new", "lies in")):
         with pytest.raises(CommandError, match=named):
             play.command(**wanted | {"checkpoint": str(play.folder / place)})
@@ -316,7 +297,7 @@ def test_a_savepoint_of_an_older_version_is_refused_for_another_directory(
 
 
 def test_what_cannot_be_saved_leaves_nothing(play: Play, tmp_path: Path) -> None:
-    checkpoint = play.folder / "checkpoint"
+    checkpoint = play.checkpoint
     before = _content(checkpoint)
     with pytest.raises(CommandError, match=r"batch 99 is not committed yet: .* 0 to 5") as raised:
         play.save(str(checkpoint), str(tmp_path / "no"), 99)
@@ -349,7 +330,7 @@ def test_two_commands_that_save_to_one_place_do_not_mix_their_files(
 
     for patched in (while_another_begins, after_which_another_begins):
         monkeypatch.setattr(write, "_counts", patched)
-        saved = play.save(str(play.folder / "checkpoint"), to, SAVED)
+        saved = play.save(str(play.checkpoint), to, SAVED)
         assert {file.name.partition("/")[0] for file in saved.files} == {*saved.rows, "sources"}
         shutil.rmtree(to)
 
@@ -389,5 +370,5 @@ def small_disk() -> Iterator[Path]:
 
 def test_a_full_disk_half_way_leaves_nothing(play: Play, small_disk: Path) -> None:
     with pytest.raises(CommandError, match=r"No space left on device.* only read"):
-        play.save(str(play.folder / "checkpoint"), str(small_disk / "saved"))
+        play.save(str(play.checkpoint), str(small_disk / "saved"))
     assert list(small_disk.iterdir()) == []

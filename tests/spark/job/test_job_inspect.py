@@ -12,19 +12,14 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast.deploy.local.java import spark_environment
 from holdfast.sink.contract.exits import CommandError, ExitCode
-from tests.support.command import holdfast
 from tests.support.job.job_process import QUICK, check_ledger, check_stopped, job_process
-from tests.support.job.jobs import Play, event, put
-from tests.support.servers.databases import copy_of
+from tests.support.job.jobs import Play, event
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from holdfast.spark_app.inspection.answer import Answer
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.rest
 
 FILES = [
     [event("e914", "12:02", 5_000_000, "m_482"), event("e916", "12:14", 3_500_000, "m_482")],
@@ -78,26 +73,11 @@ AFTER_E919 = {
         },
     ],
     "timers": [
-        {
-            "at": "2024-11-04T12:15:00Z",
-            "due": "emit",
-            "window_end": "2024-11-04T12:15:00Z",
-        },
-        {
-            "at": "2024-11-04T12:17:00Z",
-            "due": "expire",
-            "window_end": "2024-11-04T12:15:00Z",
-        },
-        {
-            "at": "2024-11-04T12:30:00Z",
-            "due": "emit",
-            "window_end": "2024-11-04T12:30:00Z",
-        },
-        {
-            "at": "2024-11-04T12:32:00Z",
-            "due": "expire",
-            "window_end": "2024-11-04T12:30:00Z",
-        },
+        {"at": f"2024-11-04T{at}:00Z", "due": due, "window_end": f"2024-11-04T{end}:00Z"}
+        for at, due, end in (
+            *(("12:15", "emit", "12:15"), ("12:17", "expire", "12:15")),
+            *(("12:30", "emit", "12:30"), ("12:32", "expire", "12:30")),
+        )
     ],
 }
 E20_CAME = {
@@ -119,23 +99,14 @@ EMITTED = {
 
 
 @pytest.fixture(scope="module")
-def played(
-    spark: "SparkSession",
-    server_dsn: str,
-    template_database: str,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Play]:
+def played(shared_play: Play) -> Play:
     """The founding example, done: batches 0 to 2 have its files, batch 3 follows the watermark."""
-
     # With a blank in its path: Spark's state reader does not find such a checkpoint by itself.
-    folder = tmp_path_factory.mktemp("inspect") / "my files"
-    folder.mkdir()
-    for number, lines in enumerate(FILES):
-        put(folder / "events", number, lines)
-    with copy_of(server_dsn, template_database) as dsn:
-        play = Play(spark, dsn, folder)
-        play.command()
-        yield play
+    play = replace(shared_play, folder=shared_play.folder / "my files")
+    play.folder.mkdir()
+    play.put(*FILES)
+    play.command()
+    return play
 
 
 @contextmanager
@@ -154,7 +125,7 @@ def _ask(play: Play, merchant_id: str = "m_482", **question: Any) -> "Answer":
     from holdfast.spark_app.inspection.answer import Question, ask
     from holdfast.spark_app.runtime import session
 
-    asked = {"checkpoint": str(play.folder / "checkpoint"), "merchant_id": merchant_id} | question
+    asked = {"checkpoint": str(play.checkpoint), "merchant_id": merchant_id} | question
     return ask(session.fix(play.spark.newSession()), Question(**asked))
 
 
@@ -170,7 +141,7 @@ def _files(folder: Path) -> dict[Path, tuple[int, int]]:
 def test_the_founding_example_is_shown_as_it_was_after_each_batch(played: Play) -> None:
     before = _files(played.folder)
     after_e919 = _ask(played, batch=1)
-    assert after_e919.document == {"checkpoint": str(played.folder / "checkpoint"), **AFTER_E919}
+    assert after_e919.document == {"checkpoint": str(played.checkpoint), **AFTER_E919}
     assert _lines(after_e919)[2:] == [
         "12:00-12:15 open 8,500,000 emit@12:15 expire@12:17 ids 2: e914 e916",
         "12:15-12:30 open 4,000,000 emit@12:30 expire@12:32 ids 3: e917 e918 e919",
@@ -224,7 +195,7 @@ def test_what_is_not_there_is_said_in_words(played: Play) -> None:
     assert nobody.nothing
     assert "after batch 0 nor after batch 3" in nobody.nothing
 
-    checkpoint = played.folder / "checkpoint"
+    checkpoint = played.checkpoint
     # As Spark does with batches that are old enough.
     with _away(checkpoint / "commits" / "0", checkpoint / "offsets" / "0"):
         for batch, said in ((0, "is no longer available"), (4, "is not committed yet")):
@@ -249,7 +220,7 @@ def test_merchant_that_is_unknown_is_an_answer_and_exit_code_3(
     running = session.fix(played.spark.newSession())
     monkeypatch.setattr(running, "stop", lambda: None)
     monkeypatch.setattr(answer, "start_quietly", lambda _name: running)
-    question = answer.Question(str(played.folder / "checkpoint"), "m_9")
+    question = answer.Question(str(played.checkpoint), "m_9")
     with pytest.raises(CommandError) as raised:
         answer.run(question, as_json=True)
     assert raised.value.exit_code == 3
@@ -269,7 +240,7 @@ def _complaint(play: Play, **question: Any) -> str:
 
 
 def test_a_checkpoint_that_cannot_be_read_is_one_line(played: Play) -> None:
-    checkpoint = played.folder / "checkpoint"
+    checkpoint = played.checkpoint
     metadata = checkpoint / "state" / "0" / "_metadata" / "v2" / "0"
     whole = metadata.read_text()
     with _away(metadata.with_name(".0.crc")):
@@ -294,26 +265,16 @@ def test_a_checkpoint_that_cannot_be_read_is_one_line(played: Play) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_the_command_answers_while_the_job_runs_and_the_job_goes_on(
-    dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
-    for number, lines in enumerate(FILES):
-        put(tmp_path / "events", number, lines)
-    question = (
-        *("job", "inspect", "--checkpoint", str(tmp_path / "checkpoint")),
-        *("--merchant", "m_482", "--batch", "1", "--json"),
-    )
-    with job_process(tmp_path, dsn, *QUICK) as job:
+def test_running_job_is_read_and_goes_on(play: Play, db: psycopg.Connection) -> None:
+    play.put(*FILES)
+    with job_process(play.folder, play.dsn, *QUICK) as job:
         job.until(lambda: "batch=3 " in job.said)
-        found = holdfast(*question, environment=spark_environment())
-        assert found.returncode == 0, found.stderr
-        shown = json.loads(found.stdout)
-        assert shown == {"checkpoint": str(tmp_path / "checkpoint"), **AFTER_E919}
-        assert found.stderr == ""
-        put(tmp_path / "events", len(FILES), [event("e1", "12:31", 100, "m_1")])
+        shown = _ask(play, batch=1).document
+        assert shown == {"checkpoint": str(play.checkpoint), **AFTER_E919}
+        play.put([event("e1", "12:31", 100, "m_1")], first=len(FILES))
         job.until(lambda: "batch=5 " in job.said)
         os.kill(job.process.pid, signal.SIGTERM)
         assert job.wait() == 0, job.said
         check_stopped(job, "SIGTERM")
-    check_ledger(db, tmp_path / "checkpoint")
+    check_ledger(db, play.checkpoint)
     assert db.execute("SELECT count(*) FROM holdfast.entry").fetchone() == (2,)

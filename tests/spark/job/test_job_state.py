@@ -1,9 +1,7 @@
 """What the job remembers between batches, as Spark's own state reader shows it."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -14,20 +12,14 @@ from holdfast.spark_app.exposure.state import GroupState
 from holdfast.spark_app.operator.groups import group_numbers, key_group, spark_hash
 from holdfast.spark_app.operator.stored import GroupValue, Segment, SegmentKey
 from tests.support.job.exposure_runs import Batch, apply
-from tests.support.job.jobs import POLICY, Play, at, event, micros, put
+from tests.support.job.jobs import POLICY, Play, at, event, micros
 from tests.support.job.stored_state import Kept, content
-from tests.support.servers.databases import copy_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 GROUPS = 4
 NUMBERS = group_numbers(GROUPS, 2)
 FILES = 10
 MERCHANTS = [f"m_{number}" for number in range(6)]
 SETTINGS = Settings()
-
-pytestmark = pytest.mark.spark
 
 
 def _file(number: int) -> list[Event]:
@@ -86,7 +78,7 @@ class Reader:
         from holdfast.spark_app.runtime import session
 
         reader = session.fix(self.play.spark.newSession()).read.format("statestore")
-        found = reader.options(**options).load(str(self.play.folder / "checkpoint")).collect()
+        found = reader.options(**options).load(str(self.play.checkpoint)).collect()
         return [row.asDict(recursive=True) for row in found]
 
     def groups(self) -> dict[int, Kept]:
@@ -114,20 +106,12 @@ class Reader:
 
 
 @pytest.fixture(scope="module")
-def reader(
-    spark: "SparkSession",
-    server_dsn: str,
-    template_database: str,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Reader]:
+def reader(shared_play: Play) -> Reader:
     """The checkpoint after many small batches, while all windows are held."""
-    folder: Path = tmp_path_factory.mktemp("state")
-    for number in range(FILES):
-        put(folder / "events", number, [_line(row) for row in _file(number)])
-    with copy_of(server_dsn, template_database) as dsn:
-        play = Play(spark, dsn, folder, {"settings": SETTINGS, "key_groups": GROUPS})
-        play.run()
-        yield Reader(play)
+    play = replace(shared_play, options={"settings": SETTINGS, "key_groups": GROUPS})
+    play.put(*([_line(row) for row in _file(number)] for number in range(FILES)))
+    play.run()
+    return Reader(play)
 
 
 def test_what_is_stored_is_the_state_in_memory(reader: Reader) -> None:
@@ -170,9 +154,8 @@ def test_windows_are_written_by_the_batches_that_changed_them(reader: Reader) ->
 
 
 def test_all_state_is_gone_when_all_windows_have_expired(reader: Reader) -> None:
-    events = reader.play.folder / "events"
     # A copy of a known id is not applied: its time moves the watermark, and opens no window.
-    put(events, 20, [_line(_event("e9-m_0", "13:17:31", 1, "m_0"))])
+    reader.play.put([_line(_event("e9-m_0", "13:17:31", 1, "m_0"))], first=20)
     reader.play.run()
     ((group, kept),) = reader.groups().items()
     assert group == key_group("m_held", NUMBERS)
@@ -184,8 +167,8 @@ def test_all_state_is_gone_when_all_windows_have_expired(reader: Reader) -> None
     }
     assert reader.timers() == {group: micros(at("13:30")) // 1000}
 
-    put(events, 21, [_line(_event("last", "13:20:00", 1, "m_1"))])
-    put(events, 22, [_line(_event("last", "14:00:00", 1, "m_1"))])
+    reader.play.put([_line(_event("last", "13:20:00", 1, "m_1"))], first=21)
+    reader.play.put([_line(_event("last", "14:00:00", 1, "m_1"))], first=22)
     reader.play.run()
     assert reader.groups() == {}
     assert reader.timers() == {}
