@@ -7,11 +7,10 @@ NAME.crc    Spark's, of a state file: CRC-32C of the whole file, as JSON (from S
 
 import json
 import zlib
-from functools import cache
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
+from google_crc32c import value as crc32c
 
 BYTES_PER_SUM: Final = 512
 """Of Hadoop's checksums, unless it is configured."""
@@ -19,12 +18,7 @@ BYTES_PER_SUM: Final = 512
 DAMAGED: Final = "its checksum file is damaged"
 
 _HADOOP = b"crc\0"
-_POLYNOMIAL = 0x82F63B78
-_CHUNK = 1 << 24
-_SMALL = 1 << 16
 _ALL_ONES = 0xFFFFFFFF
-
-Words = np.ndarray[Any, np.dtype[np.uint32]]
 
 
 def hadoop_sums(content: bytes, size: int = BYTES_PER_SUM) -> bytes:
@@ -90,66 +84,6 @@ def spark_sidecar(content: bytes, now_ms: int) -> bytes:
         },
         separators=(",", ":"),
     ).encode()
-
-
-def crc32c(content: bytes) -> int:
-    """Return the CRC-32C (Castagnoli) of bytes.
-
-    >>> hex(crc32c(b"123456789"))
-    '0xe3069283'
-    """
-    state = np.array([_ALL_ONES], np.uint32)
-    for start in range(0, len(content), _CHUNK):
-        chunk = content[start : start + _CHUNK]
-        state = _times(_zeros(len(chunk)), state) ^ _from_zero(chunk)
-    return int(state[0]) ^ _ALL_ONES
-
-
-def _from_zero(chunk: bytes) -> Words:
-    """Return the register after a chunk that begins with an empty one.
-
-    The chunk is cut into lanes, which are computed side by side and then joined in pairs. Zeros in
-    front of it change nothing.
-    """
-    lanes, length = 1, 64 if len(chunk) <= _SMALL else 1024
-    while lanes * length < len(chunk):
-        lanes *= 2
-    padded = np.zeros(lanes * length, np.uint8)
-    padded[lanes * length - len(chunk) :] = np.frombuffer(chunk, np.uint8)
-    columns = np.ascontiguousarray(padded.reshape(lanes, length).T)
-    table = _table()
-    found = np.zeros(lanes, np.uint32)
-    for column in columns:
-        found = table[(found ^ column) & 0xFF] ^ (found >> 8)
-    while len(found) > 1:
-        found = _times(_zeros(length), found[::2]) ^ found[1::2]
-        length *= 2
-    return found
-
-
-@cache
-def _table() -> Words:
-    found = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        found = np.where(found & 1, (found >> 1) ^ np.uint32(_POLYNOMIAL), found >> 1)
-    return found.astype(np.uint32)
-
-
-@cache
-def _zeros(count: int) -> Words:
-    """Return the effect of `count` zero bytes on the register: the image of each of its bits."""
-    if count <= 1:
-        bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
-        return bits if count == 0 else _table()[bits & 0xFF] ^ (bits >> 8)
-    half = _zeros(count // 2)
-    return _times(_zeros(count % 2), _times(half, half))
-
-
-def _times(images: Words, registers: Words) -> Words:
-    found = np.zeros_like(registers)
-    for bit in range(32):
-        found ^= np.where((registers >> np.uint32(bit)) & 1, images[bit], np.uint32(0))
-    return found
 
 
 def _size(sums: bytes) -> int | None:

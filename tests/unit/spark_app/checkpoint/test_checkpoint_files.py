@@ -16,7 +16,6 @@ from holdfast.spark_app.checkpoint import origin, shape
 from holdfast.spark_app.checkpoint.checksum_files import hadoop_file, mend, spark_file
 from holdfast.spark_app.checkpoint.checksums import (
     are_sums_damaged,
-    crc32c,
     hadoop_problem,
     hadoop_sums,
     spark_problem,
@@ -37,24 +36,8 @@ from holdfast.spark_app.checkpoint_manager.source_entries import (
 from holdfast.spark_app.checkpoint_manager.spark_files import Changelog, Link
 
 
-def _bit_by_bit(content: bytes) -> int:
-    register = 0xFFFFFFFF
-    for byte in content:
-        register ^= byte
-        for _ in range(8):
-            register = (register >> 1) ^ (0x82F63B78 if register & 1 else 0)
-    return register ^ 0xFFFFFFFF
-
-
-@given(st.binary(max_size=3000))
-def test_crc32c_is_that_of_its_definition(content: bytes) -> None:
-    assert crc32c(content) == _bit_by_bit(content)
-
-
-def test_crc32c_of_a_large_file_is_that_of_its_definition() -> None:
-    content = bytes(range(251)) * 400
-    assert len(content) > 1 << 16
-    assert crc32c(content) == _bit_by_bit(content)
+def test_state_files_are_summed_by_the_crc_of_castagnoli() -> None:
+    assert json.loads(spark_sidecar(b"123456789", 0))["value"] == 0xE3069283 - (1 << 32)
 
 
 @given(st.binary(min_size=1, max_size=2000), st.data())
