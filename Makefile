@@ -66,8 +66,9 @@ test: $(STAMP) ## the tests that show each guarantee: real Spark, Postgres and H
 test-rest: $(STAMP) ## the other tests: every failpoint, rare faults, browser, runbook; twelve minutes
 	@$(BIN)/python -m tests.run rest
 
-test-all: $(STAMP) ## both, side by side
+test-all: $(STAMP) ## both, side by side, and then test-lowest
 	@$(BIN)/python -m tests.run test rest
+	@$(MAKE) --no-print-directory test-lowest
 
 .PHONY: test-long
 test-long: $(STAMP) prometheus ## run the tests that take minutes: beside a Prometheus, on a server in Russian
@@ -80,6 +81,15 @@ quick: $(STAMP) links ## unit and contract tests, lint and types, within a minut
 .PHONY: test-times
 test-times: $(STAMP) ## as test-all, and record how long each file takes, for the order of the next run
 	@$(BIN)/python -m tests.run test rest --record
+
+LOWEST := .holdfast/lowest
+
+.PHONY: test-lowest
+test-lowest: $(STAMP) ## run the tests of make test without Spark on the lowest version that each bound permits
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
+	@$(BIN)/uv pip install --quiet --python $(LOWEST) --resolution lowest-direct --editable '.[dev]'
+	@$(LOWEST)/bin/python -m pytest -q -m "not rest and not long" -o filterwarnings=default tests/unit tests/contract tests/integration \
+	  --ignore tests/unit/release --ignore tests/contract/test_deploy_check.py --ignore tests/unit/test_tidy.py
 
 .PHONY: test-kafka
 test-kafka: kafka-jars ## run the tests that need a Kafka broker or Spark's connector
