@@ -5,7 +5,7 @@ Real: Apache Kafka, Spark with its own connector, Postgres.
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +19,15 @@ from holdfast.spark_app.input.formats import KeyRule
 from holdfast.spark_app.input.kafka_options import connection
 from holdfast.spark_app.input.sources import Kafka
 from holdfast.spark_app.lifecycle.failure import QueryFailed
+from tests.support.job.job_outcome import Rows, lasting
 from tests.support.job.jobs import Play, event, put
-from tests.support.servers.databases import copy_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.support.kafka.server import KafkaServer
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("kafka_connector")]
+pytestmark = [pytest.mark.rest, pytest.mark.usefixtures("kafka_connector")]
 
 DAY = (
     [event(f"e{n}", f"12:{n:02}", 3_000_000, f"m_{n % 3}") for n in range(14)],
@@ -68,36 +68,19 @@ CLOSED = """
     SELECT to_char(window_end, 'HH24:MI'), exposure_minor FROM holdfast.exposure_window ORDER BY 1
 """
 
-DECIDED = (
-    "SELECT key::text, sequence, type, convert_from(body, 'UTF8') FROM holdfast.entry ORDER BY key"
-)
-WINDOWS = (
-    "SELECT merchant_id, window_end, revision, exposure_minor FROM holdfast.exposure_window"
-    " ORDER BY 1, 2, 3"
-)
 REFUSED = "SELECT reason, detail FROM holdfast.quarantine ORDER BY detail"
 
 
-def _published(dsn: str) -> list[Sequence[Any]]:
-    with psycopg.connect(dsn) as db:
-        return [*db.execute(DECIDED).fetchall(), *db.execute(WINDOWS).fetchall()]
-
-
 @pytest.fixture(scope="module")
-def from_files(
-    spark: "SparkSession",
-    server_dsn: str,
-    template_database: str,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[list[Sequence[Any]]]:
+def from_files(shared_play: Play) -> dict[str, Rows]:
     """What the job publishes of `DAY` in files."""
-    folder = tmp_path_factory.mktemp("files")
-    with copy_of(server_dsn, template_database) as dsn:
-        play = Play(spark, dsn, folder)
-        for number, lines in enumerate(DAY):
-            put(folder / "events", number, lines)
-        play.command()
-        yield _published(dsn)
+    shared_play.put(*DAY)
+    shared_play.command()
+    return _published(shared_play.dsn)
+
+
+def _published(dsn: str) -> dict[str, Rows]:
+    return lasting(dsn, "entries", "windows")
 
 
 def test_a_topic_gives_the_decisions_windows_keys_and_bytes_of_the_same_files(
@@ -106,7 +89,7 @@ def test_a_topic_gives_the_decisions_windows_keys_and_bytes_of_the_same_files(
     db: psycopg.Connection,
     tmp_path: Path,
     shared_kafka: "KafkaServer",
-    from_files: list[Sequence[Any]],
+    from_files: dict[str, Rows],
 ) -> None:
     topic = shared_kafka.make_topic(2)
     play = _play(spark, dsn, tmp_path, shared_kafka, topic=topic, key=KeyRule.IGNORED)
@@ -117,7 +100,7 @@ def test_a_topic_gives_the_decisions_windows_keys_and_bytes_of_the_same_files(
             shared_kafka.produce(topic, [None], partition=1)
         play.command()
     assert _published(dsn) == from_files
-    assert any("payout_hold.block" in row for row in from_files)
+    assert any("payout_hold.block" in row for row in from_files["entries"])
     places = [(reason, detail.partition(":")[0]) for reason, detail in db.execute(REFUSED)]
     assert places == [
         ("malformed", f"{topic}, partition 0, offset 16"),

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
@@ -15,14 +16,13 @@ from tests.support.command import holdfast
 from tests.support.dispatch.entries import decision
 from tests.support.job.driver import Driver
 from tests.support.job.job_outcome import published
-from tests.support.job.jobs import Play, event, put
-from tests.support.servers.databases import copy_of
+from tests.support.job.jobs import Play, event
 from tests.support.servers.hdfs import Hdfs, hdfs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.rest
 
 FILES = [
     [event("e1", "12:02", 6_000_000), event("e2", "12:14", 100, "m_2")],
@@ -40,37 +40,27 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
 
 
 @pytest.fixture(scope="module")
-def made(
-    spark: "SparkSession",
-    cluster: Hdfs,
-    server_dsn: str,
-    template_database: str,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Play]:
+def made(cluster: Hdfs, shared_play: Play) -> Play:
     """A stream on HDFS that has read all files."""
     for number, lines in enumerate(FILES):
         content = b"".join(line + b"\n" for line in lines)
         cluster.put(f"/events/{number:03}.json", content, 1_700_000_000 + number)
-    with copy_of(server_dsn, template_database) as dsn:
-        places = {"paths": (f"{cluster.uri}/events",), "checkpoint": f"{cluster.uri}/checkpoint"}
-        play = Play(spark, dsn, tmp_path_factory.mktemp("remote"), places)
-        play.command()
-        yield play
+    places = {"paths": (f"{cluster.uri}/events",), "checkpoint": f"{cluster.uri}/checkpoint"}
+    play = replace(shared_play, options=places)
+    play.command()
+    return play
 
 
-def test_job_on_hdfs_publishes_what_one_on_local_files_does(
-    made: Play, spark: "SparkSession", dsn: str, tmp_path: Path
-) -> None:
-    for number, lines in enumerate(FILES):
-        put(tmp_path / "events", number, lines)
-    Play(spark, dsn, tmp_path).command()
+def test_job_on_hdfs_publishes_what_one_on_local_files_does(made: Play, play: Play) -> None:
+    play.put(*FILES)
+    play.command()
     decisions, windows, _ = published(made.dsn)
     assert [(merchant, type_) for merchant, type_, _ in decisions] == [
         ("m_1", "payout_hold.block"),
         ("m_1", "payout_hold.release"),
     ]
     assert windows
-    assert published(made.dsn) == published(dsn)
+    assert published(made.dsn) == published(play.dsn)
 
 
 def test_ledger_has_the_source_offsets_of_every_batch_and_the_checkpoint(
@@ -171,12 +161,14 @@ def test_file_system_whose_jar_is_missing_ends_the_job_at_once(made: Play) -> No
 def test_copy_of_a_checkpoint_on_hdfs_is_verified_and_listed(cluster: Hdfs, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     cluster.copy("/checkpoint", copy)
-    verified = holdfast("job", "checkpoints", "verify", "--checkpoint", str(copy), "--json")
+    where = ("job", "checkpoints")
+    verified = holdfast(*where, "verify", "--checkpoint", str(copy), "--json", process=False)
     assert verified.returncode == 0, verified.stdout
-    listed = holdfast("job", "checkpoints", "list", "--checkpoint", str(copy), "--json")
+    listed = holdfast(*where, "list", "--checkpoint", str(copy), "--json", process=False)
     batches = [each["batch_id"] for each in json.loads(listed.stdout)["batches"]]
     assert sorted(batches) == list(range(NEWEST + 1))
-    there = holdfast("job", "checkpoints", "list", "--checkpoint", f"{cluster.uri}/checkpoint")
+    remote = f"{cluster.uri}/checkpoint"
+    there = holdfast(*where, "list", "--checkpoint", remote, process=False)
     assert there.returncode == 2
     assert "copy the directory" in there.stderr
 
