@@ -5,9 +5,9 @@ m_482 may be exposed by $50,000. Window 12:00-12:15 has $85,000: the payout is h
 the driver dies before its checkpoint. Either e920 is in the state or it comes again; it must never
 count twice or not at all. At 12:30 the window has $22,000, and the hold is released, once.
 
-What is real: the `holdfast job run` process with its JVM and Python workers, the checkpoint, and
-Postgres. Nothing is doubled. Asserted on: the tables of the outbox, the files of the checkpoint,
-and what docs/from-the-lesson.md shows of this run.
+What is real: the `holdfast job run` process that is killed, with its JVM and Python workers, the
+checkpoint, and Postgres. Nothing is doubled. Asserted on: the tables of the outbox, the files of
+the checkpoint, and what docs/from-the-lesson.md shows of this run.
 """
 
 import json
@@ -24,16 +24,18 @@ import pytest
 
 from holdfast.deploy.local.java import spark_environment
 from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.failpoints import ENVIRONMENT
 from tests.support.command import holdfast
+from tests.support.job.job_outcome import ledger
 from tests.support.job.job_process import QUICK, job_process
-from tests.support.job.jobs import event, put
+from tests.support.job.jobs import Play, commits, event
 from tests.support.pages import ROOT
 from tests.support.transcript import Transcripts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults]
+pytestmark = [pytest.mark.rest, pytest.mark.faults]
 
 PAGE = "docs/from-the-lesson.md"
 
@@ -98,24 +100,20 @@ def reader(
     return read
 
 
-def _run_and_kill(folder: Path, dsn: str, failpoint: str, turn: int) -> None:
+def _run_and_kill(play: Play, failpoint: str, turn: int) -> None:
     """Run until the driver passes a point for the nth time, and kill all of it there."""
-    here = folder / f"{failpoint}-{turn}"
-    armed = {"HOLDFAST_FAILPOINTS": f"{failpoint}=pause:{here}@{turn}"}
-    with job_process(folder, dsn, "--available-now", *QUICK, environment=armed) as job:
+    here = play.folder / f"{failpoint}-{turn}"
+    armed = {ENVIRONMENT: f"{failpoint}=pause:{here}@{turn}"}
+    words = ("--available-now", *QUICK)
+    with job_process(play.folder, play.dsn, *words, environment=armed) as job:
         job.until(here.exists)
         job.kill()
         assert job.wait() == -9
     here.unlink()
 
 
-def _batches(db: psycopg.Connection) -> list[int]:
-    rows = db.execute("SELECT batch_id FROM holdfast.batch ORDER BY 1").fetchall()
-    return [batch_id for (batch_id,) in rows]
-
-
-def _commits(folder: Path) -> list[int]:
-    return sorted(int(path.name) for path in (folder / "checkpoint" / "commits").glob("[0-9]*"))
+def _batches(play: Play) -> list[int]:
+    return [batch_id for _, batch_id, *_ in ledger(play.dsn)]
 
 
 def _bodies(db: psycopg.Connection) -> list[dict[str, Any]]:
@@ -128,32 +126,35 @@ def _bodies(db: psycopg.Connection) -> list[dict[str, Any]]:
 
 @pytest.mark.timeout(900)
 def test_m_482_is_blocked_once_and_released_once_wherever_the_driver_dies(
-    dsn: str, db: psycopg.Connection, tmp_path: Path, reader: Callable[[str], str]
+    spark: "SparkSession",
+    dsn: str,
+    db: psycopg.Connection,
+    tmp_path: Path,
+    reader: Callable[[str], str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    page = Transcripts(PAGE, reader)
-    for number, lines in enumerate(FILES):
-        put(tmp_path / "events", number, lines)
+    page, play = Transcripts(PAGE, reader), Play(spark, dsn, tmp_path)
+    play.put(*FILES)
 
     # Inside the transaction of e920's batch: nothing of it is there.
-    _run_and_kill(tmp_path, dsn, "S6", turn=3)
-    assert (_batches(db), _commits(tmp_path)) == ([0, 1], [0, 1])
+    _run_and_kill(play, "S6", turn=3)
+    assert (_batches(play), commits(play.checkpoint)) == ([0, 1], [0, 1])
     assert _bodies(db) == []
     page.check("S6")
 
     # The database has it, Spark does not know: once when COMMIT was answered ...
-    _run_and_kill(tmp_path, dsn, "S8", turn=1)
-    assert (_batches(db), _commits(tmp_path)) == ([0, 1, E920], [0, 1])
+    _run_and_kill(play, "S8", turn=1)
+    assert (_batches(play), commits(play.checkpoint)) == ([0, 1, E920], [0, 1])
     assert [body["type"] for body in _bodies(db)] == ["payout_hold.block"]
     page.check("S8")
 
     # ... and once, two batches later, when foreachBatch was about to return.
-    _run_and_kill(tmp_path, dsn, "S9", turn=3)
-    assert (_batches(db), _commits(tmp_path)) == ([0, 1, E920, 3, RELEASE], [0, 1, E920, 3])
+    _run_and_kill(play, "S9", turn=3)
+    assert (_batches(play), commits(play.checkpoint)) == ([0, 1, E920, 3, RELEASE], [0, 1, E920, 3])
     page.check("S9")
 
-    with job_process(tmp_path, dsn, "--available-now", *QUICK) as job:
-        assert job.wait() == 0, job.said
-        assert f"batch={RELEASE} outcome=replayed " in job.said
+    play.command()
+    assert f"batch={RELEASE} outcome=replayed " in capsys.readouterr().err
 
     block, release = _bodies(db)
     assert (block["type"], block["sequence"]) == ("payout_hold.block", 1)
