@@ -12,12 +12,12 @@ from holdfast.dispatcher.shared.states import LaneState
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.aging import add_days
-from tests.support.dispatch.delivery import attempts, lanes, live_dispatcher, make_due
-from tests.support.dispatch.dispatching import LOOPBACK, add_endpoint, drain
+from tests.support.dispatch.delivery import live_dispatcher, make_due
+from tests.support.dispatch.dispatching import LOOPBACK, drain
 from tests.support.dispatch.replaying import ALL, DELIVERED, applied, progress
 from tests.support.dispatch.sender import key_of, receipt
-from tests.support.dispatch.webhooks import Behaviour, Seen, WebhookReceiver, answer
-from tests.support.job.decisions import Decisions
+from tests.support.dispatch.webhooks import Behaviour, Seen, answer
+from tests.support.world import World
 
 OTHER = key_of("m_other", 1)
 
@@ -47,60 +47,52 @@ NAMING = {
 
 @pytest.mark.guarantee(6)
 @pytest.mark.parametrize("naming", NAMING)
-def test_answer_that_names_another_key_says_nothing_of_ours(
-    dsn: str,
-    db: psycopg.Connection,
-    decisions: Decisions,
-    receiver: WebhookReceiver,
-    naming: str,
-) -> None:
-    add_endpoint(db, receiver.url)
-    decisions.write("m_1", "m_1")
+def test_answer_that_names_another_key_says_nothing_of_ours(world: World, naming: str) -> None:
+    world.add_endpoint(world.receiver.url)
+    world.write("m_1", "m_1")
 
     def script(seen: Seen) -> Behaviour:
-        first = seen is receiver.seen[0]
+        first = seen is world.receiver.seen[0]
         return NAMING[naming] if first else said(seen.header("webhook-id"))
 
-    receiver.script = script
-    counts = drain(dsn).counts
+    world.receiver.script = script
+    counts = world.drain().counts
     assert {name: counts[name] for name in ("unknown", "delivered")} == {
         "unknown": 1,
         "delivered": 2,
     }
     assert counts["other_keys"] == 1
-    tried = rows(db, "SELECT status, error, receipt FROM holdfast.attempt WHERE outcome='unknown'")
+    tried = rows(
+        world.db, "SELECT status, error, receipt FROM holdfast.attempt WHERE outcome='unknown'"
+    )
     ((status, error, proof),) = tried
     assert (status, proof) == (422 if naming == "error" else 200, None)
     assert OTHER in error
-    first, again, _ = receiver.seen
+    first, again, _ = world.receiver.seen
     assert (first.header("webhook-id"), first.body) == (again.header("webhook-id"), again.body)
     assert again.connection != first.connection
-    assert "answer_misread" not in holdfast("check", dsn=dsn).stdout
+    assert "answer_misread" not in world.holdfast("check").stdout
 
 
-def test_answer_that_names_another_key_is_shown_by_why_and_trace(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
-) -> None:
-    add_endpoint(db, receiver.url, schedule_seconds=[3600])
-    decisions.write("m_1")
-    receiver.script = lambda _: said(OTHER)
-    drain(dsn)
-    key = receiver.seen[0].header("webhook-id")
+def test_answer_with_another_key_is_shown(world: World) -> None:
+    world.add_endpoint(world.receiver.url, schedule_seconds=[3600])
+    world.write("m_1")
+    world.receiver.script = lambda _: said(OTHER)
+    world.drain()
+    key = world.receiver.seen[0].header("webhook-id")
     for command in ("why", "trace"):
-        shown = holdfast(command, key, dsn=dsn).stdout
+        shown = world.holdfast(command, key).stdout
         assert OTHER in shown
         assert "unknown" in shown
 
 
-def test_receiver_that_always_names_another_key_ends_as_a_dead_letter(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
-) -> None:
-    add_endpoint(db, receiver.url, schedule_seconds=[0, 0])
-    decisions.write("m_1")
-    receiver.script = lambda _: said(OTHER)
-    drain(dsn)
-    assert len(receiver.seen) == 3
-    ((reason, detail),) = rows(db, "SELECT reason::text, detail FROM holdfast.dead_letter")
+def test_always_another_key_ends_as_dead_letter(world: World) -> None:
+    world.add_endpoint(world.receiver.url, schedule_seconds=[0, 0])
+    world.write("m_1")
+    world.receiver.script = lambda _: said(OTHER)
+    world.drain()
+    assert len(world.receiver.seen) == 3
+    ((reason, detail),) = rows(world.db, "SELECT reason::text, detail FROM holdfast.dead_letter")
     assert reason == "exhausted"
     assert OTHER in detail
 
@@ -114,48 +106,38 @@ def test_receiver_that_always_names_another_key_ends_as_a_dead_letter(
         json.dumps({"earlier": {"key": OTHER}}).encode(),
     ],
 )
-def test_answer_that_names_no_key_of_ours_is_a_delivery(
-    dsn: str,
-    db: psycopg.Connection,
-    decisions: Decisions,
-    receiver: WebhookReceiver,
-    content: bytes,
-) -> None:
-    add_endpoint(db, receiver.url)
-    decisions.write("m_1")
-    receiver.script = lambda _: answer(200, content)
-    assert drain(dsn).counts == {"delivered": 1}
+def test_answer_that_names_no_key_of_ours_is_a_delivery(world: World, content: bytes) -> None:
+    world.add_endpoint(world.receiver.url)
+    world.write("m_1")
+    world.receiver.script = lambda _: answer(200, content)
+    assert world.drain().counts == {"delivered": 1}
 
 
-def test_address_that_is_refused_costs_its_entries_nothing(
-    dsn: str,
-    db: psycopg.Connection,
-    decisions: Decisions,
-    receiver: WebhookReceiver,
-) -> None:
+def test_refused_address_costs_entries_nothing(world: World) -> None:
     """Twenty subjects, a breaker that failures never open, a schedule of one step."""
-    add_endpoint(
-        db,
-        receiver.url.replace("127.0.0.1", "localhost"),
+    world.add_endpoint(
+        world.receiver.url.replace("127.0.0.1", "localhost"),
         allow_cidrs=[],
         concurrency=1,
         schedule_seconds=[0],
         order_policy="skip",
     )
     subjects = [f"m_{n}" for n in range(20)]
-    decisions.write(*subjects)
-    report = drain(dsn)
-    assert rows(db, "SELECT * FROM holdfast.dead_letter") == []
-    assert (report.counts["refused"], receiver.connections) == (1, 0)
+    world.write(*subjects)
+    report = world.drain()
+    assert rows(world.db, "SELECT * FROM holdfast.dead_letter") == []
+    assert (report.counts["refused"], world.receiver.connections) == (1, 0)
     ((state, reason),) = rows(
-        db, "SELECT breaker::text, breaker_reason FROM holdfast.endpoint_pace"
+        world.db, "SELECT breaker::text, breaker_reason FROM holdfast.endpoint_pace"
     )
     assert state == "open"
     assert "127.0.0.1" in reason or "::1" in reason
-    assert {lane.state for lane in lanes(db).values()} == {LaneState.DUE}
-    db.execute("UPDATE holdfast.endpoint SET allow_cidrs = %s::cidr[]", [[LOOPBACK, "::1/128"]])
-    db.execute("UPDATE holdfast.endpoint_pace SET breaker = 'closed', breaker_until = NULL")
-    make_due(db)
+    assert {lane.state for lane in world.lanes().values()} == {LaneState.DUE}
+    world.db.execute(
+        "UPDATE holdfast.endpoint SET allow_cidrs = %s::cidr[]", [[LOOPBACK, "::1/128"]]
+    )
+    world.db.execute("UPDATE holdfast.endpoint_pace SET breaker = 'closed', breaker_until = NULL")
+    world.make_due()
     failed: set[str] = set()
 
     def fail_once(seen: Seen) -> Behaviour:
@@ -163,8 +145,8 @@ def test_address_that_is_refused_costs_its_entries_nothing(
         failed.add(seen.subject)
         return answer(status)
 
-    receiver.script = fail_once
-    assert drain(dsn).counts == {"failed": 20, "delivered": 20}
+    world.receiver.script = fail_once
+    assert world.drain().counts == {"failed": 20, "delivered": 20}
 
 
 class PutOff:
@@ -195,18 +177,16 @@ def sent_again(dsn: str, db: psycopg.Connection) -> Counter[str]:
 
 
 @pytest.mark.rest
-def test_receiver_that_puts_an_entry_off_uses_up_no_step_of_its_schedule(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
-) -> None:
+def test_putting_off_uses_no_step_of_the_schedule(world: World) -> None:
     """Nor of a replay's, which starts the schedule anew."""
-    add_endpoint(db, receiver.url, schedule_seconds=[0])
-    decisions.write("m_1")
-    receiver.script = PutOff(4)
-    assert sent_again(dsn, db) == {"throttled": 4, "failed": 1, "delivered": 1}
-    id_ = applied(dsn, DELIVERED)
-    assert sent_again(dsn, db) == {"throttled": 4, "failed": 1, "delivered": 1}
-    assert progress(dsn, id_)["delivered"] == 1
-    assert [row.number for row in attempts(db)] == list(range(1, 13))
+    world.add_endpoint(world.receiver.url, schedule_seconds=[0])
+    world.write("m_1")
+    world.receiver.script = PutOff(4)
+    assert sent_again(world.dsn, world.db) == {"throttled": 4, "failed": 1, "delivered": 1}
+    id_ = applied(world.dsn, DELIVERED)
+    assert sent_again(world.dsn, world.db) == {"throttled": 4, "failed": 1, "delivered": 1}
+    assert progress(world.dsn, id_)["delivered"] == 1
+    assert [row.number for row in world.attempts()] == list(range(1, 13))
 
 
 def _needs(dsn: str) -> dict[str, int]:
@@ -214,43 +194,37 @@ def _needs(dsn: str) -> dict[str, int]:
     return {need["kind"]: need["count"] for need in found}
 
 
-def test_decision_that_is_called_stale_without_a_reason_needs_a_person_for_a_day(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
-) -> None:
+def test_unreasoned_stale_needs_a_person_for_a_day(world: World) -> None:
     """As of a receiver that was restored, or that got a forged sequence."""
-    add_endpoint(db, receiver.url)
-    decisions.write("m_fine", "m_stale", "m_stale")
-    receiver.script = lambda seen: said(
+    world.add_endpoint(world.receiver.url)
+    world.write("m_fine", "m_stale", "m_stale")
+    world.receiver.script = lambda seen: said(
         seen.header("webhook-id"), "stale" if seen.subject == "m_stale" else "applied"
     )
-    assert drain(dsn).counts == {"delivered": 3}
-    live_dispatcher(db)
-    assert _needs(dsn) == {"stale_answers": 2}
-    status = holdfast("status", dsn=dsn)
-    assert status.returncode == ExitCode.DEGRADED
+    assert world.drain().counts == {"delivered": 3}
+    live_dispatcher(world.db)
+    assert _needs(world.dsn) == {"stale_answers": 2}
+    status = world.holdfast("status", code=ExitCode.DEGRADED)
     command = "holdfast receipts --endpoint payouts"
     assert command in status.stdout
-    shown = holdfast(*command.split()[1:], "--json", dsn=dsn)
-    assert shown.returncode == ExitCode.DEGRADED
-    assert json.loads(shown.stdout)["findings"]["stale_there"] == 2
-    add_days(db, 3)  # in the first hour of a day, 25 hours ago is two days back
-    db.execute("UPDATE holdfast.attempt SET finished_at = finished_at - interval '25 hours'")
-    assert _needs(dsn) == {}
+    shown = world.holdfast(*command.split()[1:], "--json", code=ExitCode.DEGRADED)
+    assert shown.json["findings"]["stale_there"] == 2
+    add_days(world.db, 3)  # in the first hour of a day, 25 hours ago is two days back
+    world.db.execute("UPDATE holdfast.attempt SET finished_at = finished_at - interval '25 hours'")
+    assert _needs(world.dsn) == {}
 
 
 @pytest.mark.rest
-def test_stale_answer_that_a_later_decision_or_the_receipt_explains_needs_no_attention(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
-) -> None:
-    add_endpoint(db, receiver.url, order_policy="skip", schedule_seconds=[0])
-    decisions.write("m_1", "m_1")
+def test_explained_stale_answer_needs_no_attention(world: World) -> None:
+    world.add_endpoint(world.receiver.url, order_policy="skip", schedule_seconds=[0])
+    world.write("m_1", "m_1")
 
     def behind(seen: Seen) -> Behaviour:
         return answer(500) if seen.sequence == 1 else said(seen.header("webhook-id"))
 
-    receiver.script = behind
-    assert drain(dsn).counts == {"failed": 2, "dead": 1, "delivered": 1}
-    receiver.script = lambda seen: said(seen.header("webhook-id"), "stale")
-    applied(dsn, ALL)
-    assert drain(dsn).counts["delivered"] == 2
-    assert "stale_answers" not in _needs(dsn)
+    world.receiver.script = behind
+    assert world.drain().counts == {"failed": 2, "dead": 1, "delivered": 1}
+    world.receiver.script = lambda seen: said(seen.header("webhook-id"), "stale")
+    applied(world.dsn, ALL)
+    assert world.drain().counts["delivered"] == 2
+    assert "stale_answers" not in _needs(world.dsn)

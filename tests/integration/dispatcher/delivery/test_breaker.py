@@ -1,7 +1,6 @@
 """The breaker of an endpoint on a real database: one for all dispatchers, one probe at a time."""
 
 import asyncio
-from pathlib import Path
 from uuid import uuid4
 
 import psycopg
@@ -14,11 +13,9 @@ from holdfast.dispatcher.operators.overview.store import Overview
 from holdfast.dispatcher.outbound.endpoint import Endpoint
 from holdfast.sink.contract.states import BreakerState, OrderPolicy, Outcome
 from tests.support.dispatch import webhooks
-from tests.support.dispatch.delivery import attempts, expire_leases, lanes, make_due, stored
-from tests.support.dispatch.dispatching import add_endpoint, dispatching, drain
-from tests.support.dispatch.webhooks import WebhookReceiver
-from tests.support.job.decisions import Decisions
+from tests.support.dispatch.delivery import stored
 from tests.support.waiting import eventually
+from tests.support.world import World
 
 URL = "http://127.0.0.1:1/"
 ENDPOINT = Endpoint(1, "e", URL, (), 1, 2, 64, (0,) * 20, OrderPolicy.STOP)
@@ -66,150 +63,115 @@ async def opened(store: PostgresStore, endpoint_id: int) -> None:
     assert (change.before, change.breaker) == (BreakerState.CLOSED, BreakerState.OPEN)
 
 
-def test_open_breaker_is_open_for_every_dispatcher_and_counts_no_attempt(
-    dsn: str, db: psycopg.Connection, decisions: Decisions
+async def test_open_breaker_is_open_for_all(world: World, store: PostgresStore) -> None:
+    endpoint_id = world.add_endpoint(URL, breaker_threshold=3)
+    world.write(*(f"m_{n}" for n in range(10)))
+    await opened(store, endpoint_id)
+    before = world.lanes()
+
+    async def elsewhere(other: PostgresStore) -> None:
+        for each in (store, other):
+            claim = await each.claim(wanted(endpoint_id), 0)
+            assert (claim.lanes, claim.held) == ([], (endpoint_id,))
+
+    await stored(world.dsn, elsewhere)
+    assert world.lanes() == before
+    assert not await store.is_pending([endpoint_id])
+    assert breaker(world.db)[0] == BreakerState.OPEN
+
+
+async def test_one_probe_for_many_concurrent_claims(world: World, store: PostgresStore) -> None:
+    endpoint_id = world.add_endpoint(URL, breaker_threshold=3)
+    world.write(*(f"m_{n}" for n in range(10)), *(f"m_{n}" for n in range(10)))
+    await opened(store, endpoint_id)
+    let_time_pass(world.db, "10 s")
+    world.make_due()
+    claims = await asyncio.gather(*(store.claim(wanted(endpoint_id), 0) for _ in range(5)))
+    (probe,) = [lane for claim in claims for lane in claim.lanes]
+    assert len(probe.entries) == 1
+    assert breaker(world.db) == ("half_open", 1)
+    await turn(store, [probe], Outcome.FAILED)
+    assert breaker(world.db) == ("open", 2)
+    let_time_pass(world.db, "5 s")
+    assert (await store.claim(wanted(endpoint_id), 0)).lanes == []
+    let_time_pass(world.db, "10 s")
+    assert len((await store.claim(wanted(endpoint_id), 0)).lanes) == 1
+
+
+async def test_dead_prober_blocks_no_longer_than_its_lease(
+    world: World, store: PostgresStore
 ) -> None:
-    endpoint_id = add_endpoint(db, URL, breaker_threshold=3)
-    decisions.write(*(f"m_{n}" for n in range(10)))
-
-    async def work(store: PostgresStore) -> None:
-        await opened(store, endpoint_id)
-        before = lanes(db)
-
-        async def elsewhere(other: PostgresStore) -> None:
-            for each in (store, other):
-                claim = await each.claim(wanted(endpoint_id), 0)
-                assert (claim.lanes, claim.held) == ([], (endpoint_id,))
-
-        await stored(dsn, elsewhere)
-        assert lanes(db) == before
-        assert not await store.is_pending([endpoint_id])
-        assert breaker(db)[0] == BreakerState.OPEN
-
-    asyncio.run(stored(dsn, work))
+    endpoint_id = world.add_endpoint(URL, breaker_threshold=3)
+    world.write(*(f"m_{n}" for n in range(10)))
+    await opened(store, endpoint_id)
+    let_time_pass(world.db, "10 s")
+    (dead,) = (await store.claim(wanted(endpoint_id), 0)).lanes
+    assert (await store.claim(wanted(endpoint_id), 0)).lanes == []
+    let_time_pass(world.db, "31 s")
+    world.expire_leases()
+    assert len(await store.rescue(16)) == 1
+    (probe,) = (await store.claim(wanted(endpoint_id), 0)).lanes
+    await turn(store, [dead], Outcome.FAILED)
+    assert breaker(world.db) == ("half_open", 1)
+    await turn(store, [probe], Outcome.DELIVERED)
+    assert breaker(world.db) == ("slow_start", 1)
 
 
-def test_one_probe_goes_out_however_many_dispatchers_claim_at_once(
-    dsn: str, db: psycopg.Connection, decisions: Decisions
-) -> None:
-    endpoint_id = add_endpoint(db, URL, breaker_threshold=3)
-    decisions.write(*(f"m_{n}" for n in range(10)), *(f"m_{n}" for n in range(10)))
-
-    async def work(store: PostgresStore) -> None:
-        await opened(store, endpoint_id)
-        let_time_pass(db, "10 s")
-        make_due(db)
-        claims = await asyncio.gather(*(store.claim(wanted(endpoint_id), 0) for _ in range(5)))
-        (probe,) = [lane for claim in claims for lane in claim.lanes]
-        assert len(probe.entries) == 1
-        assert breaker(db) == ("half_open", 1)
-        await turn(store, [probe], Outcome.FAILED)
-        assert breaker(db) == ("open", 2)
-        let_time_pass(db, "5 s")
-        assert (await store.claim(wanted(endpoint_id), 0)).lanes == []
-        let_time_pass(db, "10 s")
-        assert len((await store.claim(wanted(endpoint_id), 0)).lanes) == 1
-
-    asyncio.run(stored(dsn, work))
+async def test_released_probe_makes_room_at_once(world: World, store: PostgresStore) -> None:
+    endpoint_id = world.add_endpoint(URL, breaker_threshold=3)
+    world.write(*(f"m_{n}" for n in range(10)))
+    await opened(store, endpoint_id)
+    let_time_pass(world.db, "10 s")
+    (probe,) = (await store.claim(wanted(endpoint_id), 0)).lanes
+    await store.settle([release(probe)], repeated=False)
+    assert len((await store.claim(wanted(endpoint_id), 0)).lanes) == 1
+    assert len(world.attempts()) == 3
 
 
-def test_dispatcher_that_dies_with_the_probe_blocks_it_no_longer_than_its_lease(
-    dsn: str, db: psycopg.Connection, decisions: Decisions
-) -> None:
-    endpoint_id = add_endpoint(db, URL, breaker_threshold=3)
-    decisions.write(*(f"m_{n}" for n in range(10)))
-
-    async def work(store: PostgresStore) -> None:
-        await opened(store, endpoint_id)
-        let_time_pass(db, "10 s")
-        (dead,) = (await store.claim(wanted(endpoint_id), 0)).lanes
-        assert (await store.claim(wanted(endpoint_id), 0)).lanes == []
-        let_time_pass(db, "31 s")
-        expire_leases(db)
-        assert len(await store.rescue(16)) == 1
-        (probe,) = (await store.claim(wanted(endpoint_id), 0)).lanes
-        await turn(store, [dead], Outcome.FAILED)
-        assert breaker(db) == ("half_open", 1)
-        await turn(store, [probe], Outcome.DELIVERED)
-        assert breaker(db) == ("slow_start", 1)
-
-    asyncio.run(stored(dsn, work))
-
-
-def test_probe_that_was_given_back_makes_room_for_another_at_once(
-    dsn: str, db: psycopg.Connection, decisions: Decisions
-) -> None:
-    endpoint_id = add_endpoint(db, URL, breaker_threshold=3)
-    decisions.write(*(f"m_{n}" for n in range(10)))
-
-    async def work(store: PostgresStore) -> None:
-        await opened(store, endpoint_id)
-        let_time_pass(db, "10 s")
-        (probe,) = (await store.claim(wanted(endpoint_id), 0)).lanes
-        await store.settle([release(probe)], repeated=False)
-        assert len((await store.claim(wanted(endpoint_id), 0)).lanes) == 1
-        assert len(attempts(db)) == 3
-
-    asyncio.run(stored(dsn, work))
-
-
-def test_slow_start_interleaves_new_decisions_with_the_backlog(
-    dsn: str, db: psycopg.Connection, decisions: Decisions
-) -> None:
-    endpoint_id = add_endpoint(db, URL, breaker_threshold=3)
-    decisions.write(*(f"old_{n}" for n in range(50)))
-
-    async def work(store: PostgresStore) -> None:
-        await opened(store, endpoint_id)
-        let_time_pass(db, "10 s")
-        (probe,) = (await store.claim(wanted(endpoint_id), 0)).lanes
-        await turn(store, [probe], Outcome.DELIVERED)
-        decisions.write("new_1", "new_2", "new_3")
-        await store.route(16)
-        first = (await store.claim(wanted(endpoint_id), 0)).lanes
-        assert 1 <= sum(len(lane.entries) for lane in first) <= 2
-        seen = set(first)
-        for _ in range(4):
-            let_time_pass(db, "1 s")
-            claim = (await store.claim(wanted(endpoint_id), 0)).lanes
-            assert sum(len(lane.entries) for lane in claim) <= 4
-            seen |= set(claim)
-        names = dict(db.execute("SELECT id, name FROM holdfast.subject").fetchall())
-        kinds = {names[lane.subject_id].partition("_")[0] for lane in seen}
-        assert kinds == {"old", "new"}
-        let_time_pass(db, "60 s")
-        assert (await store.claim(wanted(endpoint_id, 4), 0)).closed == (endpoint_id,)
-        assert breaker(db) == ("closed", 0)
-
-    asyncio.run(stored(dsn, work))
+async def test_slow_start_interleaves_new_and_backlog(world: World, store: PostgresStore) -> None:
+    endpoint_id = world.add_endpoint(URL, breaker_threshold=3)
+    world.write(*(f"old_{n}" for n in range(50)))
+    await opened(store, endpoint_id)
+    let_time_pass(world.db, "10 s")
+    (probe,) = (await store.claim(wanted(endpoint_id), 0)).lanes
+    await turn(store, [probe], Outcome.DELIVERED)
+    world.write("new_1", "new_2", "new_3")
+    await store.route(16)
+    first = (await store.claim(wanted(endpoint_id), 0)).lanes
+    assert 1 <= sum(len(lane.entries) for lane in first) <= 2
+    seen = set(first)
+    for _ in range(4):
+        let_time_pass(world.db, "1 s")
+        claim = (await store.claim(wanted(endpoint_id), 0)).lanes
+        assert sum(len(lane.entries) for lane in claim) <= 4
+        seen |= set(claim)
+    names = dict(world.db.execute("SELECT id, name FROM holdfast.subject").fetchall())
+    kinds = {names[lane.subject_id].partition("_")[0] for lane in seen}
+    assert kinds == {"old", "new"}
+    let_time_pass(world.db, "60 s")
+    assert (await store.claim(wanted(endpoint_id, 4), 0)).closed == (endpoint_id,)
+    assert breaker(world.db) == ("closed", 0)
 
 
 @pytest.mark.rest
-def test_receiver_that_is_down_gets_probes_and_everything_once_it_is_back(
-    dsn: str,
-    db: psycopg.Connection,
-    decisions: Decisions,
-    receiver: WebhookReceiver,
-    tmp_path: Path,
-) -> None:
+def test_receiver_that_was_down_gets_everything(world: World) -> None:
     """Not one failure more than its breaker allows, except requests already in flight."""
     threshold, concurrency = 5, 2
-    add_endpoint(
-        db,
-        receiver.url,
+    world.add_endpoint(
+        world.receiver.url,
         breaker_threshold=threshold,
         slow_start_seconds=1,
         schedule_seconds=[1] * 10,
     )
-    decisions.write(*(f"m_{n}" for n in range(200)))
-    receiver.script = lambda _seen: webhooks.answer(503)
-    with dispatching(dsn, tmp_path / "log", "--concurrency", str(concurrency)) as process:
+    world.write(*(f"m_{n}" for n in range(200)))
+    world.receiver.script = lambda _seen: webhooks.answer(503)
+    with world.dispatching("--concurrency", str(concurrency)) as process:
         process.says("breaker.opened")
-        seen = len(receiver.seen)
-        _state, openings = breaker(db)
-        receiver.script = lambda _seen: webhooks.answer(200)
-        eventually(lambda: breaker(db) == ("closed", 0))
-        eventually(lambda: all(lane.delivered == 1 for lane in lanes(db).values()))
+        seen = len(world.receiver.seen)
+        _state, openings = breaker(world.db)
+        world.receiver.script = lambda _seen: webhooks.answer(200)
+        eventually(lambda: breaker(world.db) == ("closed", 0))
+        eventually(lambda: all(lane.delivered == 1 for lane in world.lanes().values()))
         assert process.lines("breaker.recovering")
     probes = openings  # where this test was late: each but the first opening is a failed probe
     assert threshold <= seen <= threshold + concurrency - 1 + probes
@@ -218,31 +180,26 @@ def test_receiver_that_is_down_gets_probes_and_everything_once_it_is_back(
 @pytest.mark.rest
 @pytest.mark.parametrize(("status", "threshold"), [(401, 3), (403, 0)])
 def test_receiver_that_refuses_our_secret_buries_no_entry(
-    dsn: str,
-    db: psycopg.Connection,
-    decisions: Decisions,
-    receiver: WebhookReceiver,
-    status: int,
-    threshold: int,
+    world: World, status: int, threshold: int
 ) -> None:
     """The first failures open the breaker, then one probe at a time goes out, even for weeks."""
-    add_endpoint(db, receiver.url, breaker_threshold=threshold, slow_start_seconds=0)
-    decisions.write(*(f"m_{n}" for n in range(40)))
-    receiver.script = lambda _seen: webhooks.answer(status)
-    drain(dsn)
-    assert breaker(db) == ("open", 1)
+    world.add_endpoint(world.receiver.url, breaker_threshold=threshold, slow_start_seconds=0)
+    world.write(*(f"m_{n}" for n in range(40)))
+    world.receiver.script = lambda _seen: webhooks.answer(status)
+    world.drain()
+    assert breaker(world.db) == ("open", 1)
     for opening in (2, 3, 4):
-        let_time_pass(db, "30 days")
-        make_due(db)
-        drain(dsn)
-        assert breaker(db) == ("open", opening)
-    assert db.execute("SELECT count(*) FROM holdfast.dead_letter").fetchone() == (0,)
-    with Overview.connect(dsn) as overview:
+        let_time_pass(world.db, "30 days")
+        world.make_due()
+        world.drain()
+        assert breaker(world.db) == ("open", opening)
+    assert world.db.execute("SELECT count(*) FROM holdfast.dead_letter").fetchone() == (0,)
+    with Overview.connect(world.dsn) as overview:
         needs = {need["kind"]: need for need in overview.needs()}
     assert needs.keys() == {"no_dispatcher", "credentials_refused"}
     assert needs["credentials_refused"]["command"] == "holdfast endpoint test payouts"
-    receiver.script = lambda _seen: webhooks.answer(200)
-    let_time_pass(db, "30 days")
-    make_due(db)
-    report = drain(dsn)
+    world.receiver.script = lambda _seen: webhooks.answer(200)
+    let_time_pass(world.db, "30 days")
+    world.make_due()
+    report = world.drain()
     assert report.counts == {"delivered": 40}

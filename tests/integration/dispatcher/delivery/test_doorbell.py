@@ -5,7 +5,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -22,15 +21,16 @@ from holdfast.dispatcher.outbound.transport.engines import open_transport
 from holdfast.sink.rows.batch import BatchInput, prepare
 from holdfast.sink.transaction.driver_path import InDriver
 from holdfast.sink.transaction.writer import Writer
-from tests.support.dispatch.dispatching import add_endpoint, dispatching
 from tests.support.dispatch.entries import decision, table
 from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.job.decisions import Decisions
 from tests.support.servers.pgbouncer import PgBouncer
 from tests.support.servers.postgres_proxy import PostgresProxy
 from tests.support.waiting import eventually
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
+
 
 LISTENERS = """
     SELECT pid FROM pg_stat_activity
@@ -57,12 +57,8 @@ def latencies(decisions: Decisions, receiver: WebhookReceiver, count: int) -> li
     return found
 
 
-def test_batch_is_delivered_because_of_the_doorbell_and_not_by_polling(
-    dsn: str,
-    db: psycopg.Connection,
-    ringing: Decisions,
-    receiver: WebhookReceiver,
-    monkeypatch: pytest.MonkeyPatch,
+async def test_batch_is_delivered_because_of_the_doorbell_and_not_by_polling(
+    world: World, ringing: Decisions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Polling runs once a minute here, so only the doorbell can be the cause."""
 
@@ -70,68 +66,55 @@ def test_batch_is_delivered_because_of_the_doorbell_and_not_by_polling(
         return Pulse(60, 60) if longest == service.ROUTE_SECONDS else Pulse(shortest, longest)
 
     monkeypatch.setattr(service, "Pulse", pulse)
-    add_endpoint(db, receiver.url)
-    given = Settings(dsn=dsn, doorbell=True)
+    world.add_endpoint()
+    given = Settings(dsn=world.dsn, doorbell=True)
 
     def ring() -> None:
-        eventually(lambda: db.execute(LISTENERS).fetchall())
+        eventually(lambda: world.db.execute(LISTENERS).fetchall())
         for n in range(10):
             ringing.write(f"m_{n}")
-            eventually(lambda n=n: len(receiver.seen) > n, 10)  # type: ignore[misc]  # bound
+            eventually(lambda n=n: len(world.receiver.seen) > n, 10)  # type: ignore[misc]  # bound
 
-    async def run() -> None:
-        store, watch, transport = PostgresStore(dsn), Watch(dsn), open_transport()
+    store, watch, transport = PostgresStore(world.dsn), Watch(world.dsn), open_transport()
+    try:
+        await store.open()
+        await watch.open()
+        dispatcher = Dispatcher(given, store, transport, watch)
+        running = asyncio.create_task(dispatcher.run())
         try:
-            await store.open()
-            await watch.open()
-            dispatcher = Dispatcher(given, store, transport, watch)
-            running = asyncio.create_task(dispatcher.run())
-            try:
-                await asyncio.to_thread(ring)
-            finally:
-                dispatcher.stop()
-                await running
+            await asyncio.to_thread(ring)
         finally:
-            await transport.close()
-            await watch.close()
-            await store.close()
+            dispatcher.stop()
+            await running
+    finally:
+        await transport.close()
+        await watch.close()
+        await store.close()
+    assert sorted(each.subject for each in world.receiver.seen) == [f"m_{n}" for n in range(10)]
 
-    asyncio.run(run())
-    assert sorted(each.subject for each in receiver.seen) == [f"m_{n}" for n in range(10)]
 
-
-def test_idle_dispatcher_without_a_doorbell_finds_each_batch_by_looking(
-    dsn: str,
-    db: psycopg.Connection,
-    decisions: Decisions,
-    receiver: WebhookReceiver,
-    tmp_path: Path,
-) -> None:
-    add_endpoint(db, receiver.url)
-    with dispatching(dsn, tmp_path / "log") as running:
+def test_idle_dispatcher_without_a_doorbell_finds_each_batch_by_looking(world: World) -> None:
+    world.add_endpoint()
+    with world.dispatching() as running:
         running.says("dispatcher.started")
-        assert len(latencies(decisions, receiver, 2)) == 2
-        assert db.execute(LISTENERS).fetchall() == []
+        assert len(latencies(world.decisions, world.receiver, 2)) == 2
+        assert world.db.execute(LISTENERS).fetchall() == []
 
 
-def test_everything_is_delivered_when_the_line_of_the_doorbell_is_cut_again_and_again(
-    dsn: str,
-    db: psycopg.Connection,
-    ringing: Decisions,
-    receiver: WebhookReceiver,
-    tmp_path: Path,
-) -> None:
-    add_endpoint(db, receiver.url)
-    with dispatching(dsn, tmp_path / "log", "--doorbell") as running:
+def test_cut_doorbell_lines_delay_nothing(world: World, ringing: Decisions) -> None:
+    world.add_endpoint()
+    with world.dispatching("--doorbell") as running:
         running.says("dispatcher.started")
         for turn in range(5):
-            eventually(lambda: db.execute(LISTENERS).fetchall())
-            db.execute(f"SELECT pg_terminate_backend(pid) FROM ({LISTENERS}) AS each".encode())
+            eventually(lambda: world.db.execute(LISTENERS).fetchall())
+            world.db.execute(
+                f"SELECT pg_terminate_backend(pid) FROM ({LISTENERS}) AS each".encode()
+            )
             ringing.write("m_1", "m_2")
-            eventually(lambda turn=turn: len(receiver.seen) == 2 * (turn + 1))  # type: ignore[misc]  # bound
+            eventually(lambda turn=turn: len(world.receiver.seen) == 2 * (turn + 1))  # type: ignore[misc]  # bound
         assert running.process.poll() is None
         assert running.lines("loop.crashed") == []
-    assert receiver.sequences("m_1") == [1, 2, 3, 4, 5]
+    assert world.receiver.sequences("m_1") == [1, 2, 3, 4, 5]
 
 
 async def _until(doorbell: Doorbell, condition: Callable[[], bool]) -> None:
@@ -222,10 +205,7 @@ def _written(writer: Writer, batch_id: int) -> object:
 
 
 def test_doorbell_that_cannot_be_rung_is_a_warning_and_the_batch_is_written(
-    dsn: str,
-    db: psycopg.Connection,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from uuid import uuid4
 
@@ -236,31 +216,29 @@ def test_doorbell_that_cannot_be_rung_is_a_warning_and_the_batch_is_written(
     def cut(connection: psycopg.Connection, name: str, **values: object) -> object:
         if name == "batch/doorbell":
             pid = connection.info.backend_pid
-            db.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+            world.db.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
         return real(connection, name, **values)
 
     monkeypatch.setattr(holdfast.sink.transaction.writer, "execute", cut)
-    writer = Writer(dsn, "test", suppress_repeats=False, doorbell=True, first_batch=1)
+    writer = Writer(world.dsn, "test", suppress_repeats=False, doorbell=True, first_batch=1)
     writer.begin_run(uuid4(), uuid4())
     with caplog.at_level(logging.WARNING):
         for batch_id in (1, 2):
             assert type(_written(writer, batch_id)).__name__ == "Written"
     assert caplog.text.count("the batch is written, but the doorbell could not be rung") == 2
-    assert db.execute("SELECT count(*) FROM holdfast.batch").fetchone() == (2,)
+    assert world.db.execute("SELECT count(*) FROM holdfast.batch").fetchone() == (2,)
     writer.close()
 
 
-def test_sink_rings_once_for_each_batch_that_it_wrote_and_only_where_it_is_told_to(
-    dsn: str, db: psycopg.Connection
-) -> None:
+def test_sink_rings_once_a_batch_and_only_if_told_to(world: World) -> None:
     from uuid import uuid4
 
-    db.execute("LISTEN holdfast_doorbell")
+    world.db.execute("LISTEN holdfast_doorbell")
     for stream, doorbell in (("quiet", False), ("loud", True)):
-        writer = Writer(dsn, stream, suppress_repeats=False, doorbell=doorbell, first_batch=1)
+        writer = Writer(world.dsn, stream, suppress_repeats=False, doorbell=doorbell, first_batch=1)
         writer.begin_run(uuid4(), uuid4())
         for batch_id in (1, 1, 2):
             _written(writer, batch_id)
         writer.close()
-    assert len(list(db.notifies(timeout=5, stop_after=2))) == 2
-    assert list(db.notifies(timeout=0.2)) == []
+    assert len(list(world.db.notifies(timeout=5, stop_after=2))) == 2
+    assert list(world.db.notifies(timeout=0.2)) == []

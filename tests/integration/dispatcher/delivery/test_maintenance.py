@@ -17,14 +17,16 @@ from holdfast.dispatcher.delivery.telemetry.log import Telemetry
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.aging import OLD, age, partition_days
-from tests.support.dispatch.delivery import lanes, stored
+from tests.support.dispatch.delivery import stored
 from tests.support.dispatch.dispatching import add_endpoint, dispatching, drain
 from tests.support.dispatch.entries import BLOCK, RELEASE
 from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
+
 
 RETAIN = 90
 
@@ -58,20 +60,13 @@ def _dropped(lines: list[structlog.typing.EventDict]) -> int:
     return sum(line["event"] == "day.dropped" for line in lines)
 
 
-def test_dispatcher_drops_old_days_and_delivers_meanwhile(
-    dsn: str,
-    db: psycopg.Connection,
-    decisions: Decisions,
-    receiver: WebhookReceiver,
-    old: date,
-    tmp_path: Path,
-) -> None:
-    with dispatching(dsn, tmp_path / "log", "--retain", f"{RETAIN}d") as running:
-        eventually(lambda: old not in partition_days(db, "attempt"))
-        assert old not in partition_days(db, "entry")
-        decisions.write("m_1", "m_2", "m_3")
-        eventually(lambda: receiver.sequences("m_1") == [1, 2, 3])
-        eventually(lambda: receiver.sequences("m_3") == [1])
+def test_dispatcher_drops_old_days_and_delivers_meanwhile(world: World, old: date) -> None:
+    with world.dispatching("--retain", f"{RETAIN}d") as running:
+        eventually(lambda: old not in partition_days(world.db, "attempt"))
+        assert old not in partition_days(world.db, "entry")
+        world.write("m_1", "m_2", "m_3")
+        eventually(lambda: world.receiver.sequences("m_1") == [1, 2, 3])
+        eventually(lambda: world.receiver.sequences("m_3") == [1])
         running.send(signal.SIGTERM)
         assert running.ends() == ExitCode.OK, running.text()
         dropped = [line for line in running.lines("day.dropped") if line["rows"]]
@@ -79,105 +74,80 @@ def test_dispatcher_drops_old_days_and_delivers_meanwhile(
         (stopped,) = running.lines("dispatcher.stopped")
         assert stopped["days_dropped"] == len(running.lines("day.dropped"))
         assert running.lines("sequence_gap") == []
-    audit = db.execute("""
+    audit = world.db.execute("""
         SELECT DISTINCT actor, action, reason FROM holdfast.operator_action""").fetchall()
     assert audit == [("dispatcher", "partition.drop", "retention")]
 
 
-def test_nothing_is_dropped_by_default(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver, old: date
-) -> None:
-    decisions.write("m_3")
-    drain(dsn)
-    assert receiver.sequences("m_3") == [1]
-    assert old in partition_days(db, "entry")
-    assert _stored(db) == 4
+def test_nothing_is_dropped_by_default(world: World, old: date) -> None:
+    world.write("m_3")
+    world.drain()
+    assert world.receiver.sequences("m_3") == [1]
+    assert old in partition_days(world.db, "entry")
+    assert _stored(world.db) == 4
 
 
 @pytest.mark.parametrize("types", [[], [BLOCK]], ids=["every type", "one type"])
-def test_lane_goes_on_after_the_days_that_it_was_in_are_gone(
-    dsn: str,
-    db: psycopg.Connection,
-    decisions: Decisions,
-    receiver: WebhookReceiver,
-    types: list[str],
-) -> None:
-    add_endpoint(db, receiver.url, types=types)
-    decisions.write("m_1", "m_1")
-    drain(dsn)
-    age(db, OLD)
-    assert holdfast("db", "prune", "--older-than", "90d", dsn=dsn).returncode == ExitCode.OK
-    assert _stored(db) == 0
-    decisions.write("m_1", type_=RELEASE)
-    decisions.write("m_1", "m_9")
-    report = drain(dsn)
+def test_lane_continues_after_its_days_are_gone(world: World, types: list[str]) -> None:
+    world.add_endpoint(types=types)
+    world.write("m_1", "m_1")
+    world.drain()
+    age(world.db, OLD)
+    assert world.holdfast("db", "prune", "--older-than", "90d").returncode == ExitCode.OK
+    assert _stored(world.db) == 0
+    world.write("m_1", type_=RELEASE)
+    world.write("m_1", "m_9")
+    report = world.drain()
     assert report.counts.get("gaps", 0) == 0
-    assert receiver.sequences("m_1") == ([1, 2, 4] if types else [1, 2, 3, 4])
-    assert lanes(db)["m_1"][:2] == (4, 4)
-    assert lanes(db)["m_9"][:2] == (1, 1)
+    assert world.receiver.sequences("m_1") == ([1, 2, 4] if types else [1, 2, 3, 4])
+    assert world.lanes()["m_1"][:2] == (4, 4)
+    assert world.lanes()["m_9"][:2] == (1, 1)
 
 
-def test_endpoint_that_is_added_from_the_beginning_begins_at_what_is_stored(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver, old: date
-) -> None:
-    assert holdfast("db", "prune", "--older-than", "90d", dsn=dsn).returncode == ExitCode.OK
-    assert old not in partition_days(db, "entry")
-    decisions.write("m_1")
-    drain(dsn)
-    receiver.seen.clear()
-    done = holdfast(
-        *("endpoint", "add", "second", "--url", receiver.url, "--secret-ref"),
+def test_endpoint_from_the_beginning_begins_at_what_is_stored(world: World, old: date) -> None:
+    assert world.holdfast("db", "prune", "--older-than", "90d").returncode == ExitCode.OK
+    assert old not in partition_days(world.db, "entry")
+    world.write("m_1")
+    world.drain()
+    world.receiver.seen.clear()
+    done = world.holdfast(
+        *("endpoint", "add", "second", "--url", world.receiver.url, "--secret-ref"),
         *("env:HOLDFAST_SECRET_TEST", "--allow-cidr", "127.0.0.0/8", "--from-beginning"),
-        dsn=dsn,
     )
     assert done.returncode == ExitCode.OK, done.stderr
-    report = drain(dsn)
-    assert receiver.sequences("m_1") == [3]
+    report = world.drain()
+    assert world.receiver.sequences("m_1") == [3]
     assert report.counts.get("gaps", 0) == 0
 
 
-def test_day_with_something_undelivered_is_kept_and_delivery_goes_on(
-    dsn: str,
-    db: psycopg.Connection,
-    decisions: Decisions,
-    receiver: WebhookReceiver,
-    old: date,
-    tmp_path: Path,
-) -> None:
-    add_endpoint(db, receiver.url, name="ledger", state="paused")
-    with dispatching(dsn, tmp_path / "log", "--retain", f"{RETAIN}d") as running:
-        eventually(lambda: old not in partition_days(db, "attempt"))
-        decisions.write("m_3")
-        eventually(lambda: receiver.sequences("m_3") == [1])
+def test_day_with_undelivered_is_kept_and_delivered(world: World, old: date) -> None:
+    world.add_endpoint(name="ledger", state="paused")
+    with world.dispatching("--retain", f"{RETAIN}d") as running:
+        eventually(lambda: old not in partition_days(world.db, "attempt"))
+        world.write("m_3")
+        eventually(lambda: world.receiver.sequences("m_3") == [1])
         (kept,) = running.lines("day.kept")
         assert (kept["table"], kept["day"]) == ("entry", old.isoformat())
         assert (kept["waiting"], kept["endpoints"], kept["level"]) == (3, ["ledger"], "warning")
-    assert old in partition_days(db, "entry")
-    assert _stored(db) == 4
+    assert old in partition_days(world.db, "entry")
+    assert _stored(world.db) == 4
 
 
-def test_maintenance_that_fails_is_a_warning_and_delivery_goes_on(
-    dsn: str,
-    db: psycopg.Connection,
-    decisions: Decisions,
-    receiver: WebhookReceiver,
-    old: date,
-    tmp_path: Path,
-) -> None:
-    db.execute("""
+def test_maintenance_that_fails_is_a_warning_and_delivery_goes_on(world: World, old: date) -> None:
+    world.db.execute("""
         REVOKE EXECUTE ON FUNCTION
             holdfast.prune_day(text, date, integer, boolean, text, text) FROM holdfast_dispatcher
     """)
-    with dispatching(dsn, tmp_path / "log", "--retain", f"{RETAIN}d") as running:
+    with world.dispatching("--retain", f"{RETAIN}d") as running:
         running.says("maintenance.failed")
-        decisions.write("m_3")
-        eventually(lambda: receiver.sequences("m_3") == [1])
+        world.write("m_3")
+        eventually(lambda: world.receiver.sequences("m_3") == [1])
         running.send(signal.SIGTERM)
         assert running.ends() == ExitCode.OK, running.text()
         (failed,) = running.lines("maintenance.failed")
         assert "prune_day" in failed["error"]
         assert failed["level"] == "warning"
-    assert old in partition_days(db, "entry")
+    assert old in partition_days(world.db, "entry")
 
 
 def test_two_dispatchers_drop_each_day_once(
@@ -195,58 +165,54 @@ def test_two_dispatchers_drop_each_day_once(
 
 
 def test_it_looks_once_a_day_and_again_after_a_restart(
-    dsn: str,
-    db: psycopg.Connection,
-    decisions: Decisions,
-    old: date,
-    said: list[structlog.typing.EventDict],
+    world: World, old: date, said: list[structlog.typing.EventDict]
 ) -> None:
     async def work(store: PostgresStore) -> None:
         running = Maintenance(store, Telemetry(), RETAIN)
         assert not await running.step()
-        assert old not in partition_days(db, "entry")
-        decisions.write("m_3")
-        db.execute("UPDATE holdfast.batch SET routed_at = now()")
-        db.execute("UPDATE holdfast.endpoint SET state = 'disabled'")
-        await asyncio.to_thread(age, db, OLD)
+        assert old not in partition_days(world.db, "entry")
+        world.write("m_3")
+        world.db.execute("UPDATE holdfast.batch SET routed_at = now()")
+        world.db.execute("UPDATE holdfast.endpoint SET state = 'disabled'")
+        await asyncio.to_thread(age, world.db, OLD)
         before = _dropped(said)
         await running.step()
         assert _dropped(said) == before
         await Maintenance(store, Telemetry(), RETAIN).step()
         assert _dropped(said) > before
 
-    _run(dsn, work)
-    assert _stored(db) == 0
+    _run(world.dsn, work)
+    assert _stored(world.db) == 0
 
 
 def test_day_in_use_is_tried_again_at_the_next_look(
-    dsn: str, db: psycopg.Connection, old: date, said: list[structlog.typing.EventDict]
+    world: World, old: date, said: list[structlog.typing.EventDict]
 ) -> None:
     async def work(store: PostgresStore) -> None:
         # Only the oldest day, which is empty: each that is in use takes two seconds.
         running = Maintenance(store, Telemetry(), OLD)
-        with psycopg.connect(dsn) as reader:
+        with psycopg.connect(world.dsn) as reader:
             reader.execute("SELECT FROM holdfast.entry")
             await running.step()
         assert [line["in_use"] for line in said if line["event"] == "day.kept"] == [True]
         await running.step()
-        assert old - timedelta(days=1) not in partition_days(db, "entry")
+        assert old - timedelta(days=1) not in partition_days(world.db, "entry")
 
-    _run(dsn, work)
+    _run(world.dsn, work)
 
 
 def test_tomorrow_that_is_missing_is_made_while_it_runs(
-    dsn: str, db: psycopg.Connection, said: list[structlog.typing.EventDict]
+    world: World, said: list[structlog.typing.EventDict]
 ) -> None:
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)
     for table in ("entry", "attempt"):
-        db.execute(f"DROP TABLE holdfast.{table}_{tomorrow:%Y%m%d}".encode())
+        world.db.execute(f"DROP TABLE holdfast.{table}_{tomorrow:%Y%m%d}".encode())
 
     async def work(store: PostgresStore) -> None:
         await Maintenance(store, Telemetry(), None).step()
 
-    _run(dsn, work)
-    assert tomorrow in partition_days(db, "entry") & partition_days(db, "attempt")
+    _run(world.dsn, work)
+    assert tomorrow in partition_days(world.db, "entry") & partition_days(world.db, "attempt")
     assert [line["created"] for line in said if line["event"] == "partitions.made"] == [2]
 
 
@@ -259,7 +225,6 @@ def test_tomorrow_that_is_missing_is_made_while_it_runs(
     ],
 )
 def test_senseless_retention_is_one_line(dsn: str, options: list[str], complaint: str) -> None:
-    done = holdfast("dispatch", *options, dsn=dsn)
-    assert done.returncode == ExitCode.USAGE
+    done = holdfast("dispatch", *options, dsn=dsn, code=ExitCode.USAGE)
     assert complaint in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

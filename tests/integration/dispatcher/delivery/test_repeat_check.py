@@ -10,14 +10,16 @@ import psycopg
 import pytest
 
 from holdfast.sink.contract.wire import INQUIRY_PATH, KEY_WINDOW
-from tests.support.dispatch.delivery import attempts, lanes, make_due
+from tests.support.dispatch.delivery import attempts
 from tests.support.dispatch.dispatching import add_endpoint, drain
 from tests.support.dispatch.sender import receipt
 from tests.support.job.decisions import Decisions
 from tests.support.servers.threads import in_threads
 from tests.support.waiting import eventually
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
+
 
 Answer = tuple[int, dict[str, str]]
 KEPT = "SELECT key_window_seconds, key_window_seen_at IS NOT NULL FROM holdfast.endpoint_pace"
@@ -118,14 +120,12 @@ def test_key_that_the_receiver_knows_is_not_sent_again(
     assert json.loads(kept[1])["key"] == memory.posted[0]
 
 
-def test_key_that_the_receiver_does_not_know_is_sent_again(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, memory: Memory
-) -> None:
-    add_endpoint(db, memory.url, inquiry_path=INQUIRY_PATH)
+def test_key_that_the_receiver_does_not_know_is_sent_again(world: World, memory: Memory) -> None:
+    world.add_endpoint(memory.url, inquiry_path=INQUIRY_PATH)
     memory.lossy, memory.tell = 1, lambda _memory, _key: UNKNOWN
-    decisions.write("m_1")
-    drain(dsn)
-    assert outcomes(db) == ["unknown", "delivered"]
+    world.write("m_1")
+    world.drain()
+    assert outcomes(world.db) == ["unknown", "delivered"]
     assert memory.posted == memory.asked * 2
 
 
@@ -151,39 +151,31 @@ def test_key_that_the_receiver_does_not_know_is_sent_again(
     ],
 )
 def test_answer_that_does_not_prove_itself_settles_nothing(
-    dsn: str,
-    db: psycopg.Connection,
-    decisions: Decisions,
-    memory: Memory,
-    tell: Callable[[Memory, str], Answer],
+    world: World, memory: Memory, tell: Callable[[Memory, str], Answer]
 ) -> None:
-    add_endpoint(db, memory.url, inquiry_path=INQUIRY_PATH)
+    world.add_endpoint(memory.url, inquiry_path=INQUIRY_PATH)
     memory.lossy, memory.tell = 1, tell
-    decisions.write("m_1")
-    drain(dsn)
-    assert outcomes(db) == ["unknown", "delivered"]
+    world.write("m_1")
+    world.drain()
+    assert outcomes(world.db) == ["unknown", "delivered"]
     assert len(memory.asked) == 1
     assert memory.posted == memory.asked * 2
 
 
-def test_receipt_that_is_no_text_is_none(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, memory: Memory
-) -> None:
-    add_endpoint(db, memory.url)
+def test_receipt_that_is_no_text_is_none(world: World, memory: Memory) -> None:
+    world.add_endpoint(memory.url)
     memory.says = {"outcome": "applied", "applied_at": "\ud800", "receipt": "v1,x"}
-    decisions.write("m_1")
-    drain(dsn)
-    assert outcomes(db) == ["delivered"]
-    assert db.execute("SELECT receipt FROM holdfast.attempt").fetchall() == [(None,)]
+    world.write("m_1")
+    world.drain()
+    assert outcomes(world.db) == ["delivered"]
+    assert world.db.execute("SELECT receipt FROM holdfast.attempt").fetchall() == [(None,)]
 
 
-def test_no_inquiry_where_no_path_is_set(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, memory: Memory
-) -> None:
-    add_endpoint(db, memory.url)
+def test_no_inquiry_where_no_path_is_set(world: World, memory: Memory) -> None:
+    world.add_endpoint(memory.url)
     memory.lossy = 1
-    decisions.write("m_1")
-    drain(dsn)
+    world.write("m_1")
+    world.drain()
     assert memory.asked == []
     assert len(memory.posted) == 2
 
@@ -201,89 +193,73 @@ def test_no_inquiry_where_no_path_is_set(
     ],
 )
 def test_window_that_a_receiver_tells_is_kept(
-    dsn: str,
-    db: psycopg.Connection,
-    decisions: Decisions,
-    memory: Memory,
-    said: str,
-    kept: tuple[int | None, bool],
+    world: World, memory: Memory, said: str, kept: tuple[int | None, bool]
 ) -> None:
     """Also one that is too short for the retries, as these need it: 5 days."""
-    add_endpoint(db, memory.url)
+    world.add_endpoint(memory.url)
     memory.window, memory.proves = said, True
-    decisions.write("m_1")
-    drain(dsn)
-    assert db.execute(KEPT).fetchone() == kept
+    world.write("m_1")
+    world.drain()
+    assert world.db.execute(KEPT).fetchone() == kept
 
 
 @pytest.mark.parametrize(("status", "proves"), [(503, False), (503, True), (200, False)])
 def test_window_without_proof_of_delivery_is_not_learned(
-    dsn: str,
-    db: psycopg.Connection,
-    decisions: Decisions,
-    memory: Memory,
-    status: int,
-    proves: bool,
+    world: World, memory: Memory, status: int, proves: bool
 ) -> None:
-    add_endpoint(db, memory.url, schedule_seconds=[3600])
+    world.add_endpoint(memory.url, schedule_seconds=[3600])
     memory.window, memory.status, memory.proves = "3888000", status, proves
-    decisions.write("m_1")
-    drain(dsn)
+    world.write("m_1")
+    world.drain()
     assert len(memory.posted) == 1
-    assert db.execute(KEPT).fetchone() == (None, False)
+    assert world.db.execute(KEPT).fetchone() == (None, False)
 
 
-def test_key_that_may_be_forgotten_is_not_sent_again_until_a_person_says_so(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, memory: Memory
-) -> None:
-    add_endpoint(db, memory.url, schedule_seconds=[3600] * 3)
+def test_forgotten_key_is_sent_again_only_by_a_person(world: World, memory: Memory) -> None:
+    world.add_endpoint(memory.url, schedule_seconds=[3600] * 3)
     memory.lossy = 1
-    decisions.write("m_1", "m_1")
-    drain(dsn)
+    world.write("m_1", "m_1")
+    world.drain()
     # From now on every attempt of the past is longer ago than the receiver remembers.
-    remember(db, 0)
-    make_due(db)
-    drain(dsn)
-    assert outcomes(db) == ["unknown", "refused"]
+    remember(world.db, 0)
+    world.make_due()
+    world.drain()
+    assert outcomes(world.db) == ["unknown", "refused"]
     assert len(memory.posted) == 1
-    letter = db.execute("SELECT reason::text, detail FROM holdfast.dead_letter").fetchone()
+    letter = world.db.execute("SELECT reason::text, detail FROM holdfast.dead_letter").fetchone()
     assert letter is not None
     assert letter[0] == "refused"
     assert "longer ago than the receiver keeps keys" in letter[1]
 
-    db.execute("""
+    world.db.execute("""
         UPDATE holdfast.dead_letter
         SET resolution = 'redelivered', resolved_at = now(), window_waived = true
     """)
-    db.execute("UPDATE holdfast.lane SET due_at = now()")
-    drain(dsn)
-    assert outcomes(db) == ["unknown", "refused", "delivered", "delivered"]
+    world.db.execute("UPDATE holdfast.lane SET due_at = now()")
+    world.drain()
+    assert outcomes(world.db) == ["unknown", "refused", "delivered", "delivered"]
     assert len(memory.posted) == 3
-    assert lanes(db)["m_1"].delivered == 2
+    assert world.lanes()["m_1"].delivered == 2
 
 
-def test_window_beyond_all_time_stops_nothing(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, memory: Memory
-) -> None:
-    add_endpoint(db, memory.url)
-    remember(db, 999_999_999_999)
+def test_window_beyond_all_time_stops_nothing(world: World, memory: Memory) -> None:
+    world.add_endpoint(memory.url)
+    remember(world.db, 999_999_999_999)
     memory.lossy = 1
-    decisions.write("m_1")
-    assert drain(dsn).failure is None
-    assert outcomes(db) == ["unknown", "delivered"]
+    world.write("m_1")
+    assert world.drain().failure is None
+    assert outcomes(world.db) == ["unknown", "delivered"]
 
 
-def test_what_was_never_received_is_sent_however_long_ago_it_was_tried(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, memory: Memory
-) -> None:
-    add_endpoint(db, "http://127.0.0.1:1/", schedule_seconds=[3600])
-    decisions.write("m_1")
-    drain(dsn)
-    db.execute("UPDATE holdfast.endpoint SET url = %s", [memory.url])
-    remember(db, 0)
-    make_due(db)
-    drain(dsn)
-    assert outcomes(db) == ["failed", "delivered"]
+def test_never_received_is_sent_however_old(world: World, memory: Memory) -> None:
+    world.add_endpoint("http://127.0.0.1:1/", schedule_seconds=[3600])
+    world.write("m_1")
+    world.drain()
+    world.db.execute("UPDATE holdfast.endpoint SET url = %s", [memory.url])
+    remember(world.db, 0)
+    world.make_due()
+    world.drain()
+    assert outcomes(world.db) == ["failed", "delivered"]
 
 
 def test_attempt_that_was_rescued_late_is_as_old_as_its_entry(
@@ -312,11 +288,9 @@ def test_attempt_that_was_rescued_late_is_as_old_as_its_entry(
     assert len(memory.posted) == 1
 
 
-def test_entry_that_was_never_tried_is_sent_however_old_it_is(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, memory: Memory
-) -> None:
-    add_endpoint(db, memory.url)
-    remember(db, 0)
-    decisions.write("m_1", "m_1")
-    drain(dsn)
-    assert outcomes(db) == ["delivered", "delivered"]
+def test_entry_that_was_never_tried_is_sent_however_old_it_is(world: World, memory: Memory) -> None:
+    world.add_endpoint(memory.url)
+    remember(world.db, 0)
+    world.write("m_1", "m_1")
+    world.drain()
+    assert outcomes(world.db) == ["delivered", "delivered"]

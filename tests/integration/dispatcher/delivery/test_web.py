@@ -22,14 +22,14 @@ from holdfast.dispatcher.delivery.telemetry.metrics import DispatcherCollector, 
 from holdfast.dispatcher.delivery.web import served
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from tests.support.dispatch import webhooks
-from tests.support.dispatch.delivery import expire_leases
-from tests.support.dispatch.dispatching import Process, add_endpoint, dispatching
+from tests.support.dispatch.dispatching import Process, dispatching
 from tests.support.dispatch.sender import secret_text
 from tests.support.dispatch.webhooks import Gate, WebhookReceiver, answer
-from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
+
 
 COLLECTOR = DispatcherCollector(
     Measures(), counts={}, in_flight=lambda: 0, pool=lambda: Pools(0, 0, 0)
@@ -64,20 +64,16 @@ def value(text: str, name: str, **labels: str) -> float | None:
     return None
 
 
-def test_running_dispatcher_is_live_and_ready_and_shows_what_it_delivered(
-    dsn: str,
-    db: psycopg.Connection,
-    decisions: Decisions,
-    receiver: WebhookReceiver,
-    tmp_path: Path,
+def test_running_dispatcher_is_ready_and_shows_work(
+    world: World, receiver: WebhookReceiver
 ) -> None:
-    add_endpoint(db, receiver.url)
+    world.add_endpoint(receiver.url)
     gate = Gate(answer(200))
     receiver.script = lambda seen: gate if seen.subject == "m_2" else answer(200)
     port = free_port()
-    with dispatching(dsn, tmp_path / "log", "--listen", f"127.0.0.1:{port}") as running:
+    with world.dispatching("--listen", f"127.0.0.1:{port}") as running:
         eventually(lambda: health(port) == (200, []))
-        decisions.write("m_1", "m_1", "m_2")
+        world.write("m_1", "m_1", "m_2")
         by = {"endpoint": "payouts"}
         eventually(
             lambda: value(scraped(port), "holdfast_attempts_total", **by, outcome="delivered") == 2
@@ -98,38 +94,28 @@ def test_running_dispatcher_is_live_and_ready_and_shows_what_it_delivered(
         assert running.ends() == ExitCode.OK, running.text()
 
 
-def test_what_waits_and_what_was_rescued_is_shown(
-    dsn: str,
-    db: psycopg.Connection,
-    decisions: Decisions,
-    receiver: WebhookReceiver,
-    tmp_path: Path,
-) -> None:
-    add_endpoint(db, receiver.url, concurrency=1, total_timeout_ms=60_000)
+def test_what_waits_and_what_was_rescued_is_shown(world: World, receiver: WebhookReceiver) -> None:
+    world.add_endpoint(receiver.url, concurrency=1, total_timeout_ms=60_000)
     receiver.script = lambda _seen: webhooks.silence
-    decisions.write("m_1", "m_2", "m_3", "m_4")
+    world.write("m_1", "m_2", "m_3", "m_4")
     port = free_port()
     by = {"endpoint": "payouts"}
-    with dispatching(dsn, tmp_path / "log", "--listen", f"127.0.0.1:{port}") as running:
+    with world.dispatching("--listen", f"127.0.0.1:{port}") as running:
         running.says("dispatcher.started")
         eventually(lambda: value(scraped(port), "holdfast_due", **by) == 3)
         eventually(lambda: (value(scraped(port), "holdfast_oldest_due_age_seconds", **by) or 0) > 1)
-        expire_leases(db)
+        world.expire_leases()
         eventually(lambda: value(scraped(port), "holdfast_leases_expired_total", **by) == 1)
         assert value(scraped(port), "holdfast_unknown_outcomes_total", **by) == 1
 
 
-def test_database_that_is_away_makes_it_unready_and_not_dead(
-    dsn: str, server_dsn: str, tmp_path: Path
-) -> None:
-    port, name = free_port(), str(conninfo_to_dict(dsn)["dbname"])
+def test_database_that_is_away_makes_it_unready_and_not_dead(world: World, server_dsn: str) -> None:
+    port, name = free_port(), str(conninfo_to_dict(world.dsn)["dbname"])
     allow = sql.SQL("ALTER DATABASE {} WITH ALLOW_CONNECTIONS {}")
     cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
     launcher = (*BENT, "--set", "holdfast.dispatcher.delivery.health.ANSWER_SECONDS=3")
     with (
-        dispatching(
-            dsn, tmp_path / "log", "--listen", f"127.0.0.1:{port}", launcher=launcher
-        ) as running,
+        world.dispatching("--listen", f"127.0.0.1:{port}", launcher=launcher) as running,
         psycopg.connect(server_dsn, autocommit=True) as server,
     ):
         eventually(lambda: health(port) == (200, []))
@@ -145,57 +131,41 @@ def test_database_that_is_away_makes_it_unready_and_not_dead(
         assert running.process.poll() is None
 
 
-def test_schema_of_another_version_makes_it_unready(
-    dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
+def test_schema_of_another_version_makes_it_unready(world: World) -> None:
     port = free_port()
-    with dispatching(dsn, tmp_path / "log", "--listen", f"127.0.0.1:{port}"):
+    with world.dispatching("--listen", f"127.0.0.1:{port}"):
         eventually(lambda: health(port) == (200, []))
-        db.execute("UPDATE holdfast.alembic_version SET version_num = '0001'")
+        world.db.execute("UPDATE holdfast.alembic_version SET version_num = '0001'")
         eventually(lambda: health(port, "/ready")[0] == 503)
         assert "0001" in health(port, "/ready")[1][0]
 
 
-def test_event_loop_that_hangs_is_told_by_a_thread_that_does_not(
-    dsn: str,
-    db: psycopg.Connection,
-    decisions: Decisions,
-    receiver: WebhookReceiver,
-    tmp_path: Path,
-) -> None:
+def test_hanging_event_loop_is_told_by_another_thread(world: World, tmp_path: Path) -> None:
     """D10 waits for ever in the event loop's thread, as a bug might."""
-    add_endpoint(db, receiver.url)
+    world.add_endpoint()
     port, reached = free_port(), tmp_path / "reached"
-    with dispatching(
-        dsn,
-        tmp_path / "log",
+    with world.dispatching(
         "--listen",
         f"127.0.0.1:{port}",
         failpoints=f"D10=pause:{reached}",
         launcher=(*BENT, "--set", "holdfast.dispatcher.delivery.service.TICK_STEP_SECONDS=2"),
     ):
         eventually(lambda: health(port) == (200, []))
-        decisions.write("m_1")
+        world.write("m_1")
         eventually(reached.exists)
         eventually(lambda: health(port, "/live")[0] == 503)
         assert "'tick'" in " ".join(health(port, "/live")[1])
         assert value(scraped(port), "holdfast_inflight") is not None
 
 
-def test_dispatcher_that_drains_its_requests_is_unready_and_alive(
-    dsn: str,
-    db: psycopg.Connection,
-    decisions: Decisions,
-    receiver: WebhookReceiver,
-    tmp_path: Path,
-) -> None:
-    add_endpoint(db, receiver.url, total_timeout_ms=20_000)
+def test_draining_dispatcher_is_unready_and_alive(world: World) -> None:
+    world.add_endpoint(world.receiver.url, total_timeout_ms=20_000)
     gate = Gate(answer(200))
-    receiver.script = lambda _seen: gate
-    decisions.write("m_1")
+    world.receiver.script = lambda _seen: gate
+    world.write("m_1")
     port = free_port()
-    with dispatching(dsn, tmp_path / "log", "--listen", f"127.0.0.1:{port}") as running:
-        eventually(lambda: receiver.seen)
+    with world.dispatching("--listen", f"127.0.0.1:{port}") as running:
+        eventually(lambda: world.receiver.seen)
         running.send(signal.SIGTERM)
         running.says("dispatcher.stopping")
         assert "the dispatcher is stopping" in health(port, "/ready")[1]

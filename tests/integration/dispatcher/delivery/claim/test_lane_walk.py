@@ -5,7 +5,6 @@ allows. At the end everything is delivered: in order, once on record, with attem
 without a gap.
 """
 
-import asyncio
 import random
 from collections import defaultdict
 from uuid import uuid4
@@ -20,9 +19,9 @@ from holdfast.dispatcher.delivery.store.postgres import PostgresStore
 from holdfast.dispatcher.outbound.endpoint import Endpoint
 from holdfast.dispatcher.shared.states import LaneState
 from holdfast.sink.contract.states import OrderPolicy, Outcome
-from tests.support.dispatch.delivery import attempts, expire_leases, lanes, make_due, stored
-from tests.support.dispatch.dispatching import add_endpoint
+from tests.support.dispatch.delivery import expire_leases, lanes, make_due
 from tests.support.job.decisions import Decisions
+from tests.support.world import World
 
 SUBJECTS = [f"m_{n}" for n in range(6)]
 ENDPOINT = Endpoint(
@@ -110,27 +109,23 @@ class Walk:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_lanes_move_as_the_table_says_and_attempts_have_no_gap(
-    dsn: str, db: psycopg.Connection, seed: int
+async def test_lanes_move_as_the_table_says_and_attempts_have_no_gap(
+    world: World, store: PostgresStore, seed: int
 ) -> None:
-    assert add_endpoint(db, ENDPOINT.url) == 1
-
-    async def work(store: PostgresStore) -> None:
-        with Decisions(dsn) as decisions:
-            walk = Walk(seed, store, db, decisions)
-            steps = [walk.write, walk.route, walk.claim, walk.claim, walk.settle, walk.settle]
-            steps += [walk.release, walk.expire, walk.wait]
-            for _ in range(STEPS):
-                await walk.random.choice(steps)()
-                walk.look()
-            while (await store.route(16)).batches:
-                pass
-            await walk.finish()
-
-    asyncio.run(stored(dsn, work))
-    written = db.execute("SELECT count(*) FROM holdfast.entry").fetchone()
+    assert world.add_endpoint(ENDPOINT.url) == 1
+    with Decisions(world.dsn) as decisions:
+        walk = Walk(seed, store, world.db, decisions)
+        steps = [walk.write, walk.route, walk.claim, walk.claim, walk.settle, walk.settle]
+        steps += [walk.release, walk.expire, walk.wait]
+        for _ in range(STEPS):
+            await walk.random.choice(steps)()
+            walk.look()
+        while (await store.route(16)).batches:
+            pass
+        await walk.finish()
+    written = world.db.execute("SELECT count(*) FROM holdfast.entry").fetchone()
     of_entry = defaultdict(list)
-    for row in attempts(db):
+    for row in world.attempts():
         of_entry[row.subject, row.sequence].append(row)
     assert (len(of_entry),) == written
     for tries in of_entry.values():

@@ -15,11 +15,13 @@ from holdfast.dispatcher.delivery.store.pool import Connection
 from holdfast.dispatcher.delivery.store.postgres import PostgresStore
 from holdfast.dispatcher.delivery.store.routing import FEW_BATCHES_MAX, FEW_LANES_MAX, take_few
 from holdfast.dispatcher.shared.states import LaneState
-from tests.support.dispatch.delivery import LaneRow, lanes, make_due, stored
+from tests.support.dispatch.delivery import LaneRow, lanes, stored
 from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.job.decisions import Decisions
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
+
 
 URL = "http://127.0.0.1:1/"
 ROUTED = "SELECT count(*) FROM holdfast.batch WHERE routed_at IS NOT NULL"
@@ -68,31 +70,27 @@ def routed(db: psycopg.Connection) -> int:
 
 
 @pytest.mark.parametrize("count", [3, 500], ids=["kept plans", "a plan of its own"])
-def test_few_new_entries_are_routed_and_leased_in_one_transaction(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, endpoint_id: int, count: int
+async def test_few_new_entries_are_routed_and_leased_in_one_transaction(
+    world: World, store: PostgresStore, endpoint_id: int, count: int
 ) -> None:
     names = [f"m_{n}" for n in range(count)]
-
-    async def work(store: PostgresStore) -> None:
-        await learn(store, decisions, endpoint_id)
-        db.execute("DELETE FROM holdfast.lane_key")
-        db.execute("DELETE FROM holdfast.lane")
-        batch_no = decisions.write(*names).batch_no
-        done = await store.route_and_claim(wanted(endpoint_id, count), 0)
-        assert done is not None
-        assert (done[0].batches, done[0].lanes, len(done[1].lanes)) == (1, count, count)
-        assert [lane.entries[0].sequence for lane in done[1].lanes] == [1] * count
-        assert {lane.state for lane in lanes(db).values()} == {LaneState.LEASED}
-        assert len(db.execute(TRANSACTIONS, [batch_no]).fetchall()) == 1
-
-    asyncio.run(stored(dsn, work))
+    await learn(store, world.decisions, endpoint_id)
+    world.db.execute("DELETE FROM holdfast.lane_key")
+    world.db.execute("DELETE FROM holdfast.lane")
+    batch_no = world.write(*names).batch_no
+    done = await store.route_and_claim(wanted(endpoint_id, count), 0)
+    assert done is not None
+    assert (done[0].batches, done[0].lanes, len(done[1].lanes)) == (1, count, count)
+    assert [lane.entries[0].sequence for lane in done[1].lanes] == [1] * count
+    assert {lane.state for lane in world.lanes().values()} == {LaneState.LEASED}
+    assert len(world.db.execute(TRANSACTIONS, [batch_no]).fetchall()) == 1
 
 
-def test_lease_waits_for_the_disk_as_every_other_claim(
-    dsn: str, decisions: Decisions, endpoint_id: int
+async def test_lease_waits_for_the_disk_as_every_other_claim(
+    world: World, store: PostgresStore, endpoint_id: int
 ) -> None:
     """A COMMIT of routing alone does not."""
-    decisions.write("m_1")
+    world.write("m_1")
 
     async def settings(connection: Connection) -> None:
         _, few = await take_few(connection, taking([endpoint_id], free_too=False))
@@ -105,10 +103,7 @@ def test_lease_waits_for_the_disk_as_every_other_claim(
         cursor = await connection.execute("SHOW synchronous_commit")
         assert await cursor.fetchall() == [{"synchronous_commit": "off"}]
 
-    async def work(store: PostgresStore) -> None:
-        await store._sessions.transaction(settings, begins=True)
-
-    asyncio.run(stored(dsn, work))
+    await store._sessions.transaction(settings, begins=True)
 
 
 def limited(db: psycopg.Connection, endpoint_id: int) -> None:
@@ -133,50 +128,35 @@ def held(db: psycopg.Connection, endpoint_id: int) -> None:
 
 
 @pytest.mark.parametrize("change", [limited, opened, held])
-def test_endpoint_that_is_not_sent_to_freely_is_left_to_an_ordinary_claim(
-    dsn: str,
-    db: psycopg.Connection,
-    decisions: Decisions,
-    endpoint_id: int,
-    change: Change,
+async def test_endpoint_that_is_not_sent_to_freely_is_left_to_an_ordinary_claim(
+    world: World, store: PostgresStore, endpoint_id: int, change: Change
 ) -> None:
-    async def work(store: PostgresStore) -> None:
-        await learn(store, decisions, endpoint_id)
-        decisions.write("m_1")
-        change(db, endpoint_id)
-        before = lanes(db), routed(db)
-        assert await store.route_and_claim(wanted(endpoint_id), 0) is None
-        assert await store.route_and_claim(wanted(endpoint_id), 0) is None
-        assert (lanes(db), routed(db)) == before
-        await store.route(16)
-        claim = await store.claim(wanted(endpoint_id), 0)
-        assert len(claim.lanes) == (change is limited)
-
-    asyncio.run(stored(dsn, work))
+    await learn(store, world.decisions, endpoint_id)
+    world.write("m_1")
+    change(world.db, endpoint_id)
+    before = world.lanes(), routed(world.db)
+    assert await store.route_and_claim(wanted(endpoint_id), 0) is None
+    assert await store.route_and_claim(wanted(endpoint_id), 0) is None
+    assert (world.lanes(), routed(world.db)) == before
+    await store.route(16)
+    claim = await store.claim(wanted(endpoint_id), 0)
+    assert len(claim.lanes) == (change is limited)
 
 
 @pytest.mark.parametrize("change", [limited, opened, held])
-def test_claim_in_one_message_leaves_an_endpoint_alone_that_is_limited_by_then(
-    dsn: str,
-    db: psycopg.Connection,
-    decisions: Decisions,
-    endpoint_id: int,
-    change: Change,
+async def test_claim_in_one_message_leaves_an_endpoint_alone_that_is_limited_by_then(
+    world: World, store: PostgresStore, endpoint_id: int, change: Change
 ) -> None:
-    other = add_endpoint(db, URL, name="other")
-
-    async def work(store: PostgresStore) -> None:
-        await learn_both(store, decisions, endpoint_id, other)
-        decisions.write("m_1")
-        await store.route(16)
-        change(db, endpoint_id)
-        claim = await store.claim(both(endpoint_id, other), 0)
-        assert [lane.endpoint_id for lane in claim.lanes] == [other]
-        later = await store.claim(both(endpoint_id, other), 0)
-        assert (later.held == (endpoint_id,)) is (change is not limited)
-        assert [lane.endpoint_id for lane in later.lanes] == [endpoint_id] * (change is limited)
-
-    asyncio.run(stored(dsn, work))
+    other = world.add_endpoint(URL, name="other")
+    await learn_both(store, world.decisions, endpoint_id, other)
+    world.write("m_1")
+    await store.route(16)
+    change(world.db, endpoint_id)
+    claim = await store.claim(both(endpoint_id, other), 0)
+    assert [lane.endpoint_id for lane in claim.lanes] == [other]
+    later = await store.claim(both(endpoint_id, other), 0)
+    assert (later.held == (endpoint_id,)) is (change is not limited)
+    assert [lane.endpoint_id for lane in later.lanes] == [endpoint_id] * (change is limited)
 
 
 @contextmanager
@@ -187,119 +167,104 @@ def locked(dsn: str, statement: str) -> Iterator[None]:
         holder.rollback()
 
 
-def test_nobody_is_waited_for(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, endpoint_id: int
-) -> None:
+async def test_nobody_is_waited_for(world: World, store: PostgresStore, endpoint_id: int) -> None:
     """Not an endpoint that is being added, and not whoever changes a lane or a pace."""
-
-    async def work(store: PostgresStore) -> None:
-        await learn(store, decisions, endpoint_id)
-        decisions.write("known", "m_1")
-        before = lanes(db), routed(db)
-        for statement in (LOCKED_LANE, LOCKED_ROUTES):
-            with locked(dsn, statement):
-                async with asyncio.timeout(2):
-                    assert await store.route_and_claim(wanted(endpoint_id), 0) is None
-            assert (lanes(db), routed(db)) == before
-        done = await store.route_and_claim(wanted(endpoint_id), 0)
-        assert done is not None
-        assert (done[0].batches, len(done[1].lanes)) == (1, 1), "one of the lanes is leased"
-        held(db, endpoint_id)
-        decisions.write("m_2")
-        with locked(dsn, LOCKED_PACE):
+    await learn(store, world.decisions, endpoint_id)
+    world.write("known", "m_1")
+    before = world.lanes(), routed(world.db)
+    for statement in (LOCKED_LANE, LOCKED_ROUTES):
+        with locked(world.dsn, statement):
             async with asyncio.timeout(2):
                 assert await store.route_and_claim(wanted(endpoint_id), 0) is None
+        assert (world.lanes(), routed(world.db)) == before
+    done = await store.route_and_claim(wanted(endpoint_id), 0)
+    assert done is not None
+    assert (done[0].batches, len(done[1].lanes)) == (1, 1), "one of the lanes is leased"
+    held(world.db, endpoint_id)
+    world.write("m_2")
+    with locked(world.dsn, LOCKED_PACE):
+        async with asyncio.timeout(2):
+            assert await store.route_and_claim(wanted(endpoint_id), 0) is None
 
-    asyncio.run(stored(dsn, work))
 
-
-def test_many_batches_and_large_ones_are_left_to_routing(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, endpoint_id: int
+async def test_many_batches_and_large_ones_are_left_to_routing(
+    world: World, store: PostgresStore, endpoint_id: int
 ) -> None:
-    async def work(store: PostgresStore) -> None:
+    await learn(store, world.decisions, endpoint_id)
+    for _ in range(FEW_BATCHES_MAX + 1):
+        world.write("m_1")
+    assert await store.route_and_claim(wanted(endpoint_id), 0) is None
+    assert routed(world.db) == 1
+    await store.route(256)
+    world.write(*(f"m_{n}" for n in range(FEW_LANES_MAX + 1)))
+    assert await store.route_and_claim(wanted(endpoint_id), 0) is None
+    assert (await store.route(256)).batches == 1
+    for n in range(4):
+        world.add_endpoint(URL, name=f"other_{n}")
+    world.write(*(f"m_{n}" for n in range(FEW_LANES_MAX // 5 + 1)))
+    assert await store.route_and_claim(wanted(endpoint_id), 0) is None, "a lane for each"
+    assert (await store.route(256)).batches == 1
+    assert await store.route_and_claim(wanted(endpoint_id), 0) is None, "there is none"
+
+
+async def test_lane_whose_next_entry_is_missing_is_reported_by_the_claim_that_meets_it(
+    world: World, store: PostgresStore, endpoint_id: int
+) -> None:
+    await learn(store, world.decisions, endpoint_id)
+    world.write("m_1", "m_1", "m_2")
+    world.db.execute(
+        "DELETE FROM holdfast.entry e USING holdfast.subject s"
+        " WHERE s.id = e.subject_id AND s.name = 'm_1' AND e.sequence = 1"
+    )
+    await store.route(16)
+    world.db.execute("UPDATE holdfast.lane SET delivered_sequence = 0 WHERE token IS NULL")
+    first = await store.claim(wanted(endpoint_id), 0)
+    (subject,) = world.db.execute("SELECT id FROM holdfast.subject WHERE name = 'm_1'")
+    gap = [Gap(endpoint_id, subject[0], 0, 2)]
+    assert (len(first.lanes), first.gaps) == (1, gap)
+    second = await store.claim(wanted(endpoint_id), 0)
+    assert (second.lanes, second.gaps) == ([], []), "it is due again a minute later"
+    world.make_due()
+    again = await store.claim(wanted(endpoint_id), 0)
+    assert (again.lanes, again.gaps) == ([], gap)
+
+
+async def test_dispatchers_that_hear_of_a_batch_at_once_lease_each_lane_once(
+    store: PostgresStore, dsn: str, db: psycopg.Connection, decisions: Decisions, endpoint_id: int
+) -> None:
+    async def beside(other: PostgresStore) -> None:
         await learn(store, decisions, endpoint_id)
-        for _ in range(FEW_BATCHES_MAX + 1):
-            decisions.write("m_1")
-        assert await store.route_and_claim(wanted(endpoint_id), 0) is None
-        assert routed(db) == 1
-        await store.route(256)
-        decisions.write(*(f"m_{n}" for n in range(FEW_LANES_MAX + 1)))
-        assert await store.route_and_claim(wanted(endpoint_id), 0) is None
-        assert (await store.route(256)).batches == 1
-        for n in range(4):
-            add_endpoint(db, URL, name=f"other_{n}")
-        decisions.write(*(f"m_{n}" for n in range(FEW_LANES_MAX // 5 + 1)))
-        assert await store.route_and_claim(wanted(endpoint_id), 0) is None, "a lane for each"
-        assert (await store.route(256)).batches == 1
-        assert await store.route_and_claim(wanted(endpoint_id), 0) is None, "there is none"
+        await learn(other, decisions, endpoint_id, "known too")
+        taken: list[int] = []
+        for turn in range(20):
+            decisions.write(*(f"m_{turn}_{n}" for n in range(5)))
+            both = [each.route_and_claim(wanted(endpoint_id), 0) for each in (store, other)]
+            for done in await asyncio.gather(*both):
+                taken += [lane.subject_id for lane in done[1].lanes] if done else []
+        assert len(taken) == len(set(taken)) == 100
 
-    asyncio.run(stored(dsn, work))
-
-
-def test_lane_whose_next_entry_is_missing_is_reported_by_the_claim_that_meets_it(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, endpoint_id: int
-) -> None:
-    async def work(store: PostgresStore) -> None:
-        await learn(store, decisions, endpoint_id)
-        decisions.write("m_1", "m_1", "m_2")
-        db.execute(
-            "DELETE FROM holdfast.entry e USING holdfast.subject s"
-            " WHERE s.id = e.subject_id AND s.name = 'm_1' AND e.sequence = 1"
-        )
-        await store.route(16)
-        db.execute("UPDATE holdfast.lane SET delivered_sequence = 0 WHERE token IS NULL")
-        first = await store.claim(wanted(endpoint_id), 0)
-        (subject,) = db.execute("SELECT id FROM holdfast.subject WHERE name = 'm_1'")
-        gap = [Gap(endpoint_id, subject[0], 0, 2)]
-        assert (len(first.lanes), first.gaps) == (1, gap)
-        second = await store.claim(wanted(endpoint_id), 0)
-        assert (second.lanes, second.gaps) == ([], []), "it is due again a minute later"
-        make_due(db)
-        again = await store.claim(wanted(endpoint_id), 0)
-        assert (again.lanes, again.gaps) == ([], gap)
-
-    asyncio.run(stored(dsn, work))
-
-
-def test_dispatchers_that_hear_of_a_batch_at_once_lease_each_lane_once(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, endpoint_id: int
-) -> None:
-    async def work(store: PostgresStore) -> None:
-        async def beside(other: PostgresStore) -> None:
-            await learn(store, decisions, endpoint_id)
-            await learn(other, decisions, endpoint_id, "known too")
-            taken: list[int] = []
-            for turn in range(20):
-                decisions.write(*(f"m_{turn}_{n}" for n in range(5)))
-                both = [each.route_and_claim(wanted(endpoint_id), 0) for each in (store, other)]
-                for done in await asyncio.gather(*both):
-                    taken += [lane.subject_id for lane in done[1].lanes] if done else []
-            assert len(taken) == len(set(taken)) == 100
-
-        await stored(dsn, beside)
-
-    asyncio.run(stored(dsn, work))
+    await stored(dsn, beside)
     assert all(LaneRow(0, 1, 1, LaneState.LEASED, row.token) == row for row in lanes(db).values())
 
 
-def test_first_lane_of_a_priority_waits_for_no_look_at_the_whole(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, endpoint_id: int
-) -> None:
+def test_first_lane_of_a_priority_needs_no_full_scan(world: World, endpoint_id: int) -> None:
     """A block after nothing but releases: it is what must not wait."""
 
     def urgent() -> None:
-        written = decisions.write("m_1")
-        db.execute("UPDATE holdfast.entry SET priority = 1 WHERE batch_no = %s", [written.batch_no])
+        written = world.write("m_1")
+        world.db.execute(
+            "UPDATE holdfast.entry SET priority = 1 WHERE batch_no = %s", [written.batch_no]
+        )
 
     async def routed_first(store: PostgresStore) -> None:
-        await learn(store, decisions, endpoint_id)
+        await learn(store, world.decisions, endpoint_id)
         urgent()
         await store.route(16)
         assert len((await store.claim(wanted(endpoint_id), 0)).lanes) == 1
 
     async def at_once(store: PostgresStore) -> None:
-        await learn(store, decisions, endpoint_id, "known too")
-        db.execute(
+        await learn(store, world.decisions, endpoint_id, "known too")
+        world.db.execute(
             "UPDATE holdfast.lane SET delivered_sequence = last_sequence, token = NULL,"
             " lease_until = NULL, due_at = NULL"
         )
@@ -309,64 +274,56 @@ def test_first_lane_of_a_priority_waits_for_no_look_at_the_whole(
         found = [*done[1].lanes, *(await store.claim(wanted(endpoint_id), 0)).lanes]
         assert len(found) == 1
 
-    asyncio.run(stored(dsn, routed_first))
-    asyncio.run(stored(dsn, at_once))
+    asyncio.run(stored(world.dsn, routed_first))
+    asyncio.run(stored(world.dsn, at_once))
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_block_for_a_lane_that_waits_its_turn_is_found_where_urgent_ones_are_looked_for(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, endpoint_id: int, at_once: bool
+async def test_block_for_a_lane_that_waits_its_turn_is_found_where_urgent_ones_are_looked_for(
+    world: World, store: PostgresStore, endpoint_id: int, at_once: bool
 ) -> None:
     """The lane has been due for longer than claims of urgent ones look back."""
 
     def write(subject: str, priority: int) -> None:
-        batch_no = decisions.write(subject).batch_no
-        db.execute(
+        batch_no = world.write(subject).batch_no
+        world.db.execute(
             "UPDATE holdfast.entry SET priority = %s WHERE batch_no = %s", [priority, batch_no]
         )
 
-    async def work(store: PostgresStore) -> None:
-        write("released", 50)
-        write("other", 50)
+    write("released", 50)
+    write("other", 50)
+    await store.route(16)
+    world.db.execute("UPDATE holdfast.lane SET due_at = now() - interval '1 hour'")
+    write("blocked", 1)
+    await store.route(16)
+    assert len((await store.claim(wanted(endpoint_id, 1), 0)).lanes) == 1
+    write("released", 1)
+    if at_once:
+        done = await store.route_and_claim(wanted(endpoint_id, 1), 0)
+        assert done is not None
+        leased = done[1].lanes
+    else:
         await store.route(16)
-        db.execute("UPDATE holdfast.lane SET due_at = now() - interval '1 hour'")
-        write("blocked", 1)
-        await store.route(16)
-        assert len((await store.claim(wanted(endpoint_id, 1), 0)).lanes) == 1
-        write("released", 1)
-        if at_once:
-            done = await store.route_and_claim(wanted(endpoint_id, 1), 0)
-            assert done is not None
-            leased = done[1].lanes
-        else:
-            await store.route(16)
-            leased = (await store.claim(wanted(endpoint_id, 1), 0)).lanes
-        states = {name: row.state for name, row in lanes(db).items()}
-        assert len(leased) == 1
-        assert states["released"] is LaneState.LEASED
-        assert states["other"] is LaneState.DUE
-
-    asyncio.run(stored(dsn, work))
+        leased = (await store.claim(wanted(endpoint_id, 1), 0)).lanes
+    states = {name: row.state for name, row in world.lanes().items()}
+    assert len(leased) == 1
+    assert states["released"] is LaneState.LEASED
+    assert states["other"] is LaneState.DUE
 
 
-def test_missing_entry_of_an_endpoint_that_is_busy_keeps_no_other_claim(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, endpoint_id: int
+async def test_missing_entry_of_an_endpoint_that_is_busy_keeps_no_other_claim(
+    world: World, store: PostgresStore, endpoint_id: int
 ) -> None:
-    other = add_endpoint(db, URL, name="other")
-
-    async def work(store: PostgresStore) -> None:
-        await learn_both(store, decisions, endpoint_id, other)
-        decisions.write("m_1", "m_1")
-        await store.route(16)
-        db.execute(
-            "UPDATE holdfast.lane SET delivered_sequence = 1 WHERE endpoint_id = %s"
-            " AND token IS NULL",
-            [other],
-        )
-        db.execute("DELETE FROM holdfast.entry WHERE sequence = 1")
-        claim = await store.claim(both(endpoint_id, other), 0)
-        assert (len(claim.lanes), len(claim.gaps)) == (1, 1)
-        async with asyncio.timeout(5):
-            assert (await store.claim(wanted(other), 0)).gaps == []
-
-    asyncio.run(stored(dsn, work))
+    other = world.add_endpoint(URL, name="other")
+    await learn_both(store, world.decisions, endpoint_id, other)
+    world.write("m_1", "m_1")
+    await store.route(16)
+    world.db.execute(
+        "UPDATE holdfast.lane SET delivered_sequence = 1 WHERE endpoint_id = %s AND token IS NULL",
+        [other],
+    )
+    world.db.execute("DELETE FROM holdfast.entry WHERE sequence = 1")
+    claim = await store.claim(both(endpoint_id, other), 0)
+    assert (len(claim.lanes), len(claim.gaps)) == (1, 1)
+    async with asyncio.timeout(5):
+        assert (await store.claim(wanted(other), 0)).gaps == []

@@ -14,9 +14,10 @@ from holdfast.dispatcher.delivery.rules.values import Routed, Wanted
 from holdfast.dispatcher.delivery.store.postgres import PostgresStore
 from holdfast.dispatcher.operators.endpoints.store import Endpoints
 from holdfast.sink.contract.exits import CommandError
-from tests.support.dispatch.delivery import lanes, stored
+from tests.support.dispatch.delivery import stored
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
+from tests.support.world import World
 
 SETTINGS: dict[str, Any] = {
     "name": "payouts",
@@ -89,101 +90,88 @@ def claimed(dsn: str) -> list[int]:
     return sequences
 
 
-def test_routing_waits_for_an_endpoint_that_is_being_added_and_sees_it(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, threads: ThreadPoolExecutor
-) -> None:
-    with psycopg.connect(dsn, row_factory=dict_row) as adding, adding.transaction():
+def test_routing_waits_for_and_sees_new_endpoint(world: World, threads: ThreadPoolExecutor) -> None:
+    with psycopg.connect(world.dsn, row_factory=dict_row) as adding, adding.transaction():
         Endpoints(adding).add_endpoint(SETTINGS, from_beginning=False, reason="test")
-        decisions.write("m_1")
-        routing = threads.submit(route, dsn)
-        eventually(lambda: is_waiting(db, routing))
+        world.write("m_1")
+        routing = threads.submit(route, world.dsn)
+        eventually(lambda: is_waiting(world.db, routing))
     assert routing.result() == Routed(batches=1, lanes=1)
-    assert claimed(dsn) == [1]
+    assert claimed(world.dsn) == [1]
 
 
 @pytest.mark.parametrize(("from_beginning", "expected"), [(False, [2]), (True, [1, 2])])
 def test_endpoint_that_is_added_waits_for_routing_and_starts_behind_it(
-    dsn: str,
-    db: psycopg.Connection,
-    decisions: Decisions,
-    threads: ThreadPoolExecutor,
-    from_beginning: bool,
-    expected: list[int],
+    world: World, threads: ThreadPoolExecutor, from_beginning: bool, expected: list[int]
 ) -> None:
-    db.execute(HOLD_ROUTING)
-    written = decisions.write("m_1")
+    world.db.execute(HOLD_ROUTING)
+    written = world.write("m_1")
 
     def add() -> Any:
-        with Endpoints.connect(dsn) as store:
+        with Endpoints.connect(world.dsn) as store:
             return store.add_endpoint(SETTINGS, from_beginning=from_beginning, reason="test")
 
-    with psycopg.connect(dsn) as gate:
+    with psycopg.connect(world.dsn) as gate:
         gate.execute("SELECT pg_advisory_xact_lock(%s)", [GATE])
-        routing = threads.submit(route, dsn)
-        eventually(lambda: is_waiting(db, routing))
+        routing = threads.submit(route, world.dsn)
+        eventually(lambda: is_waiting(world.db, routing))
         adding = threads.submit(add)
-        eventually(lambda: is_waiting(db, adding, other_than=GATE))
-        assert db.execute("SELECT count(*) FROM holdfast.endpoint").fetchone() == (0,)
+        eventually(lambda: is_waiting(world.db, adding, other_than=GATE))
+        assert world.db.execute("SELECT count(*) FROM holdfast.endpoint").fetchone() == (0,)
     assert routing.result() == Routed(batches=1, lanes=0)
     starts_at = adding.result()["starts_at"]
     assert starts_at is None if from_beginning else starts_at > written.written_at
-    decisions.write("m_1")
-    assert route(dsn) == Routed(batches=1, lanes=1)
-    assert claimed(dsn) == expected
+    world.write("m_1")
+    assert route(world.dsn) == Routed(batches=1, lanes=1)
+    assert claimed(world.dsn) == expected
 
 
-def test_batch_that_commits_after_an_endpoint_was_added_is_for_it_whenever_it_began(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, threads: ThreadPoolExecutor
-) -> None:
-    decisions.write("m_1")
-    db.execute(HOLD_SINK)
-    with psycopg.connect(dsn) as gate:
+def test_later_commit_is_for_an_added_endpoint(world: World, threads: ThreadPoolExecutor) -> None:
+    world.write("m_1")
+    world.db.execute(HOLD_SINK)
+    with psycopg.connect(world.dsn) as gate:
         gate.execute("SELECT pg_advisory_xact_lock(%s)", [GATE])
-        writing = threads.submit(decisions.write, "m_1", "m_2")
-        eventually(lambda: is_waiting(db, writing))
+        writing = threads.submit(world.decisions.write, "m_1", "m_2")
+        eventually(lambda: is_waiting(world.db, writing))
         # A later number is taken, and committed, before the earlier one.
-        with Decisions(dsn, "free") as other:
+        with Decisions(world.dsn, "free") as other:
             other.write("m_3")
-        with Endpoints.connect(dsn) as store:
+        with Endpoints.connect(world.dsn) as store:
             store.add_endpoint(SETTINGS, from_beginning=False, reason="test")
     assert writing.result().batch_no == 2
-    route(dsn)
-    assert {subject: row[:2] for subject, row in lanes(db).items()} == {
+    route(world.dsn)
+    assert {subject: row[:2] for subject, row in world.lanes().items()} == {
         "m_1": (1, 2),
         "m_2": (0, 1),
     }
 
 
-def test_backfill_adds_what_was_routed_before_an_older_batch(
-    dsn: str, db: psycopg.Connection, decisions: Decisions
-) -> None:
-    older = decisions.write("m_1")
-    decisions.write("m_1")
-    with psycopg.connect(dsn) as other:
+def test_backfill_adds_what_was_routed_before_an_older_batch(world: World) -> None:
+    older = world.write("m_1")
+    world.write("m_1")
+    with psycopg.connect(world.dsn) as other:
         other.execute("SELECT FROM holdfast.batch WHERE batch_no = %s FOR UPDATE", [older.batch_no])
-        assert route(dsn) == Routed(batches=1, lanes=0)
-    with Endpoints.connect(dsn) as store:
+        assert route(world.dsn) == Routed(batches=1, lanes=0)
+    with Endpoints.connect(world.dsn) as store:
         store.add_endpoint(SETTINGS, from_beginning=True, reason="test")
-        db.execute("DELETE FROM holdfast.lane")
-        route(dsn)
-        assert lanes(db)["m_1"][:2] == (0, 1)
+        world.db.execute("DELETE FROM holdfast.lane")
+        route(world.dsn)
+        assert world.lanes()["m_1"][:2] == (0, 1)
         assert (store.backfill("payouts"), store.backfill("payouts")) == (1, 0)
-    assert claimed(dsn) == [1, 2]
+    assert claimed(world.dsn) == [1, 2]
 
 
-def test_endpoint_that_was_added_without_all_of_its_lanes_says_how_to_make_them(
-    dsn: str, db: psycopg.Connection, decisions: Decisions
-) -> None:
-    decisions.write("m_1")
-    db.execute("REVOKE INSERT ON holdfast.lane FROM holdfast_operator")
+def test_endpoint_added_without_lanes_says_how_to_make_them(world: World) -> None:
+    world.write("m_1")
+    world.db.execute("REVOKE INSERT ON holdfast.lane FROM holdfast_operator")
     with (
-        Endpoints.connect(dsn) as store,
+        Endpoints.connect(world.dsn) as store,
         pytest.raises(
             CommandError, match=r"was added, but.*Nothing is lost: run `holdfast endpoint"
         ),
     ):
         store.add_endpoint(SETTINGS, from_beginning=True, reason="test")
-    db.execute("GRANT INSERT ON holdfast.lane TO holdfast_operator")
-    with Endpoints.connect(dsn) as store:
+    world.db.execute("GRANT INSERT ON holdfast.lane TO holdfast_operator")
+    with Endpoints.connect(world.dsn) as store:
         assert store.backfill("payouts") == 1
-    assert lanes(db)["m_1"][:2] == (0, 1)
+    assert world.lanes()["m_1"][:2] == (0, 1)

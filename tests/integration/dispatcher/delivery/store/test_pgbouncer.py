@@ -21,14 +21,13 @@ from holdfast.dispatcher.delivery.store.session import CONNECTIONS_MAX, Sessions
 from holdfast.dispatcher.shared.clock import seconds
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.roles import DISPATCHER
-from tests.support.dispatch.delivery import lanes
-from tests.support.dispatch.dispatching import add_endpoint, dispatching
-from tests.support.dispatch.webhooks import WebhookReceiver
-from tests.support.job.decisions import Decisions
+from tests.support.dispatch.dispatching import dispatching
 from tests.support.servers.pgbouncer import PgBouncer
 from tests.support.waiting import eventually
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
+
 
 SUBJECTS = [f"m_{n}" for n in range(10)]
 SETTINGS = """
@@ -57,17 +56,11 @@ def _settings(dsn: str) -> tuple[Any, ...]:
     return row
 
 
-def test_two_dispatchers_share_one_session_and_leave_nothing_in_it(
-    db: psycopg.Connection,
-    decisions: Decisions,
-    receiver: WebhookReceiver,
-    pooler: PgBouncer,
-    tmp_path: Path,
-) -> None:
-    add_endpoint(db, receiver.url)
+def test_shared_session_is_left_clean(world: World, pooler: PgBouncer, tmp_path: Path) -> None:
+    world.add_endpoint()
     before = _settings(pooler.dsn)
     for _ in range(8):
-        decisions.write(*SUBJECTS)
+        world.write(*SUBJECTS)
     with ExitStack() as stack:
         both = [
             stack.enter_context(
@@ -77,22 +70,16 @@ def test_two_dispatchers_share_one_session_and_leave_nothing_in_it(
         ]
         for each in both:
             assert each.ends() == ExitCode.OK, each.text()
-    assert receiver.overlaps == 0
+    assert world.receiver.overlaps == 0
     for subject in SUBJECTS:
-        assert receiver.sequences(subject) == list(range(1, 9))
+        assert world.receiver.sequences(subject) == list(range(1, 9))
     assert _settings(pooler.dsn) == before
     assert before[0] != DISPATCHER
 
 
-def test_what_another_owner_of_the_session_sets_does_not_reach_the_dispatcher(
-    db: psycopg.Connection,
-    decisions: Decisions,
-    receiver: WebhookReceiver,
-    pooler: PgBouncer,
-    tmp_path: Path,
-) -> None:
-    add_endpoint(db, receiver.url)
-    decisions.write("m_1")
+def test_session_settings_of_others_die(world: World, pooler: PgBouncer, tmp_path: Path) -> None:
+    world.add_endpoint()
+    world.write("m_1")
     with psycopg.connect(pooler.dsn, autocommit=True, prepare_threshold=None) as other:
         for statement in (
             "SET search_path = nowhere",
@@ -104,28 +91,22 @@ def test_what_another_owner_of_the_session_sets_does_not_reach_the_dispatcher(
             other.execute(statement.encode())
         with dispatching(pooler.dsn, tmp_path / "log", "--drain") as running:
             assert running.ends() == ExitCode.OK, running.text()
-    assert receiver.sequences("m_1") == [1]
+    assert world.receiver.sequences("m_1") == [1]
 
 
-def test_pooler_that_dies_is_an_outage_and_loses_nothing(
-    db: psycopg.Connection,
-    decisions: Decisions,
-    receiver: WebhookReceiver,
-    pooler: PgBouncer,
-    tmp_path: Path,
-) -> None:
-    add_endpoint(db, receiver.url)
-    decisions.write(*SUBJECTS)
+def test_pooler_outage_loses_nothing(world: World, pooler: PgBouncer, tmp_path: Path) -> None:
+    world.add_endpoint()
+    world.write(*SUBJECTS)
     with dispatching(pooler.dsn, tmp_path / "log") as running:
-        eventually(lambda: len(receiver.seen) == 10)
+        eventually(lambda: len(world.receiver.seen) == 10)
         pooler.kill()
-        decisions.write(*SUBJECTS)
+        world.write(*SUBJECTS)
         running.says("store.away")
         pooler.start()
-        eventually(lambda: len(receiver.seen) >= 20)
+        eventually(lambda: len(world.receiver.seen) >= 20)
         running.says("store.back")
-        eventually(lambda: {lane.delivered for lane in lanes(db).values()} == {2})
-    assert all(receiver.sequences(subject)[:1] == [1] for subject in SUBJECTS)
+        eventually(lambda: {lane.delivered for lane in world.lanes().values()} == {2})
+    assert all(world.receiver.sequences(subject)[:1] == [1] for subject in SUBJECTS)
 
 
 async def _prepared(dsn: str) -> int:
@@ -148,10 +129,8 @@ async def _prepared(dsn: str) -> int:
         await sessions.close()
 
 
-def test_statements_are_prepared_on_a_line_of_our_own_and_never_behind_a_pooler(
-    dsn: str, pooler: PgBouncer
-) -> None:
-    assert asyncio.run(_prepared(dsn)) > 0
+def test_nothing_is_prepared_behind_a_pooler(world: World, pooler: PgBouncer) -> None:
+    assert asyncio.run(_prepared(world.dsn)) > 0
     assert asyncio.run(_prepared(pooler.dsn)) == 0
 
 
@@ -182,12 +161,10 @@ def idle(db: psycopg.Connection) -> bool:
     return len(states) <= CONNECTIONS_MAX and set(states) == {"idle"}
 
 
-def test_200_cancellations_leak_no_connection_and_no_transaction(
-    dsn: str, db: psycopg.Connection, decisions: Decisions
-) -> None:
+async def test_200_cancellations_leak_no_connection_and_no_transaction(world: World) -> None:
     """Cancelled while waiting for a connection, in a statement, in COMMIT: wherever it falls."""
-    endpoint_id = add_endpoint(db, "http://127.0.0.1:1/")
-    decisions.write(*SUBJECTS)
+    endpoint_id = world.add_endpoint("http://127.0.0.1:1/")
+    world.write(*SUBJECTS)
     draw = random.Random(17)  # noqa: S311 - a plan of faults, not a secret
 
     async def cancelled(store: PostgresStore) -> int:
@@ -208,49 +185,40 @@ def test_200_cancellations_leak_no_connection_and_no_transaction(
             ), done
         return count
 
-    async def work() -> None:
-        before = pools().connections
-        store = PostgresStore(dsn)
-        await store.open()
-        try:
-            count = 0
-            while count < 200:
-                count += await cancelled(store)
-            # Every connection can still be had, all at once.
-            await asyncio.gather(*(store.endpoints() for _ in range(2 * CONNECTIONS_MAX)))
-            assert pools().connections - before <= CONNECTIONS_MAX
-            # In a thread: the pool replaces connections on this loop.
-            await asyncio.to_thread(eventually, lambda: idle(db))
-        finally:
-            await store.close()
-
-    asyncio.run(work())
-    eventually(lambda: db.execute(SESSIONS).fetchall() == [])
+    before = pools().connections
+    store = PostgresStore(world.dsn)
+    await store.open()
+    try:
+        count = 0
+        while count < 200:
+            count += await cancelled(store)
+        # Every connection can still be had, all at once.
+        await asyncio.gather(*(store.endpoints() for _ in range(2 * CONNECTIONS_MAX)))
+        assert pools().connections - before <= CONNECTIONS_MAX
+        # In a thread: the pool replaces connections on this loop.
+        await asyncio.to_thread(eventually, lambda: idle(world.db))
+    finally:
+        await store.close()
+    eventually(lambda: world.db.execute(SESSIONS).fetchall() == [])
 
 
-def test_connections_of_two_busy_dispatchers_are_bounded(
-    dsn: str,
-    db: psycopg.Connection,
-    decisions: Decisions,
-    receiver: WebhookReceiver,
-    tmp_path: Path,
-) -> None:
-    add_endpoint(db, receiver.url, concurrency=64)
+def test_connections_of_two_busy_dispatchers_are_bounded(world: World, tmp_path: Path) -> None:
+    world.add_endpoint(concurrency=64)
     most = 0
     with (
-        dispatching(dsn, tmp_path / "first", "--listen", "127.0.0.1:0") as first,
-        dispatching(dsn, tmp_path / "second", "--doorbell") as second,
+        dispatching(world.dsn, tmp_path / "first", "--listen", "127.0.0.1:0") as first,
+        dispatching(world.dsn, tmp_path / "second", "--doorbell") as second,
     ):
         first.says("dispatcher.started")
         second.says("dispatcher.started")
         for _ in range(5):
-            decisions.write(*(f"m_{n}" for n in range(200)))
-            most = max(most, len(db.execute(SESSIONS).fetchall()))
+            world.write(*(f"m_{n}" for n in range(200)))
+            most = max(most, len(world.db.execute(SESSIONS).fetchall()))
 
         def delivered() -> bool:
             nonlocal most
-            most = max(most, len(db.execute(SESSIONS).fetchall()))
-            return len(receiver.seen) >= 1000
+            most = max(most, len(world.db.execute(SESSIONS).fetchall()))
+            return len(world.receiver.seen) >= 1000
 
         eventually(delivered)
     # One pool each; plus one for the monitor, and one for the monitor and one that listens.

@@ -1,26 +1,38 @@
-"""A schema in front of the server's own names: no statement of Holdfast uses it.
+"""What a dispatcher finds: no name of another schema, and no schema of a stale standby.
 
-Everything in it notes that it was called, and answers as the server would.
+Everything in the schema in front of the server's own names notes that it was called, and answers as
+the server would. Doubled: the standby, by a read-only session.
 """
 
+import asyncio
 import json
+import os
+import socket
+from contextlib import closing
+from uuid import uuid4
 
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from holdfast.deploy.payouts.database import connect as payouts
+from holdfast.dispatcher.delivery.rules.values import Instance
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.operators.common.pool import OperatorPool
+from holdfast.dispatcher.operators.common.session import operator_connection
 from holdfast.dispatcher.operators.common.statements import statement
+from holdfast.dispatcher.shared.errors import StoreRefusedError, UnservedCommandError, UnservedError
 from holdfast.migrations.connect import connection as migrating
-from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.roles import SEARCH_PATH
 from tests.support.command import holdfast
 from tests.support.dispatch.dispatching import LOOPBACK, SECRET, drain
-from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.job.decisions import Decisions
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
+
 
 FUNCTIONS = (
     ("set_config", "text, text, boolean", "text"),
@@ -103,21 +115,27 @@ def evil(dsn: str, db: psycopg.Connection) -> str:
     return dsn
 
 
-def test_sink_dispatcher_and_operators_find_no_name_of_another_schema(
-    evil: str, db: psycopg.Connection, receiver: WebhookReceiver
-) -> None:
+def test_nobody_finds_a_name_of_another_schema(world: World, evil: str) -> None:
     _run(evil, "db", "upgrade")
     _run(
         evil,
-        *("endpoint", "add", "payouts", "--url", receiver.url, "--secret-ref", f"env:{SECRET}"),
+        *(
+            "endpoint",
+            "add",
+            "payouts",
+            "--url",
+            world.receiver.url,
+            "--secret-ref",
+            f"env:{SECRET}",
+        ),
         *("--allow-cidr", LOOPBACK, "--reason", "test"),
     )
     with Decisions(evil) as decisions:
         decisions.write("m_1", "m_2")
         drain(evil)
         decisions.write("m_1")
-    assert len(receiver.seen) == 2
-    key = str(receiver.seen[0].header("webhook-id"))
+    assert len(world.receiver.seen) == 2
+    key = str(world.receiver.seen[0].header("webhook-id"))
     for command in (
         ("status",),
         ("overview",),
@@ -140,8 +158,8 @@ def test_sink_dispatcher_and_operators_find_no_name_of_another_schema(
     ):
         _run(evil, *command)
     drain(evil)
-    assert len(receiver.seen) == 3
-    assert db.execute("SELECT DISTINCT name FROM evil.called").fetchall() == []
+    assert len(world.receiver.seen) == 3
+    assert world.db.execute("SELECT DISTINCT name FROM evil.called").fetchall() == []
 
 
 def test_every_function_of_ours_keeps_to_the_servers_own_names(db: psycopg.Connection) -> None:
@@ -170,3 +188,51 @@ def _run(dsn: str, *arguments: str) -> None:
     allowed = (ExitCode.OK, ExitCode.DEGRADED, ExitCode.NOTHING_MATCHED)
     assert done.returncode in allowed, (arguments, done.stdout, done.stderr)
     assert json.loads(done.stdout or "null") is not None or not done.stdout
+
+
+BEHIND = b"UPDATE holdfast.alembic_version SET version_num = '0030', serves_from = '0030'"
+
+
+def _read_only(dsn: str) -> str:
+    return make_conninfo(dsn, options="-c default_transaction_read_only=on")
+
+
+async def _beat(dsn: str, db: psycopg.Connection) -> None:
+    """One heartbeat of a dispatcher, after the revision has become an older one."""
+    store = PostgresStore(dsn, connections_max=1)
+    await store.open()
+    try:
+        db.execute(BEHIND)
+        me = Instance(uuid4(), socket.gethostname(), os.getpid(), "1")
+        await store.beat(me, 0, draining=False)
+    finally:
+        await store.close()
+
+
+def test_dispatcher_waits_on_a_read_only_server_of_an_older_revision(world: World) -> None:
+    with pytest.raises(StoreRefusedError, match="0030"):
+        asyncio.run(_beat(_read_only(world.dsn), world.db))
+
+
+def test_dispatcher_ends_on_a_primary_of_an_older_revision(world: World) -> None:
+    with pytest.raises(UnservedError, match="0030"):
+        asyncio.run(_beat(world.dsn, world.db))
+
+
+def test_dispatcher_that_starts_on_a_stale_standby_may_start_again(world: World) -> None:
+    world.db.execute(BEHIND)
+    with pytest.raises(StoreRefusedError, match="0030"):
+        asyncio.run(PostgresStore(_read_only(world.dsn)).open())
+
+
+@pytest.mark.parametrize("read_only", [True, False], ids=["standby", "primary"])
+def test_api_server_ends_only_on_an_old_primary(world: World, read_only: bool) -> None:
+    given = _read_only(world.dsn) if read_only else world.dsn
+    with closing(OperatorPool(given, 1)) as pool:
+        pool.open()
+        assert pool.misfit() is None
+        world.db.execute(BEHIND)
+        assert (pool.misfit() is None) is read_only
+    with pytest.raises(CommandError, match="0030") as refused, operator_connection(given):
+        pass
+    assert isinstance(refused.value, UnservedCommandError) is not read_only

@@ -1,0 +1,279 @@
+"""Endpoints that are changed, also while the clock was set back."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast.dispatcher.delivery.store.postgres import PostgresStore
+from holdfast.dispatcher.operators.endpoints.store import Endpoints
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from tests.support.command import holdfast
+from tests.support.dispatch.delivery import stored
+from tests.support.dispatch.dispatching import add_endpoint
+from tests.support.dispatch.entries import BLOCK, RELEASE
+from tests.support.dispatch.replaying import DELIVERED, applied
+from tests.support.dispatch.webhooks import WebhookReceiver, answer
+from tests.support.job.decisions import Decisions
+from tests.support.waiting import eventually
+from tests.support.world import World
+
+pytestmark = pytest.mark.rest
+
+
+CLAIMED = """
+    UPDATE holdfast.lane
+    SET token = gen_random_uuid(), claimed_sequence = last_sequence,
+        lease_until = now() + interval '1 minute'
+"""
+WAITS = """
+    SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
+    WHERE NOT granted AND datname = current_database()
+"""
+
+
+def change(dsn: str, *types: str, state: str = "active") -> None:
+    """Pause, change the types, go on."""
+    with Endpoints.connect(dsn) as store:
+        store.set_endpoint_state("payouts", "paused", "test")
+        store.set_endpoint("payouts", lambda row: {**row, "types": [*types]}, "test")
+        store.set_endpoint_state("payouts", state, "test")
+
+
+def alternate(decisions: Decisions, subject: str, pairs: int) -> None:
+    """Odd sequences block, even ones release."""
+    for _ in range(pairs):
+        decisions.write(subject)
+        decisions.write(subject, type_=RELEASE)
+
+
+def test_active_endpoint_keeps_its_types(dsn: str, db: psycopg.Connection) -> None:
+    add_endpoint(db, "http://127.0.0.1:9/", types=[BLOCK])
+    with Endpoints.connect(dsn) as store, pytest.raises(CommandError, match="pause payouts"):
+        store.set_endpoint("payouts", lambda row: {**row, "types": []}, "test")
+    assert db.execute("SELECT types FROM holdfast.endpoint").fetchone() == ([BLOCK],)
+
+
+@pytest.mark.parametrize("wider", [[], [BLOCK, RELEASE]])
+def test_more_types_count_from_now_on(world: World, wider: list[str]) -> None:
+    world.add_endpoint(types=[BLOCK])
+    alternate(world.decisions, "m_1", 2)
+    world.write("m_2", "m_2", type_=RELEASE)
+    world.drain()
+    assert (world.receiver.sequences("m_1"), world.receiver.sequences("m_2")) == ([1, 3], [])
+    world.write("m_3", "m_2", type_=RELEASE)
+    change(world.dsn, *wider)
+    world.drain()
+    # What was not routed before the change is judged by the new types.
+    assert (world.receiver.sequences("m_3"), world.receiver.sequences("m_2")) == ([1], [3])
+    alternate(world.decisions, "m_1", 1)
+    alternate(world.decisions, "m_2", 1)
+    world.drain()
+    assert world.receiver.sequences("m_1") == [1, 3, 5, 6]
+    assert world.receiver.sequences("m_2") == [3, 4, 5]
+
+
+def test_still_wanted_is_not_lost_or_repeated(world: World) -> None:
+    world.add_endpoint(world.receiver.url, types=[BLOCK], schedule_seconds=[0, 86_400])
+    world.receiver.script = lambda _seen: answer(500)
+    world.write("m_1", type_=RELEASE)
+    alternate(world.decisions, "m_1", 2)
+    world.drain()
+    assert world.receiver.sequences("m_1") == [2, 2]
+    change(world.dsn)
+    world.receiver.script = lambda _seen: answer(200)
+    world.db.execute("UPDATE holdfast.lane SET due_at = now() WHERE due_at IS NOT NULL")
+    world.drain()
+    # The first release was never wanted; the head goes on where it was.
+    assert world.receiver.sequences("m_1") == [2, 2, 2, 3, 4, 5]
+    assert [row.number for row in world.attempts()] == [1, 2, 3, 1, 1, 1]
+
+
+def test_unwanted_head_leaves_its_attempts_behind(world: World) -> None:
+    world.add_endpoint(world.receiver.url, schedule_seconds=[0, 86_400])
+    world.receiver.script = lambda _seen: answer(500)
+    alternate(world.decisions, "m_1", 2)
+    world.drain()
+    change(world.dsn, RELEASE)
+    world.receiver.script = lambda _seen: answer(200)
+    world.db.execute("UPDATE holdfast.lane SET due_at = now() WHERE due_at IS NOT NULL")
+    world.drain()
+    assert world.receiver.sequences("m_1") == [1, 1, 2, 4]
+    assert [(row.sequence, row.number) for row in world.attempts()][2:] == [(2, 1), (4, 1)]
+    assert world.lanes()["m_1"].delivered == 4
+
+
+def test_dropped_entries_that_were_never_wanted_stop_no_lane(world: World) -> None:
+    world.add_endpoint(types=[BLOCK])
+    alternate(world.decisions, "m_1", 2)
+    world.write("m_2", type_=RELEASE)
+    world.drain()
+    world.db.execute("DELETE FROM holdfast.entry WHERE type = %s", [RELEASE])
+    change(world.dsn)
+    world.write("m_1", "m_2")
+    report = world.drain()
+    assert (world.receiver.sequences("m_1"), world.receiver.sequences("m_2")) == ([1, 3, 5], [2])
+    assert "gaps" not in report.counts
+
+
+def test_endpoint_from_the_beginning_begins_where_retention_left_off(world: World) -> None:
+    alternate(world.decisions, "m_1", 3)
+    world.db.execute("UPDATE holdfast.batch SET routed_at = now()")
+    world.db.execute("DELETE FROM holdfast.entry WHERE sequence < 4")
+    world.add_endpoint()
+    with Endpoints.connect(world.dsn) as store:
+        assert store.backfill("payouts") == 1
+    report = world.drain()
+    assert world.receiver.sequences("m_1") == [4, 5, 6]
+    assert "gaps" not in report.counts
+
+
+def test_claim_that_ends_while_the_types_change_keeps_them(world: World) -> None:
+    """It began before the endpoint was paused, so neither sees what the other has done."""
+    world.add_endpoint("http://127.0.0.1:9/", types=[BLOCK])
+    alternate(world.decisions, "m_1", 1)
+    asyncio.run(stored(world.dsn, _route))
+    with Endpoints.connect(world.dsn) as store, ThreadPoolExecutor() as threads:
+        store.set_endpoint_state("payouts", "paused", "test")
+        with psycopg.connect(world.dsn) as claim:
+            claim.execute(CLAIMED)
+            changed = threads.submit(
+                store.set_endpoint, "payouts", lambda row: {**row, "types": []}, "test"
+            )
+            eventually(lambda: world.db.execute(WAITS).fetchone() == (1,))
+            assert not changed.done()
+        with pytest.raises(CommandError, match="of 1 subjects are still in flight"):
+            changed.result()
+    assert world.db.execute("SELECT types FROM holdfast.endpoint").fetchone() == ([BLOCK],)
+
+
+async def _route(store: PostgresStore) -> None:
+    await store.route(16)
+
+
+STALL = """
+    UPDATE holdfast.endpoint_pace
+    SET stalled_since = now() - interval '1 minute', stalled_until = now() - interval '2 minutes'"""
+STANDS = "SELECT paused, stalled_us, stalled_until FROM holdfast.endpoint_pace"
+
+
+def test_endpoint_is_paused_and_resumed_with_a_negative_stall(world: World) -> None:
+    world.add_endpoint("http://127.0.0.1:1/")
+    world.db.execute(STALL.encode())
+    world.holdfast("endpoint", "pause", "payouts", "--reason", "tests", code=0)
+    assert world.db.execute(STANDS).fetchall() == [(True, 0, None)]
+    world.db.execute("""
+        UPDATE holdfast.endpoint_pace
+        SET held_until = now() + interval '1 minute', stalled_since = now() + interval '2 minutes'
+    """)
+    world.holdfast("endpoint", "resume", "payouts", "--reason", "tests", code=0)
+    query = "SELECT stalled_until >= stalled_since FROM holdfast.endpoint_pace"
+    assert world.db.execute(query).fetchall() == [(True,)]
+
+
+HOURS = """
+    UPDATE holdfast.endpoint_pace
+    SET breaker_until = breaker_until + interval '10 hours',
+        breaker_since = breaker_since + interval '10 hours',
+        held_until = held_until + interval '10 hours',
+        stalled_since = stalled_since + interval '10 hours',
+        stalled_until = stalled_until + interval '10 hours'"""
+OPENED = """
+    UPDATE holdfast.endpoint_pace
+    SET breaker = 'open', breaker_until = now() + interval '10 hours'"""
+LONGEST = """
+    SELECT coalesce(breaker_until <= clock_timestamp() + interval '6 minutes', true),
+           coalesce(held_until <= clock_timestamp() + interval '24 hours', true)
+    FROM holdfast.endpoint_pace"""
+OVER = """
+    UPDATE holdfast.endpoint_pace
+    SET breaker_until = breaker_until - interval '6 minutes',
+        held_until = held_until - interval '24 hours'"""
+
+
+@pytest.mark.parametrize("status", [500, 429])
+def test_opening_and_hold_are_as_long_as_the_longest_at_most(world: World, status: int) -> None:
+    """The clock went back ten hours; then the longest opening, or hold, goes by."""
+    world.add_endpoint(world.receiver.url, breaker_threshold=int(status == 500))
+    world.write("m_1")
+    world.receiver.script = lambda _: answer(status, retry_after="86400")
+    world.drain()
+    world.db.execute(HOURS.encode())
+    world.drain()
+    assert world.db.execute(LONGEST).fetchall() == [(True, True)]
+    world.receiver.script = lambda _: answer(200)
+    world.db.execute(OVER.encode())
+    world.make_due()
+    assert world.drain().counts["delivered"] == 1
+
+
+def test_replay_goes_on_after_the_longest_opening(world: World) -> None:
+    world.add_endpoint()
+    world.write("m_1")
+    world.drain()
+    world.db.execute(OPENED.encode())
+    applied(world.dsn, DELIVERED)
+    world.drain()
+    assert world.db.execute(LONGEST).fetchall() == [(True, True)]
+    world.db.execute(OVER.encode())
+    assert world.drain().counts["delivered"] == 1
+
+
+AHEAD = """
+    UPDATE holdfast.endpoint
+    SET starts_at = starts_at + interval '1 hour', created_at = created_at + interval '1 hour'"""
+ROUTED = "UPDATE holdfast.batch SET routed_at = now()"
+
+
+@pytest.fixture
+def behind(db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver) -> Decisions:
+    """An endpoint for decisions from its start on, and a clock an hour behind that start."""
+    decisions.write("old")
+    db.execute(ROUTED)
+    add_endpoint(db, receiver.url, starts_at=_now(db))
+    db.execute(AHEAD)
+    return decisions
+
+
+def test_endpoint_gets_decisions_before_its_start_clock(world: World, behind: Decisions) -> None:
+    behind.write("m_1", "m_2")
+    world.drain()
+    assert {seen.subject for seen in world.receiver.seen} == {"m_1", "m_2"}
+    behind.write("old")
+    world.drain()
+    assert world.lanes()["old"][:2] == (2, 2)
+    assert len(world.receiver.seen) == 3
+
+
+def test_check_finds_what_no_lane_reached_behind_clock(world: World, behind: Decisions) -> None:
+    behind.write("m_1", "m_2")
+    world.db.execute(ROUTED)
+    assert _unreached(world.dsn) == 2
+    with Endpoints.connect(world.dsn) as store:
+        assert (store.backfill("payouts"), store.backfill("payouts")) == (2, 0)
+    assert _unreached(world.dsn) == 0
+    world.drain()
+    assert {seen.subject for seen in world.receiver.seen} == {"m_1", "m_2"}
+
+
+@pytest.mark.usefixtures("behind")
+def test_status_says_that_the_clock_is_behind_what_is_stored(dsn: str) -> None:
+    found = _json(dsn, "status", code=ExitCode.DEGRADED)
+    assert [each["kind"] for each in found["needs"] if each["kind"] == "clock_behind"]
+
+
+def _unreached(dsn: str) -> int:
+    # The endpoint was added by hand, so that the trail does not know it.
+    violated: dict[str, int] = _json(dsn, "check", code=ExitCode.FAILED)["violated"]
+    return violated.get("entry_unreached", 0)
+
+
+def _now(db: psycopg.Connection) -> Any:
+    (at,) = db.execute("SELECT clock_timestamp()").fetchone() or ()
+    return at
+
+
+def _json(dsn: str, *arguments: str, code: ExitCode) -> Any:
+    return holdfast(*arguments, "--json", dsn=dsn, code=code).json
