@@ -240,6 +240,15 @@ $(DOCS)/mermaid.min.js: $(DOCS)/bin/mkdocs
 	  && rm mermaid-$(MERMAID).tgz \
 	  && echo "07e37dfa97b337ccc85365d57eddf99b9706f09db3b59b260d0333b23b343c4b  mermaid.min.js" | sha256sum --check --quiet
 
+PYRIGHT := .holdfast/pyright
+
+.PHONY: pyright
+pyright: $(PYRIGHT)/index.js ## fetch the type checker of editors by npm, for the test of a user's module
+$(PYRIGHT)/index.js:
+	@mkdir -p $(PYRIGHT) && cd $(PYRIGHT) && npm pack --silent pyright@1.1.414 >/dev/null \
+	  && echo "bf5f473f6167c0d14175492c3263d783b4489a6956e1c06c18e15228e3a3fa42  pyright-1.1.414.tgz" | sha256sum --check --quiet \
+	  && tar -xzf pyright-1.1.414.tgz --strip-components 1 && rm pyright-1.1.414.tgz
+
 .PHONY: docs docs-check
 docs: $(STAMP) $(DOCS)/bin/mkdocs $(if $(shell command -v npm),$(DOCS)/mermaid.min.js) ## build the site of the documents in .holdfast/docs/site
 	@$(BIN)/python -m holdfast.deploy.release site

@@ -102,4 +102,4 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'sink' has no attribute {name!r}")
+    raise AttributeError(f"module 'holdfast.sink' has no attribute {name!r}")
