@@ -167,8 +167,7 @@ class Inbox:
         return receipt
 
     def _receipt(self, key: str, value: str | bytes) -> Receipt:
-        # With client_encoding SQL_ASCII the driver returns text as bytes.
-        text = value.decode() if isinstance(value, bytes) else value
+        text = value.decode() if isinstance(value, bytes) else value  # bytes with SQL_ASCII
         answer = json.loads(bytes.fromhex(text))
         answer["outcome"] = ReceiptOutcome(answer["outcome"].replace("running", "in_progress"))
         if "body_sha256" in answer:
