@@ -224,12 +224,11 @@ def test_nothing_of_a_token_is_kept_but_its_hash(api: Api) -> None:
 
 
 def test_token_commands_do_what_the_api_does(api: Api) -> None:
-    made = holdfast("token", "add", "night", "--role", "viewer", "--days", "2", dsn=api.dsn)
-    assert made.returncode == 0, made.stderr
+    made = holdfast("token", "add", "night", "--role", "viewer", "--days", "2", dsn=api.dsn, code=0)
     api.secrets["night"] = made.stdout.strip()
     assert "not shown again" in made.stderr
     assert api.ask("GET", "/status", "night").status_code == 200
-    shown = json.loads(holdfast("token", "list", "--json", dsn=api.dsn).stdout)["tokens"]
+    shown = holdfast("token", "list", "--json", dsn=api.dsn).json["tokens"]
     assert {row["name"]: row["state"] for row in shown}["expired"] == "expired"
     assert [row["name"] for row in shown] == [
         row["name"] for row in api.ask("GET", "/tokens").json()["tokens"]

@@ -25,8 +25,10 @@ from tests.support.command import holdfast
 from tests.support.console.admin_api import V1, Api, serving
 from tests.support.servers.databases import copy_of
 from tests.support.waiting import eventually
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
+
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - it is refused
 CANARY = "pw-canary-3141"
@@ -97,9 +99,7 @@ def test_guesses_are_cut_off_and_no_right_token_is(api: Api) -> None:
     assert api.ask("GET", "/status", "operator").status_code == 200
 
 
-def test_guesses_are_forgotten_after_a_while_and_take_a_bounded_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_guesses_are_forgotten_and_take_bounded_room(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     failures = Failures(lambda: now[0])
     for n in range(FAILURES_MAX):
@@ -201,9 +201,7 @@ def test_body_that_is_no_such_thing_is_refused(api: Api, body: bytes, kind: str)
     ],
     ids=ascii,
 )
-def test_field_that_does_not_fit_is_refused_and_not_said_back(
-    api: Api, change: dict[str, Any]
-) -> None:
+def test_field_that_does_not_fit_is_not_said_back(api: Api, change: dict[str, Any]) -> None:
     before, audited = _count(api), api.audited()
     answer = api.ask("POST", "/tokens", json={**NEW, **change})
     assert answer.status_code == 422, answer.text
@@ -272,9 +270,7 @@ def test_head_that_is_too_long_or_no_http_is_refused(api: Api) -> None:
     assert api.ask("GET", "/status").status_code == 200
 
 
-def test_connection_that_sends_no_request_in_time_is_closed(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_connection_without_a_request_is_closed(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_serving, "HEAD_SECONDS", 0.2)
     assert _raw(api, b"") == (0, b"")
     assert _raw(api, b"GET / HTTP/1.1\r\nhost: loc") == (0, b"")
@@ -288,9 +284,7 @@ def test_connection_that_sends_no_request_in_time_is_closed(
     assert api.ask("GET", "/status").status_code == 200
 
 
-def test_body_that_does_not_come_is_not_waited_for(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_body_that_never_comes_is_not_awaited(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shield, "BODY_SECONDS", 0.2)
     slow = _head(api, "content-type: application/json", "content-length: 100")
     status, came = _raw(api, slow, b'{"name"')
@@ -371,14 +365,12 @@ def test_database_that_is_away_is_a_503_and_comes_back(dsn: str, server_dsn: str
         eventually(lambda: api.ask("GET", "/status").status_code == 200)
 
 
-def test_statement_that_takes_too_long_is_given_up_and_holds_nobody_for_ever(
-    dsn: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_statement_is_given_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operator_session, "STATEMENT_SECONDS", 1)
-    with serving(dsn, connections=1) as api:
+    with serving(world.dsn, connections=1) as api:
         before = api.audited()
-        with db.transaction():
-            db.execute("LOCK TABLE holdfast.endpoint")
+        with world.db.transaction():
+            world.db.execute("LOCK TABLE holdfast.endpoint")
             given = {"reason": "a test"}
             slow = api.ask("POST", "/endpoints/payouts/pause", json=given)
             assert (slow.status_code, "took too long" in slow.json()["detail"]) == (503, True)

@@ -4,19 +4,18 @@ import html
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from urllib.parse import quote
 
 import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from tests.support.command import holdfast
-from tests.support.dispatch.dispatching import SECRET, add_endpoint, dispatching, drain
+from tests.support.dispatch.dispatching import SECRET, add_endpoint
 from tests.support.dispatch.replaying import DELIVERED, applied
 from tests.support.dispatch.sender import secret_text
 from tests.support.dispatch.webhooks import Behaviour, Seen, WebhookReceiver, answer, listening, raw
 from tests.support.job.decisions import Decisions
+from tests.support.world import World
 
 TOKEN, LITERAL = "c4n4ry/referenced+t0ken=", "c4n4ry-literal"
 SIGNING = secret_text().removeprefix("whsec_")
@@ -72,34 +71,31 @@ def _stored(db: psycopg.Connection) -> Iterator[tuple[str, str]]:
 
 
 def test_values_that_a_receiver_repeats_are_nowhere(
-    dsn: str,
-    db: psycopg.Connection,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    world: World, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with _receiving(db, monkeypatch), Decisions(dsn, "test") as decisions:
+    with _receiving(world.db, monkeypatch), Decisions(world.dsn, "test") as decisions:
         decisions.write("m_rejected", "m_failed", "m_no_http", "m_cut", "m_fine")
-        drain(dsn)
-        applied(dsn, DELIVERED)
-        drain(dsn)
-        rows = list(_stored(db))
+        world.drain()
+        applied(world.dsn, DELIVERED)
+        world.drain()
+        rows = list(_stored(world.db))
         commands = [("dead", "list"), ("attempts", "list"), ("why", "m_rejected"), ("overview",)]
-        shown = [holdfast(*each, dsn=dsn) for each in commands]
+        shown = [world.holdfast(*each) for each in commands]
     for table, row in rows:
         _hidden(table, row)
     for command, each in zip(commands, shown, strict=True):
         _hidden(" ".join(command), each.stdout + each.stderr)
     _hidden("log", "".join(capfd.readouterr()))
-    kept = db.execute("SELECT count(response) FROM holdfast.attempt WHERE response ~ '[*]{3}'")
+    kept = world.db.execute(
+        "SELECT count(response) FROM holdfast.attempt WHERE response ~ '[*]{3}'"
+    )
     assert kept.fetchone() == (6,)
 
 
-def test_values_that_a_receiver_repeats_are_in_no_log_of_json(
-    dsn: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with _receiving(db, monkeypatch), Decisions(dsn, "test") as decisions:
+def test_repeated_values_are_in_no_json_log(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with _receiving(world.db, monkeypatch), Decisions(world.dsn, "test") as decisions:
         decisions.write("m_rejected", "m_no_http")
-        with dispatching(dsn, tmp_path / "log", "--drain") as running:
+        with world.dispatching("--drain") as running:
             running.ends()
             assert '"rejected": 1' in running.text()
             _hidden("log", running.text())

@@ -27,6 +27,7 @@ from tests.support.servers.databases import copy_of
 
 pytestmark = pytest.mark.rest
 
+
 OPERATOR = "operator"
 WHY = {"reason": "a test"}
 UNKNOWN = Key.of(["nobody"]).text
@@ -193,7 +194,7 @@ def test_filter_that_cannot_be_used_plans_nothing(world: World, wanted: dict[str
     assert world.api.rows("SELECT id FROM holdfast.replay") == before
 
 
-def test_plan_beyond_the_limit_is_applied_by_an_administrator(
+def test_administrator_applies_plan_beyond_limit(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.delivered("m_many", "m_many")
@@ -261,9 +262,7 @@ def test_many_reissues_need_an_administrator_who_is_not_their_planner(world: Wor
     drain(world.api.dsn)
 
 
-def test_dead_letter_is_dismissed_once_and_one_that_holds_its_lane_only_with_skip(
-    world: World,
-) -> None:
+def test_dead_letter_is_dismissed_once_and_holding_one_needs_skip(world: World) -> None:
     number = world.dead("m_dead_1")
     before, path = len(world.api.audited()), "/dead-letters/dismiss"
     holds = world.api.ask("POST", path, OPERATOR, json={"ids": [number], **WHY})

@@ -21,6 +21,7 @@ from tests.support.console.console_routes import CHANGES, NAMES, PAGES, PATHS, f
 
 pytestmark = pytest.mark.rest
 
+
 WHY = "a test"
 
 
@@ -40,9 +41,7 @@ def _csrf(browser: httpx.Client) -> str:
     return csrf_of(browser.get("/audit"))
 
 
-def test_every_change_needs_this_logins_token_from_a_page_of_ours(
-    reading: Api, people: dict[str, httpx.Client]
-) -> None:
+def test_change_needs_token_of_this_login(reading: Api, people: dict[str, httpx.Client]) -> None:
     assert len(CHANGES) >= 11
     admin, audited = people["admin"], reading.audited()
     right, of_another_login = _csrf(admin), _csrf(people["again"])
@@ -72,9 +71,7 @@ def test_every_change_needs_this_logins_token_from_a_page_of_ours(
     assert reading.audited() == audited
 
 
-def test_viewer_changes_nothing_and_every_page_needs_a_login(
-    reading: Api, people: dict[str, httpx.Client]
-) -> None:
+def test_viewer_changes_nothing_login_needed(reading: Api, people: dict[str, httpx.Client]) -> None:
     viewer, audited = people["viewer"], reading.audited()
     form = {"csrf": _csrf(viewer), "reason": WHY, "id": "1", "count": "1", "plan": NAMES["id"]}
     for path in map(filled, CHANGES):
@@ -96,14 +93,7 @@ def test_no_other_method_does_anything(reading: Api, people: dict[str, httpx.Cli
     form = {"csrf": _csrf(admin), "reason": WHY}
     override = {"X-HTTP-Method-Override": "POST", "Content-Type": FORM_TYPE}
     for path in {filled(path) for _, path in PATHS}:
-        for method in (
-            "HEAD",
-            "OPTIONS",
-            "TRACE",
-            "PUT",
-            "PATCH",
-            "DELETE",
-        ):
+        for method in ("HEAD", "OPTIONS", "TRACE", "PUT", "PATCH", "DELETE"):
             answer = admin.request(method, path, data=form, headers=override)
             assert answer.status_code in (404, 405), (method, path)
         assert admin.get(path, params={"_method": "POST"}, headers=override).status_code < 500
@@ -134,15 +124,11 @@ def test_no_other_method_does_anything(reading: Api, people: dict[str, httpx.Cli
         "/dead/1?body=please",
     ],
 )
-def test_filter_that_nothing_can_match_is_refused(
-    people: dict[str, httpx.Client], address: str
-) -> None:
+def test_impossible_filter_is_refused(people: dict[str, httpx.Client], address: str) -> None:
     assert people["operator"].get(address).status_code == 422
 
 
-def test_bodies_and_answers_are_shown_on_demand_and_that_is_on_record(
-    reading: Api, people: dict[str, httpx.Client]
-) -> None:
+def test_shown_bodies_are_on_record(reading: Api, people: dict[str, httpx.Client]) -> None:
     key, operator = key_text(DEAD), people["operator"]
     page, audited = f"/entries/{key}", reading.audited()
     elsewhere = {"Sec-Fetch-Site": "cross-site"}
@@ -211,9 +197,7 @@ def test_work_for_a_hostile_text_is_bounded(people: dict[str, httpx.Client]) -> 
     assert time.process_time() - began < 5
 
 
-def test_client_that_takes_no_answer_is_hung_up_on(
-    reading: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_client_taking_no_answer_is_hung_up(reading: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "TAKE_SECONDS", 0.5)
     url = httpx.URL(reading.url)
     line = socket.socket()

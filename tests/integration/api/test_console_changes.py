@@ -22,8 +22,10 @@ from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
 from tests.support.job.driver import Driver
 from tests.support.servers.databases import copy_of
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
+
 
 HIDDEN = re.compile(r'<input type="hidden" name="([^"]*)" value="([^"]*)">')
 VALUE = "a value that receivers know"
@@ -108,7 +110,7 @@ def desk(server_dsn: str, template_database: str, receiver: WebhookReceiver) -> 
 
 
 def test_dead_letters_that_were_chosen_are_planned_applied_and_delivered(
-    desk: Desk, receiver: WebhookReceiver, monkeypatch: pytest.MonkeyPatch
+    world: World, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = [desk.dead("m_dead_1"), desk.dead("m_dead_2")]
     before = len(desk.api.audited())
@@ -126,7 +128,7 @@ def test_dead_letters_that_were_chosen_are_planned_applied_and_delivered(
 
     apply = link_to(plan, "Apply…")
     assert apply is not None
-    monkeypatch.setattr(receiver, "script", lambda _: answer())
+    monkeypatch.setattr(world.receiver, "script", lambda _: answer())
     begun = desk.done(desk.ask(apply), apply, reason="go")
     assert "applying" in text_of(begun)
     assert "data-live" in begun.text
@@ -229,9 +231,7 @@ def test_form_that_cannot_be_planned_comes_back_as_it_was_filled_in(
     assert desk.api.rows("SELECT count(*) FROM holdfast.replay") == before
 
 
-def test_large_plan_is_applied_by_who_types_its_number_and_a_huge_one_by_an_administrator(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_plan_needs_its_number_typed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.deliver("m_large", "m_large")
     plan = desk.done(desk.ask("/replays/new"), "/replays", subject="m_large", reason=WHY)
     address = f"{plan.url.path}/apply"
@@ -273,9 +273,7 @@ def test_rows_of_the_quarantine_are_put_back_by_the_sink_or_dismissed(desk: Desk
     assert f'href="/quarantine/{numbers[1]}"' in left.text
 
 
-def test_endpoint_is_paused_and_resumed_with_a_reason_and_disabled_by_administrators(
-    desk: Desk,
-) -> None:
+def test_endpoint_is_paused_resumed_and_disabled_by_administrators(desk: Desk) -> None:
     page = desk.ask("/endpoints/payouts")
     assert "x-team" in text_of(page)
     assert VALUE not in page.text
@@ -303,9 +301,7 @@ def test_endpoint_is_paused_and_resumed_with_a_reason_and_disabled_by_administra
     assert desk.ask("/endpoints/payouts").text.count("active") >= 1
 
 
-def test_what_is_lost_is_passed_by_an_operator_and_only_where_something_is_lost(
-    desk: Desk, receiver: WebhookReceiver
-) -> None:
+def test_operator_passes_only_what_is_lost(world: World, desk: Desk) -> None:
     shown = "/subjects/show?name=m_lost+%26"
     desk.deliver("m_lost &")
     assert link_to(desk.ask(shown), "Skip missing decisions…") is None
@@ -325,7 +321,7 @@ def test_what_is_lost_is_passed_by_an_operator_and_only_where_something_is_lost(
     assert "Sequence 2 skipped at payouts; the lane continues with 3." in text_of(done)
     assert desk.since(before) == [("lane.pass", "token operator", WHY)]
     drain(desk.api.dsn)
-    assert receiver.sequences("m_lost &") == [1, 3]
+    assert world.receiver.sequences("m_lost &") == [1, 3]
     again = desk.answer(question, "/subjects/pass", reason=WHY)
     assert (again.status_code, "has nothing to deliver" in text_of(again)) == (404, True)
     assert desk.browser.get("/subjects/pass?name=m_lost+%26&endpoint=other").status_code == 404

@@ -59,9 +59,7 @@ def test_pages_of_entries_have_every_entry_once(
         ("type=payout_hold.block&since=2020-01-01T00:00:00Z&until=2100-01-01T00:00:00Z", DEAD),
     ],
 )
-def test_filters_of_the_address_hold_and_stay_in_the_form(
-    viewer: httpx.Client, query: str, subject: str
-) -> None:
+def test_address_filters_stay_in_the_form(viewer: httpx.Client, query: str, subject: str) -> None:
     page = viewer.get(f"/entries?{query}")
     assert page.status_code == 200
     assert f">{subject}</a>" in page.text
@@ -118,9 +116,7 @@ def test_entry_says_why_it_is_where_it_is_and_how_it_came_there(operator: httpx.
     assert text_of(operator.get(f"/entries/{KEY}")).count("receipt") >= 1
 
 
-def test_body_answers_and_request_are_for_operators(
-    viewer: httpx.Client, operator: httpx.Client
-) -> None:
+def test_body_and_answers_are_for_operators(viewer: httpx.Client, operator: httpx.Client) -> None:
     address = f"/entries/{key_text(DEAD)}"
     shown, withheld = (text_of(operator.get(f"{address}?body=shown")), text_of(viewer.get(address)))
     for part in ('"exposure_minor": 8500000', "The request as curl", "Redeliver"):

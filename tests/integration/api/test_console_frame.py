@@ -19,8 +19,10 @@ from tests.support.dispatch.sender import secret_text
 from tests.support.dispatch.webhooks import listening
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
+from tests.support.world import World
 
 pytestmark = pytest.mark.rest
+
 
 CANARY = "<script>alert('m')</script>\"'\u202e"
 PAGES = ("/", "/entries", "/subjects", "/login")
@@ -119,16 +121,14 @@ def test_overview_shows_what_needs_a_person(reading: Api) -> None:
     assert "there · 2" in said
 
 
-def test_overview_is_calm_only_while_a_dispatcher_is_alive(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    with serving(dsn) as api, logged_in(api, "viewer") as browser:
+def test_overview_is_calm_only_while_a_dispatcher_is_alive(world: World) -> None:
+    with serving(world.dsn) as api, logged_in(api, "viewer") as browser:
         assert 'class="calm"' not in browser.get("/").text
         assert "no dispatcher is alive" in text_of(browser.get("/"))
-        live_dispatcher(db)
+        live_dispatcher(world.db)
         assert 'class="calm"' in browser.get("/").text
         assert "No dispatcher is alive" not in text_of(browser.get("/dispatchers"))
-        db.execute("UPDATE holdfast.dispatcher_instance SET draining = true")
+        world.db.execute("UPDATE holdfast.dispatcher_instance SET draining = true")
         assert 'class="calm"' not in browser.get("/").text
         assert "No dispatcher is alive" in text_of(browser.get("/dispatchers"))
 
@@ -191,9 +191,7 @@ def _heard(browser: httpx.Client) -> str:
     return answer.text
 
 
-def test_live_page_hears_of_a_change_and_of_the_end_of_its_login(
-    console: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_live_page_hears_change_and_logout(console: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "TICK_SECONDS", 0.0)
     with logged_in(console) as browser:
         csrf = csrf_of(browser.get("/"))

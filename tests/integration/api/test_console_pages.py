@@ -51,9 +51,7 @@ def operator(reading: Api) -> Iterator[httpx.Client]:
 
 
 @pytest.mark.parametrize(("address", "heading"), SCREENS.items(), ids=[*SCREENS])
-def test_screen_is_drawn_for_a_viewer_without_a_form_that_changes(
-    viewer: httpx.Client, address: str, heading: str
-) -> None:
+def test_viewer_sees_no_changing_form(viewer: httpx.Client, address: str, heading: str) -> None:
     page = viewer.get(address)
     assert page.status_code == 200, text_of(page)
     assert f"<h1>{heading}</h1>" in page.text
@@ -126,9 +124,7 @@ def test_row_of_the_quarantine_is_read_by_operators_and_that_is_kept(
     ]
 
 
-def test_what_a_receiver_answered_is_shown_to_operators_who_ask(
-    operator: httpx.Client, viewer: httpx.Client
-) -> None:
+def test_answer_is_shown_to_asking_operator(operator: httpx.Client, viewer: httpx.Client) -> None:
     for person in (operator, viewer):
         for address in ("/dead", "/dead/1"):
             page = person.get(address)
@@ -151,9 +147,7 @@ def test_dead_letter_says_why_what_waits_and_what_can_be_done(operator: httpx.Cl
         assert part in said
 
 
-def test_plan_is_shown_with_its_kinds_its_no_ops_and_its_warnings(
-    reading: Api, viewer: httpx.Client
-) -> None:
+def test_plan_is_shown_with_kinds_no_ops_and_warnings(reading: Api, viewer: httpx.Client) -> None:
     [row] = reading.rows("SELECT id FROM holdfast.replay WHERE filter ? 'endpoint'")
     page = viewer.get(f"/replays/{row['id'].hex[:8]}")
     said = text_of(page)
@@ -276,8 +270,7 @@ def test_address_that_cannot_be_read_is_an_error_page(viewer: httpx.Client, addr
 
 
 @pytest.mark.parametrize(
-    "address",
-    ["/batches?stream=nowhere", "/dead/999", "/quarantine/999", "/replays/00000000"],
+    "address", ["/batches?stream=nowhere", "/dead/999", "/quarantine/999", "/replays/00000000"]
 )
 def test_what_is_not_there_is_not_found(viewer: httpx.Client, address: str) -> None:
     assert viewer.get(address).status_code == 404

@@ -10,6 +10,7 @@ from holdfast.dispatcher.api.health import KEPT_SECONDS, Readiness
 from holdfast.dispatcher.operators.common.pool import OperatorPool
 from tests.support.console.admin_api import Api, serving
 from tests.support.waiting import eventually
+from tests.support.world import World
 
 LOOK = "/check?endpoint=payouts"
 
@@ -45,16 +46,14 @@ def test_settings_of_a_check_do_not_stay_with_what_serves_everybody(reading: Api
         assert answer.status_code == 200, "the audit row must be written"
 
 
-def test_another_schema_makes_it_unready_and_is_looked_for_once_a_second(
-    dsn: str, db: psycopg.Connection
-) -> None:
+def test_another_schema_makes_it_unready_and_is_looked_for_once_a_second(world: World) -> None:
     now = [0.0]
-    pool = OperatorPool(dsn, 1)
+    pool = OperatorPool(world.dsn, 1)
     pool.open()
     try:
         readiness = Readiness(pool, lambda: now[0])
         assert readiness.faults() == []
-        db.execute("UPDATE holdfast.alembic_version SET version_num = '0001'")
+        world.db.execute("UPDATE holdfast.alembic_version SET version_num = '0001'")
         assert readiness.faults() == []
         now[0] += KEPT_SECONDS
         assert "revision 0001" in readiness.faults()[0]

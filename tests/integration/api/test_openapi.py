@@ -17,10 +17,7 @@ PROBLEM = {"schema": {"$ref": "#/components/schemas/Problem"}}
 @pytest.fixture(scope="module")
 def described() -> dict[str, Any]:
     """What the command prints; it needs no database."""
-    done = holdfast("api", "openapi")
-    assert done.returncode == 0, done.stderr
-    content: dict[str, Any] = json.loads(done.stdout)
-    return content
+    return holdfast("api", "openapi", code=0).json
 
 
 def _operations(described: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -45,9 +42,7 @@ def test_page_of_the_api_has_every_type_of_problem() -> None:
     assert {int(status): (name, means) for status, name, means in table} == KINDS
 
 
-def test_every_operation_says_what_it_does_who_may_and_how_it_fails(
-    described: dict[str, Any],
-) -> None:
+def test_operation_says_what_it_does_who_may_and_how_it_fails(described: dict[str, Any]) -> None:
     problems = described["components"]["responses"]
     for name, operation in _operations(described).items():
         assert operation["summary"].endswith("."), name
@@ -60,17 +55,13 @@ def test_every_operation_says_what_it_does_who_may_and_how_it_fails(
             assert problems[f"Problem{status}"]["content"] == {"application/problem+json": PROBLEM}
 
 
-def test_every_model_says_what_it_is_and_no_name_is_taken_twice(
-    described: dict[str, Any],
-) -> None:
+def test_every_model_says_what_it_is_and_no_name_is_taken_twice(described: dict[str, Any]) -> None:
     for name, schema in described["components"]["schemas"].items():
         assert "__" not in name
         assert "description" in schema or "enum" in schema, name
 
 
-def test_every_read_is_a_get_that_takes_nothing_but_an_address(
-    described: dict[str, Any],
-) -> None:
+def test_every_read_is_a_get_that_takes_nothing_but_an_address(described: dict[str, Any]) -> None:
     reads = {k: v for k, v in _operations(described).items() if k.startswith("GET ")}
     assert len(reads) >= 28
     for name, operation in reads.items():

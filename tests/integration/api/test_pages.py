@@ -53,9 +53,7 @@ def test_pages_have_every_row_once(reading: Api, path: str, rows: str, further: 
     assert seen or "m_1" in path
 
 
-def test_rare_type_is_looked_for_a_bounded_way_back_each_time(
-    reading: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rare_type_look_is_bounded(reading: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = _page(reading, "/entries?limit=500")["entries"]
     monkeypatch.setattr(store_entries, "SCAN_FIRST", 1)
     monkeypatch.setattr(store_entries, "SCAN_MAX", 1)

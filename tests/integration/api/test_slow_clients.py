@@ -21,6 +21,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.rest
 
+
 SLOW = 260
 """More than the requests that are worked on at once."""
 
@@ -112,9 +113,7 @@ def test_body_below_the_minimum_rate_is_refused(api: Api, monkeypatch: pytest.Mo
         assert _status(line) == 408
 
 
-def test_new_connection_takes_the_place_of_the_one_that_waits_longest(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_new_connection_replaces_longest_waiting(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_serving, "CONNECTIONS_MAX", 20)
     monkeypatch.setattr(api_serving, "HEAD_SECONDS", 600.0)
     with _lines(api, 30) as lines:

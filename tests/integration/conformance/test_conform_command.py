@@ -16,6 +16,7 @@ from tests.support.receivers.sound import BareReceiver
 
 pytestmark = pytest.mark.rest
 
+
 SECRET = Secret.parse(secret_text())
 ENVIRONMENT = {"CONFORM_SECRET": secret_text()}
 REF = ("--secret-ref", "env:CONFORM_SECRET")
@@ -53,8 +54,7 @@ def test_failure_is_shown_with_its_rule_source_and_fix() -> None:
 
 
 def test_url_that_cannot_be_read_is_said_in_one_line() -> None:
-    ended = holdfast("conform", "http://[::1", *REF, environment=ENVIRONMENT)
-    assert ended.returncode == ExitCode.USAGE
+    ended = holdfast("conform", "http://[::1", *REF, environment=ENVIRONMENT, code=ExitCode.USAGE)
     assert "its URL" in ended.stderr
     assert "Nothing was sent" in ended.stderr
     assert "Traceback" not in ended.stderr
