@@ -66,12 +66,14 @@ def _built(root: Path, work: Path) -> tuple[Path, Path]:
     return wheel, sdist
 
 
+@pytest.mark.rest
 def test_packages_of_a_commit_are_whole_and_of_it_alone(tmp_path: Path) -> None:
     root = _project(tmp_path / "small")
     (root / "sink" / "not_committed.sql").write_text("SELECT 2;")
     assert list(packages.faults(*_built(root, tmp_path / "work"), root)) == []
 
 
+@pytest.mark.rest
 def test_wheel_without_a_statement_and_with_tests_is_named(tmp_path: Path) -> None:
     wrong = PROJECT.replace('["holdfast.sink"]', '["holdfast.sink", "holdfast.tests"]')
     root = _project(tmp_path / "small", **{"pyproject.toml": wrong.replace("*.sql", "*.md")})
@@ -81,6 +83,7 @@ def test_wheel_without_a_statement_and_with_tests_is_named(tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.rest
 def test_build_that_depends_on_its_time_is_refused(tmp_path: Path) -> None:
     root = _project(tmp_path / "small", **{"setup.py": SETUP})
     with pytest.raises(packages.PackageError, match="its bytes differ"):

@@ -33,6 +33,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> MakeReference:
     return make
 
 
+@pytest.mark.rest
 @given(runs())
 @settings(max_examples=200, deadline=None)
 def test_every_batch_of_a_run_equals_the_reference(reference: MakeReference, run: Run) -> None:
@@ -55,6 +56,7 @@ def test_order_and_chunks_of_rows_do_not_matter(run: Run, random: Random, chunks
         assert content(other) == content(one)
 
 
+@pytest.mark.rest
 @given(runs())
 @settings(max_examples=50, deadline=None)
 def test_timer_tells_exactly_when_a_step_without_rows_does_something(run: Run) -> None:
@@ -98,6 +100,7 @@ def test_idle_clock_equals_reference(idle_reference: Callable[[], Reference], ru
     assert state == GroupState.empty()
 
 
+@pytest.mark.rest
 @given(idle_runs(prompt=False))
 @settings(max_examples=100, deadline=None)
 def test_the_watermark_never_moves_back_and_follows_the_clock_while_nothing_comes(

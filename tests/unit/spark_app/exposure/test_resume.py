@@ -60,6 +60,7 @@ def _published(results: Sequence[BatchResult]) -> tuple[list[Emission], list[Dec
     return windows, decisions
 
 
+@pytest.mark.rest
 @given(policies(), splits(), st.data())
 @settings(max_examples=100, deadline=None)
 def test_a_stream_that_lost_its_checkpoint_goes_on_as_if_it_had_not(

@@ -322,7 +322,7 @@ def test_the_command_is_known_without_spark_and_arrow() -> None:
 
 JAVAS = {
     "none": (None, "does not run"),
-    "too old": ("echo 'version \"1.8.0\"' >&2", "at least 25.0.3"),
+    "too old": ("echo 'version \"1.8.0\"' >&2", "25.0.3 and newer"),
     "without memory": (
         'echo \'version "17.0.1"\' >&2; [ "$1" = -version ] || { echo no heap >&2; exit 1; }',
         'Spark did not start: version "17.0.1" no heap',
