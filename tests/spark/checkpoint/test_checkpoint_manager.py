@@ -86,6 +86,12 @@ class World:
         return max(int(each.name) for each in (self.copy / "commits").glob("[0-9]*"))
 
     def put_back(self) -> None:
+        from pyspark.sql import SparkSession
+
+        session: Any = SparkSession.getActiveSession()
+        if session is not None:
+            # Its maintenance of the state would write into the folder meanwhile.
+            session._jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
         shutil.rmtree(self.checkpoint)
         shutil.copytree(self.copy, self.checkpoint)
 
