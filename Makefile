@@ -60,10 +60,10 @@ demo-kafka: kafka-jars ## run the demo with a Kafka broker, and kill the broker 
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: test test-rest test-all
-test: $(STAMP) ## the tests that show each guarantee: real Spark, Postgres and HTTP, killed processes; six minutes
+test: $(STAMP) ## the tests that show each guarantee: real Spark, Postgres and HTTP, killed processes; eight minutes
 	@$(BIN)/python -m tests.run test
 
-test-rest: $(STAMP) ## the other tests: every failpoint, rare faults, browser, runbook; twelve minutes
+test-rest: $(STAMP) ## the other tests: every failpoint, rare faults, browser, runbook; twenty minutes and more
 	@$(BIN)/python -m tests.run rest
 
 test-all: $(STAMP) ## both, side by side, and then test-lowest

@@ -74,6 +74,7 @@ def test_bad_rows_are_quarantined_with_a_reason_and_the_rest_is_written(
     assert progress[-1].eventTime["watermark"] == "2024-11-04T12:19:30.000Z"
 
 
+@pytest.mark.rest
 def test_a_file_is_read_whatever_its_age_and_its_directory(
     play: Play, db: psycopg.Connection
 ) -> None:
@@ -98,6 +99,7 @@ def test_a_file_is_read_whatever_its_age_and_its_directory(
     assert late.fetchall() == [("e1", 900, "duplicate")]
 
 
+@pytest.mark.rest
 def test_what_is_not_applied_is_recorded_with_its_reason(
     play: Play, db: psycopg.Connection
 ) -> None:

@@ -15,6 +15,8 @@ from tests.support.job.exposure_runs import Batch, apply
 from tests.support.job.jobs import POLICY, Play, at, event, micros
 from tests.support.job.stored_state import Kept, content
 
+pytestmark = pytest.mark.rest
+
 GROUPS = 4
 NUMBERS = group_numbers(GROUPS, 2)
 FILES = 10
