@@ -101,6 +101,7 @@ def test_every_file_is_in_a_tier(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.rest
 def test_failure_is_in_the_code_and_in_the_output(tmp_path: Path) -> None:
     texts = {
         "good": CLAIM.format("", "1 < 2"),

@@ -133,6 +133,7 @@ def test_body_without_its_members_is_refused(members: dict[str, object]) -> None
     assert _refused(body(**members))
 
 
+@pytest.mark.rest
 @settings(max_examples=200, deadline=None)
 @given(
     st.binary(max_size=200)

@@ -43,6 +43,7 @@ def test_every_batch_of_a_run_equals_the_reference(reference: MakeReference, run
         assert plain(output) == naive.batch(list(batch.rows), batch.watermark)
 
 
+@pytest.mark.rest
 @given(runs(), st.randoms(use_true_random=False), st.integers(1, 5))
 @settings(max_examples=50, deadline=None)
 def test_order_and_chunks_of_rows_do_not_matter(run: Run, random: Random, chunks: int) -> None:

@@ -135,6 +135,7 @@ _TOKENS = st.lists(
 _LINES = st.one_of(_OBJECTS, _TOKENS, _TOKENS.map(lambda text: f'{{"note":{text}}}'))
 
 
+@pytest.mark.rest
 @given(st.lists(_LINES.map(str.encode), min_size=1, max_size=3))
 @settings(max_examples=500)
 def test_lines_read_together_are_the_lines_read_one_by_one(lines: list[bytes]) -> None:

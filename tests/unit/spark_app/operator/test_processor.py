@@ -266,6 +266,7 @@ def test_a_group_without_a_past_begins_with_nothing() -> None:
     assert operator.timers == []
 
 
+@pytest.mark.rest
 @given(runs(), st.data())
 @settings(max_examples=30, deadline=None)
 def test_a_checkpoint_that_begins_with_a_whole_state_goes_on_from_it(

@@ -129,6 +129,7 @@ def test_groups_that_are_merged_and_split_decide_as_undisturbed_ones(
             groups.regroup(count)
 
 
+@pytest.mark.rest
 @given(runs(MERCHANTS), st.none() | moments(-25, 60), st.tuples(GROUPS, GROUPS, GROUPS), st.data())
 @settings(max_examples=40, deadline=None)
 def test_three_groupings_of_one_run_equal_the_reference(
@@ -155,6 +156,7 @@ def test_three_groupings_of_one_run_equal_the_reference(
         assert groups.batch(batch) == naive.batch(list(batch.rows), batch.watermark)
 
 
+@pytest.mark.rest
 @given(runs(MERCHANTS), beginnings(), GROUPS)
 @settings(max_examples=25, deadline=None)
 def test_a_state_that_is_split_and_merged_is_the_state(
