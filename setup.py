@@ -52,9 +52,9 @@ def data(package: Path, folder: Path) -> Iterator[str]:
             yield from data(package, each)
 
 
-found = dict(each for name, path in FOLDERS.items() for each in packages(name, ROOT / path))
+installed = dict(each for name, path in FOLDERS.items() for each in packages(name, ROOT / path))
 setup(
-    packages=sorted(found),
+    packages=sorted(installed),
     package_dir=FOLDERS,
-    package_data={name: list(data(folder, folder)) for name, folder in found.items()},
+    package_data={name: list(data(folder, folder)) for name, folder in installed.items()},
 )

@@ -122,11 +122,11 @@ def command(*first: str) -> Any:
 
 def _add(app: typer.Typer, name: str, place: str) -> None:
     module, _, attribute = place.partition(":")
-    found = getattr(import_module(f"holdfast.dispatcher.cli.{module}"), attribute)
-    if isinstance(found, typer.Typer):
-        app.add_typer(found, name=name)
+    command = getattr(import_module(f"holdfast.dispatcher.cli.{module}"), attribute)
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=name)
     else:
-        app.command(name)(found)
+        app.command(name)(command)
 
 
 def help_of(text: str) -> str:

@@ -35,8 +35,8 @@ def require_java() -> None:
         raise CommandError(
             f"Spark needs Java, and {java} does not run: {error}. {WAY_OUT}"
         ) from None
-    found = re.search(r'version "([^"]*)', said)
-    version = parse_version(found[1]) if found else None
+    printed = re.search(r'version "([^"]*)', said)
+    version = parse_version(printed[1]) if printed else None
     if version is None or why_not(version):
         shown = ".".join(map(str, version)) if version else "unknown"
         raise CommandError(f"{WANTED}, and {java} is {shown}. {WAY_OUT}")

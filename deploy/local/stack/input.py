@@ -32,8 +32,8 @@ def chosen(wanted: Input) -> Input:
     """Return what `AUTO` means here: a topic with the client and all jars as pinned, else files."""
     if wanted is not Input.AUTO:
         return wanted
-    there = has_client() and not any(problems(kind, STAGED / kind) for kind in KINDS)
-    return Input.TOPIC if there else Input.FILES
+    is_staged = has_client() and not any(problems(kind, STAGED / kind) for kind in KINDS)
+    return Input.TOPIC if is_staged else Input.FILES
 
 
 @contextmanager

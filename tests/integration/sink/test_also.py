@@ -99,7 +99,7 @@ def test_unusable_connection_is_a_mistake_of_also(world: World, also: Also) -> N
     assert isinstance(world.driver(query_id=spark.query_id).batch(0, decision()), Written)
 
 
-def test_connection_of_its_own_that_also_cannot_get_is_not_the_sinks_database(world: World) -> None:
+def test_connection_that_also_cannot_get_is_not_the_sinks_database(world: World) -> None:
     called: list[None] = []
 
     def also(_connection: psycopg.Connection, _rows: object) -> None:
@@ -204,7 +204,7 @@ ENDINGS = (_hide_an_error, _end_it, _commit, _roll_back_in_a_block, _turn_transa
 
 
 @pytest.mark.parametrize("also", ENDINGS)
-def test_also_that_breaks_the_transaction_is_an_error_and_not_a_written_batch(
+def test_also_that_breaks_the_transaction_is_no_written_batch(
     world: World, also: Callable[[psycopg.Connection, object], None]
 ) -> None:
     spark = world.driver(also=also)

@@ -80,7 +80,7 @@ def test_timeout_that_is_no_number_is_a_usage_error(dsn: str, option: str, numbe
     assert "Traceback" not in done.stderr
 
 
-def test_endpoint_from_the_beginning_gets_what_was_routed_before_it_existed(world: World) -> None:
+def test_endpoint_from_the_beginning_gets_what_was_routed_before_it(world: World) -> None:
     with Decisions(world.dsn) as decisions:
         decisions.write("m_1", "m_1", "m_2")
     world.db.execute("UPDATE holdfast.batch SET routed_at = now()")

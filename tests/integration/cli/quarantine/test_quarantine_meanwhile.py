@@ -106,7 +106,7 @@ def test_row_that_is_dismissed_while_others_are_put_back_is_not_written(world: W
     ]
 
 
-def test_rows_that_somebody_else_resolved_meanwhile_are_told_as_nothing_done(world: World) -> None:
+def test_rows_resolved_by_another_meanwhile_are_reported_as_not_done(world: World) -> None:
     [number] = _kept(world.dsn, _entry(0))
     with Quarantine.connect(world.dsn) as store:
         rows, _ = open_among(store, [number])

@@ -40,7 +40,7 @@ def lanes_of(dsn: str) -> dict[str, Any]:
         return lanes(db)
 
 
-def test_lane_goes_on_with_what_is_stored_once_a_person_gives_up_what_is_not(world: World) -> None:
+def test_lane_continues_once_a_person_gives_up_its_missing_entries(world: World) -> None:
     world.add_endpoint(state="disabled")
     world.write("m_1", "m_1", "m_1", "m_1", "m_1", "m_2", "m_2")
     world.drain()

@@ -289,7 +289,7 @@ def places(db: psycopg.Connection, table: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("end", [psycopg.Connection.commit, psycopg.Connection.rollback])
-async def test_two_dispatchers_that_make_a_lane_at_once_leave_one_with_both_entries(
+async def test_two_dispatchers_that_make_a_lane_at_once_leave_one_lane(
     world: World, store: PostgresStore, end: Callable[[psycopg.Connection], None]
 ) -> None:
     endpoint_id = world.add_endpoint(URL)

@@ -144,7 +144,7 @@ async def test_endpoint_that_is_not_sent_to_freely_is_left_to_an_ordinary_claim(
 
 
 @pytest.mark.parametrize("change", [limited, opened, held])
-async def test_claim_in_one_message_leaves_an_endpoint_alone_that_is_limited_by_then(
+async def test_claim_in_one_message_skips_an_endpoint_that_is_limited_by_then(
     world: World, store: PostgresStore, endpoint_id: int, change: Change
 ) -> None:
     other = world.add_endpoint(URL, name="other")
@@ -207,7 +207,7 @@ async def test_many_batches_and_large_ones_are_left_to_routing(
     assert await store.route_and_claim(wanted(endpoint_id), 0) is None, "there is none"
 
 
-async def test_lane_whose_next_entry_is_missing_is_reported_by_the_claim_that_meets_it(
+async def test_claim_reports_a_lane_whose_next_entry_is_missing(
     world: World, store: PostgresStore, endpoint_id: int
 ) -> None:
     await learn(store, world.decisions, endpoint_id)
@@ -279,7 +279,7 @@ def test_first_lane_of_a_priority_needs_no_full_scan(world: World, endpoint_id: 
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-async def test_block_for_a_lane_that_waits_its_turn_is_found_where_urgent_ones_are_looked_for(
+async def test_block_of_a_waiting_lane_is_in_the_scan_of_urgent_ones(
     world: World, store: PostgresStore, endpoint_id: int, at_once: bool
 ) -> None:
     """The lane has been due for longer than claims of urgent ones look back."""

@@ -246,7 +246,7 @@ async def test_long_idle_subject_costs_no_look_at_days(world: World, store: Post
 
 @pytest.mark.parametrize("pause", [0.0, 1e6], ids=["each a full scan", "none"])
 @pytest.mark.parametrize("rate", [None, 1_000_000], ids=["free", "at a rate"])
-async def test_release_of_days_ago_is_not_kept_out_by_blocks_that_fill_each_claim(
+async def test_release_of_days_ago_is_claimed_beside_blocks_that_fill_claims(
     world: World, store: PostgresStore, rate: int | None, pause: float
 ) -> None:
     endpoint_id = world.add_endpoint(URL, rate_per_second=rate)

@@ -301,7 +301,7 @@ def test_locked_table_keeps_connections_from_nobody_else(world: World) -> None:
         asyncio.run(work())
 
 
-async def test_connection_that_does_not_become_ready_is_closed_and_another_one_is_made(
+async def test_connection_that_does_not_become_ready_is_replaced(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "TRANSACTION_SECONDS", 0.3)
