@@ -16,9 +16,13 @@ class ExitCode(IntEnum):
 class CommandError(Exception):
     """An error for a person: the message is one line, printed without a stack trace.
 
-    It states what happened, what was not lost, and what to do.
+    It states what happened, what was not lost, and what to do. Programs read `code`, a stable name
+    of what happened, such as `unknown_endpoint`; the message may change.
     """
 
-    def __init__(self, message: str, exit_code: ExitCode = ExitCode.FAILED) -> None:
+    def __init__(
+        self, message: str, exit_code: ExitCode = ExitCode.FAILED, *, code: str = "failed"
+    ) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+        self.code = code
