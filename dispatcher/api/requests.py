@@ -163,6 +163,7 @@ def _between(
         raise CommandError(
             "`since` must be before `until`. Nothing was changed.",
             ExitCode.USAGE,
+            code="invalid_time_range",
         )
     return Between(since, until)
 
@@ -175,7 +176,9 @@ def key_of(text: str) -> Key:
     try:
         return Key.parse(text)
     except NotCanonical as error:
-        raise CommandError(f"{error}. Nothing was changed.", ExitCode.USAGE) from None
+        raise CommandError(
+            f"{error}. Nothing was changed.", ExitCode.USAGE, code="invalid_key"
+        ) from None
 
 
 def no_others(request: Request) -> None:

@@ -111,6 +111,7 @@ def _listening(settings: ApiSettings) -> socket.socket:
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}."
             " Nothing was started; choose a free port with --port.",
             ExitCode.USAGE,
+            code="cannot_listen",
         ) from None
 
 

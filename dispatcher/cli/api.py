@@ -61,6 +61,7 @@ def serve(
             "no database given. Nothing was started; pass --dsn, set HOLDFAST_DSN, or start one"
             " with `holdfast local up`.",
             ExitCode.USAGE,
+            code="missing_dsn",
         )
     names = tuple(name or ())
     run(

@@ -108,9 +108,14 @@ def _parsed(key: str | None, subject: str | None, sequence: int | None) -> Key |
             "KEY and --subject exclude each other; give neither for all subjects. Nothing was"
             " changed.",
             ExitCode.USAGE,
+            code="conflicting_parameters",
         )
     if sequence is not None and subject is None:
-        raise CommandError("--sequence needs --subject. Nothing was changed.", ExitCode.USAGE)
+        raise CommandError(
+            "--sequence needs --subject. Nothing was changed.",
+            ExitCode.USAGE,
+            code="missing_parameter",
+        )
     return None if key is None else key_of(key)
 
 

@@ -61,6 +61,7 @@ def list_(
             "a filter contains a NUL character, which the audit trail never does. Nothing was"
             " changed.",
             ExitCode.USAGE,
+            code="invalid_text",
         )
     with Audit.connect(dsn) as store:
         wanted = WantedActions(actor, action, target, store.moment(begin), store.moment(end))

@@ -30,6 +30,8 @@ from holdfast.dispatcher.operators.receipts.store import Sent, Wanted
 from holdfast.dispatcher.outbound.endpoint import EndpointRow
 from holdfast.sink.contract.exits import CommandError, ExitCode
 
+UNCHECKED = "Nothing was checked."
+
 
 def check(
     since: Since = "1d",
@@ -75,7 +77,8 @@ def check(
     violated; the first rows, their meaning and the remedy are printed. Exit code 3: no batch was
     written and no attempt made in the time range.
     """
-    begin, end = required_when("--since", since, _usage), required_when("--until", until, _usage)
+    begin = required_when("--since", since, UNCHECKED)
+    end = required_when("--until", until, UNCHECKED)
     checked = Checked(limit)
     with Checks.connect(dsn) as store, Checks.connect(dsn) as beside, _progress() as watch:
         range_ = store.range(begin, end, endpoint, stream)
@@ -91,6 +94,7 @@ def check(
             "no batch was written and no attempt made in this time range; lanes and pending work"
             " are consistent. Choose another range with --since and --until.",
             ExitCode.NOTHING_MATCHED,
+            code="nothing_matched",
         )
     if as_json:
         print_json(as_rows(range_, checked))
@@ -108,11 +112,14 @@ def _receiver_endpoint(range_: Range, named: str | None) -> str:
             f"there is no endpoint {named!r} in this check, which has {', '.join(names) or 'none'}."
             " Nothing was checked.",
             ExitCode.NOTHING_MATCHED,
+            code="unknown_endpoint",
         )
     if named is None and len(names) != 1:
-        raise _usage(
+        raise CommandError(
             "--receiver belongs to one endpoint: name it with --endpoint, or, to check the others"
-            " too, with --receiver-endpoint."
+            f" too, with --receiver-endpoint. {UNCHECKED}",
+            ExitCode.USAGE,
+            code="missing_parameter",
         )
     return named or names[0]
 
@@ -125,7 +132,7 @@ def _compare_receiver(
     if receiver.startswith(("http://", "https://")):
         _compare_by_inquiry(side, row, receiver, wanted, checked)
         return
-    with inbox_tables(receiver_dsn(receiver, _usage), schema) as inbox:
+    with inbox_tables(receiver_dsn(receiver, UNCHECKED), schema) as inbox:
         compare_receipts(side, inbox, wanted, endpoint, checked)
         judge_order(inbox, wanted, endpoint, checked)
 
@@ -142,7 +149,8 @@ def _compare_by_inquiry(
     if material.fault:
         raise CommandError(
             f"the receiver cannot be queried: {material.fault}. Nothing was changed; an inquiry is"
-            " signed like a delivery, so run this where the endpoint's secrets are."
+            " signed like a delivery, so run this where the endpoint's secrets are.",
+            code="secret_unavailable",
         )
     try:
         with Inquirer(url, row, material, side.moment(When())) as receiver:
@@ -150,7 +158,8 @@ def _compare_by_inquiry(
     except InquiryError as error:
         raise CommandError(
             f"the receiver cannot be queried: {error}. The check is incomplete; nothing was changed"
-            " on either side. Correct --receiver, or omit it."
+            " on either side. Correct --receiver, or omit it.",
+            code="inquiry_failed",
         ) from None
 
 
@@ -171,10 +180,6 @@ def _progress() -> Iterator[Watch]:
             bar.update(tasks[what], completed=done, total=total)
 
         yield watch
-
-
-def _usage(message: str) -> CommandError:
-    return CommandError(f"{message} Nothing was checked.", ExitCode.USAGE)
 
 
 _TOTALS = ("batches", "entries", "deliveries", "attempts", "lanes", "dead_letters")

@@ -109,6 +109,7 @@ def dispatch(
         raise CommandError(
             "no database: pass --dsn, set HOLDFAST_DSN, or start one with `holdfast local up`.",
             ExitCode.USAGE,
+            code="missing_dsn",
         )
     # Imported here, not at the top: other commands work without the `dispatcher` extra.
     from holdfast.dispatcher.delivery.settings import Settings  # noqa: PLC0415 - see above
@@ -129,7 +130,9 @@ def dispatch(
             references=_references(secret_env_prefix, secret_dir),
         )
     except ValueError as error:
-        raise CommandError(f"{error}. Nothing was sent.", ExitCode.USAGE) from None
+        raise CommandError(
+            f"{error}. Nothing was sent.", ExitCode.USAGE, code="invalid_setting"
+        ) from None
     try:
         if processes == 1:
             from holdfast.dispatcher.delivery.process.single import deliver  # noqa: PLC0415 - see above
@@ -144,6 +147,7 @@ def dispatch(
             f"`holdfast dispatch` needs the package {error.name}, which is not installed:"
             " pip install '/path/to/holdfast[dispatcher]'.",
             ExitCode.USAGE,
+            code="package_missing",
         ) from None
 
 

@@ -97,9 +97,15 @@ def list_(
 ) -> None:
     """List entries, the newest first, without their bodies. Exit code 3: none match."""
     if batch is not None and stream is None:
-        raise CommandError("--batch needs --stream. Nothing was changed.", ExitCode.USAGE)
+        raise CommandError(
+            "--batch needs --stream. Nothing was changed.", ExitCode.USAGE, code="missing_parameter"
+        )
     if query_id is not None and batch is None:
-        raise CommandError("--query-id needs --batch. Nothing was changed.", ExitCode.USAGE)
+        raise CommandError(
+            "--query-id needs --batch. Nothing was changed.",
+            ExitCode.USAGE,
+            code="missing_parameter",
+        )
     begin, end, member = when_of("--since", since), when_of("--until", until), _member(data, show)
     query = query_id_of(query_id)
     place = None if before is None else Place.of(before)
@@ -134,11 +140,17 @@ def _print_list(rows: Sequence[Row]) -> None:
 def _member(data: str | None, show: list[str] | None) -> tuple[str, str] | None:
     if data is None:
         if show:
-            raise CommandError("--show needs --data. Nothing was changed.", ExitCode.USAGE)
+            raise CommandError(
+                "--show needs --data. Nothing was changed.",
+                ExitCode.USAGE,
+                code="missing_parameter",
+            )
         return None
     member, _, value = data.partition("=")
     if not member or "=" not in data:
-        raise CommandError("--data is NAME=VALUE. Nothing was changed.", ExitCode.USAGE)
+        raise CommandError(
+            "--data is NAME=VALUE. Nothing was changed.", ExitCode.USAGE, code="invalid_value"
+        )
     return member, value
 
 

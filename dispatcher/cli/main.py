@@ -204,6 +204,7 @@ def _load(point: EntryPoint, *, wanted: bool) -> typer.Typer:
                 f"`holdfast {point.name}` needs the package {missing}, which is not installed:"
                 " pip install '/path/to/holdfast[local]' installs every part.",
                 ExitCode.USAGE,
+                code="package_missing",
             ) from None
         return typer.Typer(help=f"(not installed: needs {missing})", callback=lambda: None)
     return loaded

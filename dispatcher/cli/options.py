@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -89,7 +88,9 @@ def key_of(text: str) -> Key:
     try:
         return Key.parse(text)
     except NotCanonical as error:
-        raise CommandError(f"{error}. Nothing was changed.", ExitCode.USAGE) from None
+        raise CommandError(
+            f"{error}. Nothing was changed.", ExitCode.USAGE, code="invalid_key"
+        ) from None
 
 
 def query_id_of(text: str | None) -> UUID | None:
@@ -101,12 +102,8 @@ def query_id_of(text: str | None) -> UUID | None:
             f"--query-id {text!r} is not a UUID. Nothing was changed; the id is in the file"
             " `metadata` of the checkpoint, and in `holdfast stream show`.",
             ExitCode.USAGE,
+            code="invalid_id",
         ) from None
-
-
-def unchanged(message: str) -> CommandError:
-    """Return the usage error of a command that has changed nothing."""
-    return CommandError(f"{message} Nothing was changed.", ExitCode.USAGE)
 
 
 def when_of(option: str, text: str | None) -> When | None:
@@ -114,14 +111,14 @@ def when_of(option: str, text: str | None) -> When | None:
     return None if text is None else required_when(option, text)
 
 
-def required_when(
-    option: str, text: str | None, usage: Callable[[str], CommandError] = unchanged
-) -> When:
-    """Parse a time; no text means now. Raises `usage(message)` for any other text."""
+def required_when(option: str, text: str | None, after: str = "Nothing was changed.") -> When:
+    """Parse a time; no text means now. Raises `CommandError` (usage) that ends with `after`."""
     try:
         return When() if text is None else when(text)
     except ValueError as error:
-        raise usage(f"{option} {error}") from None
+        raise CommandError(
+            f"{option} {error} {after}", ExitCode.USAGE, code="invalid_time"
+        ) from None
 
 
 def exact_time_of(option: str, text: str | None) -> datetime | None:
@@ -129,30 +126,38 @@ def exact_time_of(option: str, text: str | None) -> datetime | None:
     try:
         return None if text is None else exact(text)
     except ValueError as error:
-        raise unchanged(f"{option} {error}") from None
+        raise CommandError(
+            f"{option} {error} Nothing was changed.", ExitCode.USAGE, code="invalid_time"
+        ) from None
 
 
 def reason_of(text: str) -> str:
     """Return --reason without surrounding space; raises `CommandError` if empty or too long."""
     if not 1 <= len(text.strip()) <= 2000:
         raise CommandError(
-            "--reason must be 1 to 2000 characters long. Nothing was changed.", ExitCode.USAGE
+            "--reason must be 1 to 2000 characters long. Nothing was changed.",
+            ExitCode.USAGE,
+            code="invalid_reason",
         )
     return text.strip()
 
 
-def receiver_dsn(receiver: str, usage: Callable[[str], CommandError]) -> str:
+def receiver_dsn(receiver: str, after: str) -> str:
     """Return the DSN that --receiver is, or that the environment variable it names holds.
 
-    Raises `usage(message)` if that variable is not set.
+    Raises `CommandError` (usage), which ends with `after`, if that variable is not set.
     """
     if not receiver.startswith("env:"):
         return receiver
     name = receiver.removeprefix("env:")
-    found = os.environ.get(name)
-    if not found:
-        raise usage(f"the environment variable {name}, named by --receiver, is not set.")
-    return found
+    dsn = os.environ.get(name)
+    if not dsn:
+        raise CommandError(
+            f"the environment variable {name}, named by --receiver, is not set. {after}",
+            ExitCode.USAGE,
+            code="variable_not_set",
+        )
+    return dsn
 
 
 def require_terminal(*, yes: bool) -> None:
@@ -162,10 +167,13 @@ def require_terminal(*, yes: bool) -> None:
             "this command asks for confirmation, but standard input is not a terminal. Nothing was"
             " changed; pass --yes to confirm.",
             ExitCode.USAGE,
+            code="confirmation_required",
         )
 
 
 def confirm(question: str, *, yes: bool) -> None:
     """Return if a person confirms, or passed --yes; raises `CommandError` if not."""
     if not yes and not typer.confirm(question):
-        raise CommandError("nothing was sent or changed, because it was not confirmed.")
+        raise CommandError(
+            "nothing was sent or changed, because it was not confirmed.", code="not_confirmed"
+        )

@@ -241,12 +241,15 @@ def _destination(path: Path) -> Path:
     real = path.resolve()
     if real.is_dir():
         raise CommandError(
-            f"{path} is a directory. Nothing was written; name a file.", ExitCode.USAGE
+            f"{path} is a directory. Nothing was written; name a file.",
+            ExitCode.USAGE,
+            code="output_unwritable",
         )
     if not real.parent.is_dir():
         raise CommandError(
             f"the directory of {path} does not exist. Nothing was written; create it first.",
             ExitCode.USAGE,
+            code="output_unwritable",
         )
     return real
 
@@ -365,7 +368,7 @@ def print_page(
     elif page.rows:
         show(page.rows)
     if not page.rows and page.further is None:
-        raise CommandError(nothing, ExitCode.NOTHING_MATCHED)
+        raise CommandError(nothing, ExitCode.NOTHING_MATCHED, code="nothing_matched")
     if not as_json and page.further is not None:
         kind = "older" if page.option == "before" else "more"
         typer.echo(f"{kind} rows: --{page.option} {shell_word(_cursor(page.further))}")

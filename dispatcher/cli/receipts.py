@@ -41,6 +41,8 @@ from holdfast.dispatcher.outbound.endpoint import EndpointRow
 from holdfast.dispatcher.outbound.inquiry_answer import There
 from holdfast.sink.contract.exits import CommandError, ExitCode
 
+UNCOMPARED = "Nothing was compared."
+
 
 def receipts(
     endpoint: Annotated[str, typer.Option("--endpoint", help="The endpoint's name.")],
@@ -77,8 +79,13 @@ def receipts(
     attempt was made in the time range; 1: the receiver cannot be reached.
     """
     if receiver is not None and inquiry is not None:
-        raise _usage("--receiver and --inquiry exclude each other.")
-    begin, end = required_when("--since", since, _usage), required_when("--until", until, _usage)
+        raise CommandError(
+            f"--receiver and --inquiry exclude each other. {UNCOMPARED}",
+            ExitCode.USAGE,
+            code="conflicting_parameters",
+        )
+    begin = required_when("--since", since, UNCOMPARED)
+    end = required_when("--until", until, UNCOMPARED)
     tally = Tally(limit)
     with Sent.connect(dsn) as store:
         row = store.endpoint(endpoint)
@@ -86,7 +93,7 @@ def receipts(
         wanted = store.wanted(row.endpoint.id, begin, end, subject, hashed=hashed)
         with _progress(store, wanted) as watch:
             if receiver is not None:
-                with inbox_tables(receiver_dsn(receiver, _usage), schema) as tables:
+                with inbox_tables(receiver_dsn(receiver, UNCOMPARED), schema) as tables:
                     compare_sent(store, tables, wanted, tally, watch)
                     compare_received(store, tables, wanted, tally, watch)
             elif inquiry is not None:
@@ -98,6 +105,7 @@ def receipts(
             f"no attempt was made at {endpoint} in this time range. Nothing was compared; choose"
             " another range with --since and --until.",
             ExitCode.NOTHING_MATCHED,
+            code="nothing_matched",
         )
     side = "database" if receiver is not None else "inquiry" if inquiry is not None else None
     if as_json:
@@ -120,7 +128,8 @@ def _inquire(
     if material.fault:
         raise CommandError(
             f"the receiver cannot be queried: {material.fault}. Nothing was compared; --inquiry"
-            " signs as the dispatcher does, so run it where the endpoint's secrets are."
+            " signs as the dispatcher does, so run it where the endpoint's secrets are.",
+            code="secret_unavailable",
         )
     try:
         with Inquirer(url, row, material, store.moment(When())) as receiver:
@@ -128,7 +137,8 @@ def _inquire(
     except InquiryError as error:
         raise CommandError(
             f"the receiver cannot be queried: {error}. The comparison is incomplete; nothing was"
-            " changed on either side. Correct --inquiry, or read its database with --receiver."
+            " changed on either side. Correct --inquiry, or read its database with --receiver.",
+            code="inquiry_failed",
         ) from None
 
 
@@ -159,10 +169,6 @@ def _progress(store: Sent, wanted: Wanted) -> Iterator[Watch]:
             bar.update(task, completed=done, entries=tally.delivered + tally.undelivered)
 
         yield watch
-
-
-def _usage(message: str) -> CommandError:
-    return CommandError(f"{message} Nothing was compared.", ExitCode.USAGE)
 
 
 SIDES = {

@@ -96,7 +96,9 @@ def adopt(
     """
     wanted = query_id_of(query_id)
     if wanted is None:
-        raise CommandError("--query-id is missing. Nothing was changed.", ExitCode.USAGE)
+        raise CommandError(
+            "--query-id is missing. Nothing was changed.", ExitCode.USAGE, code="missing_parameter"
+        )
     why = reason_of(reason)
     with Streams.connect(dsn) as store:
         row = store.adopt(

@@ -200,6 +200,7 @@ def repair(
         raise CommandError(
             "give --stream, or --proposal without other options. Nothing was changed.",
             ExitCode.USAGE,
+            code="conflicting_parameters",
         )
     with Repairs.connect(dsn) as store:
         if stream is None:
@@ -226,6 +227,7 @@ def _check_name(text: str) -> None:
             f"{shortened(text, 80)!r} contains a NUL character, which no name does. Nothing was"
             " changed.",
             ExitCode.USAGE,
+            code="invalid_text",
         )
 
 

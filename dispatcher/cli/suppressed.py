@@ -142,6 +142,7 @@ def write(
         raise CommandError(
             "--proposal and --despite-later exclude each other. Nothing was changed.",
             ExitCode.USAGE,
+            code="conflicting_parameters",
         )
     writer()  # Report a missing package before anything is proposed.
     with OvertakenDecisions.connect(dsn) as store:

@@ -76,6 +76,7 @@ def _key_of(what: str) -> tuple[Key | None, str]:
             " changed; give a JSON list of strings, such as"
             ' \'["payout-hold/v1", "m_482", "..."]\'.',
             ExitCode.USAGE,
+            code="invalid_key",
         ) from None
 
 

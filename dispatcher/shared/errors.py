@@ -39,5 +39,5 @@ class UnservedCommandError(CommandError):
 
     def __init__(self, misfit: str, before: str = "", after: str = "Nothing was changed.") -> None:
         """`misfit` is what `holdfast.sink.contract.schema.misfit` says."""
-        super().__init__(f"{before}{misfit}. {after}")
+        super().__init__(f"{before}{misfit}. {after}", code="schema_mismatch")
         self.misfit = misfit

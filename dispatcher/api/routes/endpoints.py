@@ -266,6 +266,7 @@ def rotate_secret(session: Admin, name: Named, given: Rotation) -> EndpointSecre
         raise CommandError(
             "give `to` with the new secret, or `finish` to drop the old one. Nothing was changed.",
             ExitCode.USAGE,
+            code="missing_parameter",
         )
     refuse_references({"secret_refs": [given.to] if given.to else []})
     with session.open(Endpoints) as store:

@@ -122,9 +122,15 @@ def list_entries(
     `next_before` shows that older ones follow.
     """
     if batch is not None and stream is None:
-        raise CommandError("`batch` needs `stream`. Nothing was changed.", ExitCode.USAGE)
+        raise CommandError(
+            "`batch` needs `stream`. Nothing was changed.", ExitCode.USAGE, code="missing_parameter"
+        )
     if query_id is not None and batch is None:
-        raise CommandError("`query_id` needs `batch`. Nothing was changed.", ExitCode.USAGE)
+        raise CommandError(
+            "`query_id` needs `batch`. Nothing was changed.",
+            ExitCode.USAGE,
+            code="missing_parameter",
+        )
     wanted = Wanted(subject, type, stream, batch, query_id, times.since, times.until)
     place = None if before is None else Place.of(before)
     with session.open(Entries) as store:

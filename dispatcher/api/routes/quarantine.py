@@ -216,7 +216,9 @@ def requeue_rows(request: Request, session: Operator, given: RowsToPutBack) -> R
     """
     corrected = {each.id: each.row for each in given.rows}
     if len(corrected) < len(given.rows):
-        raise CommandError("a row is given twice. Nothing was changed.", ExitCode.USAGE)
+        raise CommandError(
+            "a row is given twice. Nothing was changed.", ExitCode.USAGE, code="repeated_row"
+        )
     proposal = _proposal(given)
     dsn = request.app.state.settings.dsn
     waiting: list[Row] = []
@@ -253,5 +255,6 @@ def _proposal(given: RowsToPutBack) -> UUID | None:
         raise CommandError(
             "a proposal must be the only row and have no `row` of its own. Nothing was changed.",
             ExitCode.USAGE,
+            code="conflicting_parameters",
         )
     return found[0] if found else None

@@ -264,6 +264,7 @@ def repair_subject(session: Admin, given: SubjectToRepair) -> SubjectRepair:
             raise CommandError(
                 "give `stream`, or `proposal` without other members. Nothing was changed.",
                 ExitCode.USAGE,
+                code="conflicting_parameters",
             )
     return SubjectRepair.model_validate(found)
 

@@ -191,6 +191,7 @@ def write_suppressed(
         raise CommandError(
             "`proposal` and `despite_later` exclude each other. Nothing was changed.",
             ExitCode.USAGE,
+            code="conflicting_parameters",
         )
     with session.open(OvertakenDecisions) as store:
         if given.proposal is None:

@@ -149,5 +149,7 @@ class Why(ResponseModel):
         was never seen.
         """
         if found.verdict is Verdict.UNKNOWN and found.answer is not None:
-            raise CommandError(found.answer.sentence, ExitCode.NOTHING_MATCHED)
+            raise CommandError(
+                found.answer.sentence, ExitCode.NOTHING_MATCHED, code="nothing_matched"
+            )
         return cls.model_validate(as_row(asked, found))

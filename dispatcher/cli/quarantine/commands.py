@@ -165,7 +165,9 @@ def export(
     with Quarantine.connect(dsn) as store, store.export(wanted) as (count, rows):
         if not count:
             raise CommandError(
-                "no row of the quarantine matches; nothing was written.", ExitCode.NOTHING_MATCHED
+                "no row of the quarantine matches; nothing was written.",
+                ExitCode.NOTHING_MATCHED,
+                code="nothing_matched",
             )
         export_rows(rows, count, output, "row")
 
@@ -216,6 +218,7 @@ def requeue(
         raise CommandError(
             "--proposal takes exactly one row and no other option. Nothing was changed.",
             ExitCode.USAGE,
+            code="conflicting_parameters",
         )
     with Quarantine.connect(dsn) as store:
         if proposal is None:
@@ -342,7 +345,9 @@ def texts_of(rows: list[Row], file: Path | None, *, lines: bool) -> dict[int, st
     """
     wrong = [row for row in rows if is_entry(row) == lines]
     if wrong:
-        raise CommandError(_wrong_way(wrong[0], lines=lines), ExitCode.USAGE)
+        raise CommandError(
+            _wrong_way(wrong[0], lines=lines), ExitCode.USAGE, code="wrong_destination"
+        )
     kept = {row["id"]: row["row"] for row in rows}
     texts = kept if file is None else corrected_texts(file, rows)
     can_go_back(rows, texts)

@@ -47,9 +47,11 @@ def _read(file: Path) -> str:
     with file.open("rb") as source:
         raw = source.read(ROW_FILE_BYTES_MAX + 1)
     if len(raw) > ROW_FILE_BYTES_MAX:
-        raise _refused(
+        raise CommandError(
             f"--row {file} has more than {ROW_FILE_BYTES_MAX:,} bytes; include only the rows to"
-            " put back"
+            " put back. Nothing was changed.",
+            ExitCode.USAGE,
+            code="file_too_large",
         )
     try:
         text = raw.decode("utf-8-sig").strip()
@@ -108,7 +110,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refused(what: str) -> CommandError:
-    return CommandError(f"{what}. Nothing was changed.", ExitCode.USAGE)
+    return CommandError(f"{what}. Nothing was changed.", ExitCode.USAGE, code="invalid_file")
 
 
 def write_lines(directory: Path, lines: Mapping[int, str]) -> list[Path]:
@@ -131,12 +133,14 @@ def check_job_directory(directory: Path) -> None:
             f"--into {directory} is not a directory. Nothing was changed; name the one that the"
             " job reads.",
             ExitCode.USAGE,
+            code="invalid_directory",
         )
     if any(each.suffix == ".parquet" for each in directory.iterdir()):
         raise CommandError(
             f"--into {directory} contains Parquet files, and a job that reads those cannot read"
             " lines. Nothing was changed; name the directory of a job that reads JSON lines.",
             ExitCode.USAGE,
+            code="invalid_directory",
         )
 
 

@@ -128,7 +128,9 @@ def filter_of(
     except ReplayFilterError as error:
         examples = "".join(f"\n  {each}" for each in EXAMPLES)
         raise CommandError(
-            f"{error}. Nothing was planned. Examples:{examples}", ExitCode.USAGE
+            f"{error}. Nothing was planned. Examples:{examples}",
+            ExitCode.USAGE,
+            code="invalid_filter",
         ) from None
     return wanted
 
@@ -142,6 +144,7 @@ def _batches(text: str | None) -> tuple[int | None, int | None]:
             f"--batch {text!r} is neither a batch id nor a range such as 120..125. Nothing was"
             " planned.",
             ExitCode.USAGE,
+            code="invalid_batch_range",
         )
     first, last = found.groups()
     return int(first), int(last or first)

@@ -98,17 +98,8 @@ def conform(
     code 0: no rule failed; 1: one failed, or answers stopped; 2: usage; 3: no such rule.
     """
     with options.installed("conform"):
-        from holdfast.dispatcher.outbound.target import url_fault  # noqa: PLC0415 - see options
-        from holdfast.dispatcher.workbench.conform import plan as planning  # noqa: PLC0415 - as above
-    if fault := url_fault(url):
-        raise CommandError(f"{fault}. Nothing was sent.", ExitCode.USAGE)
-    if not is_loopback(url) and not yes:
-        raise options.usage(
-            f"{visible(url)} is not this machine. Its receiver acts on the deliveries of conform:"
-            " use a test system, and add --yes."
-        )
-    if not 0.1 <= deadline <= DEADLINE_SECONDS_MAX:
-        raise options.usage(f"--deadline must be 0.1 to {DEADLINE_SECONDS_MAX} seconds.")
+        from holdfast.dispatcher.workbench.conform import plan as planning  # noqa: PLC0415 - see options
+    _require_valid(url, deadline, yes=yes)
     references = [secret_ref, second_secret_ref] if secret_ref else []
     try:
         counter = planning.probe_of(probe, probe_command)
@@ -126,9 +117,13 @@ def conform(
             ca_file=ca_file,
         )
     except planning.NoSuchRule as error:
-        raise CommandError(f"{error}. Nothing was sent.", ExitCode.NOTHING_MATCHED) from None
+        raise CommandError(
+            f"{error}. Nothing was sent.", ExitCode.NOTHING_MATCHED, code="unknown_rule"
+        ) from None
     except ValueError as error:
-        raise CommandError(f"{error}. Nothing was sent.", ExitCode.USAGE) from None
+        raise CommandError(
+            f"{error}. Nothing was sent.", ExitCode.USAGE, code="invalid_value"
+        ) from None
     report = _fire(plan, counter)
     if as_json:
         print_json({"url": url, "seed": plan.sample.seed, **report.content()})
@@ -136,6 +131,23 @@ def conform(
         _show(report, plan)
     if not report.passes(strict=strict):
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _require_valid(url: str, deadline: float, *, yes: bool) -> None:
+    from holdfast.dispatcher.outbound.target import url_fault  # noqa: PLC0415 - as above
+
+    if fault := url_fault(url):
+        raise CommandError(f"{fault}. Nothing was sent.", ExitCode.USAGE, code="invalid_url")
+    if not is_loopback(url) and not yes:
+        raise options.usage(
+            f"{visible(url)} is not this machine. Its receiver acts on the deliveries of conform:"
+            " use a test system, and add --yes.",
+            code="confirmation_required",
+        )
+    if not 0.1 <= deadline <= DEADLINE_SECONDS_MAX:
+        raise options.usage(
+            f"--deadline must be 0.1 to {DEADLINE_SECONDS_MAX} seconds.", code="invalid_value"
+        )
 
 
 def _fire(plan: "Plan", counter: "Probe | None") -> "Report":
@@ -146,13 +158,15 @@ def _fire(plan: "Plan", counter: "Probe | None") -> "Report":
         return asyncio.run(conform_to(plan, counter))
     except Unreachable as error:
         raise CommandError(
-            f"the receiver at {plan.url} cannot be graded: {error}. Start it, then try again."
+            f"the receiver at {plan.url} cannot be graded: {error}. Start it, then try again.",
+            code="receiver_unreachable",
         ) from None
     except ProbeFailed as error:
         raise CommandError(
             f"{error}. The receiver may have applied the deliveries sent so far, with seed"
             f" {plan.sample.seed}. Fix the probe and try again.",
             ExitCode.USAGE,
+            code="probe_failed",
         ) from None
 
 

@@ -37,11 +37,11 @@ def from_url(
     from holdfast.dispatcher.workbench.listen.one_delivery import Destination  # noqa: PLC0415 - as above
 
     if fault := url_fault(url):
-        raise usage(f"--url: {fault}.")
+        raise usage(f"--url: {fault}.", code="invalid_url")
     try:
         allowed = tuple(ip_network(cidr) for cidr in (*LOOPBACK, *cidrs))
     except ValueError as error:
-        raise usage(f"--allow-cidr: {error}.") from None
+        raise usage(f"--allow-cidr: {error}.", code="invalid_value") from None
     connect_timeout = min(CONNECT_SECONDS, total_timeout)
     return Destination(
         Target(0, url, allowed, connect_timeout, total_timeout),
@@ -71,7 +71,8 @@ def from_endpoint(name: str, dsn: str | None) -> tuple["Destination", str]:
     if material.fault:
         raise CommandError(
             f"cannot send to endpoint {name} from this host: {material.fault}. Nothing was sent."
-            " Run this where the dispatcher runs, with the same allowed references."
+            " Run this where the dispatcher runs, with the same allowed references.",
+            code="secret_unavailable",
         )
     composer = Composer(USER_AGENT, endpoint.envelope, material.headers)
     hidden = frozenset(header for header, _ in material.headers)

@@ -93,10 +93,10 @@ def misbehaviour_of(
     try:
         cut = Cut() if drop_after_apply is None else Cut.of(drop_after_apply)
     except ValueError as error:
-        raise options.usage(f"--drop-after-apply must be {error}.") from None
+        raise options.usage(f"--drop-after-apply must be {error}.", code="invalid_value") from None
     asked = Misbehaviour(status, fail_rate, latency, cut, retry_after)
     if fault := asked.fault():
-        raise options.usage(f"{fault}.")
+        raise options.usage(f"{fault}.", code="invalid_value")
     return asked
 
 
@@ -105,14 +105,16 @@ def keys_of(path: str) -> frozenset[str]:
     content = options.bytes_of(path, "the file of --expect", EXPECT_BYTES_MAX)
     found = frozenset(key.decode("ascii") for key in _KEY.findall(content))
     if not found:
-        raise options.usage(f"--expect {path} holds no key (hf_ and 32 hex digits).")
+        raise options.usage(
+            f"--expect {path} holds no key (hf_ and 32 hex digits).", code="invalid_file"
+        )
     return found
 
 
 def path_of(path: str) -> str:
     """Validate the path; raises `CommandError`."""
     if not _PATH.fullmatch(path):
-        raise options.usage("--path must be a path such as /webhooks.")
+        raise options.usage("--path must be a path such as /webhooks.", code="invalid_value")
     return path
 
 

@@ -32,9 +32,9 @@ Body = Annotated[
 ]
 
 
-def usage(message: str) -> CommandError:
+def usage(message: str, *, code: str) -> CommandError:
     """Return the error for an invalid argument."""
-    return CommandError(f"{message} Nothing was done.", ExitCode.USAGE)
+    return CommandError(f"{message} Nothing was done.", ExitCode.USAGE, code=code)
 
 
 @contextmanager
@@ -47,6 +47,7 @@ def installed(command: str) -> Iterator[None]:
             f"`holdfast {command}` needs the package {error.name}, which is not installed:"
             " pip install '/path/to/holdfast[dispatcher]'.",
             ExitCode.USAGE,
+            code="package_missing",
         ) from None
 
 
@@ -56,11 +57,14 @@ def secrets_of(references: Sequence[str] | None) -> "list[Secret]":
     from holdfast.receiver.message.secret import Secret  # noqa: PLC0415 - see above
 
     if not references:
-        raise usage("no signing secret: pass --secret-ref env:VAR or --secret-ref file:PATH.")
+        raise usage(
+            "no signing secret: pass --secret-ref env:VAR or --secret-ref file:PATH.",
+            code="missing_parameter",
+        )
     try:
         return [Secret.load(reference) for reference in references]
     except SecretError as error:
-        raise usage(f"{error}.") from None
+        raise usage(f"{error}.", code="invalid_secret") from None
 
 
 def bytes_of(path: str, what: str, most: int = BODY_BYTES_MAX) -> bytes:
@@ -73,9 +77,12 @@ def bytes_of(path: str, what: str, most: int = BODY_BYTES_MAX) -> bytes:
                 content = file.read(most + 1)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else "not a file"
-        raise usage(f"{what} {path} cannot be read: {why}.") from None
+        raise usage(f"{what} {path} cannot be read: {why}.", code="unreadable_file") from None
     if len(content) > most:
-        raise usage(f"{what} {path} is larger than {most:,} bytes, the limit of every receiver.")
+        raise usage(
+            f"{what} {path} is larger than {most:,} bytes, the limit of every receiver.",
+            code="file_too_large",
+        )
     return content
 
 
@@ -91,7 +98,8 @@ def moment_of(option: str, text: str) -> datetime:
         return parse_rfc3339(text)
     except (ValueError, OverflowError, OSError):
         raise usage(
-            f"{option} {text!r} is not a time: use 2026-11-02T12:15:00Z, Unix seconds, or now."
+            f"{option} {text!r} is not a time: use 2026-11-02T12:15:00Z, Unix seconds, or now.",
+            code="invalid_time",
         ) from None
 
 
@@ -102,4 +110,7 @@ def seconds_of(option: str, text: str) -> float:
             return duration / 1000
     except ValueError:
         pass
-    raise usage(f"{option} {text!r} is not a duration such as 500ms, 90s, 5m or 2h.")
+    raise usage(
+        f"{option} {text!r} is not a duration such as 500ms, 90s, 5m or 2h.",
+        code="invalid_duration",
+    )

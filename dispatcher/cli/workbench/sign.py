@@ -41,7 +41,8 @@ def sign(
     moment = int(options.moment_of("--timestamp", timestamp).timestamp())
     if moment < 0:
         raise options.usage(
-            "--timestamp is before 1970; webhook-timestamp is Unix seconds and cannot be negative."
+            "--timestamp is before 1970; webhook-timestamp is Unix seconds and cannot be negative.",
+            code="invalid_time",
         )
     content = options.bytes_of(body, "the body")
     if id_ is None:
@@ -49,10 +50,13 @@ def sign(
             id_ = parse_body(content).key
         except VerificationError as error:
             raise options.usage(
-                f"this body is not a Holdfast delivery ({error.detail}), so --id is required."
+                f"this body is not a Holdfast delivery ({error.detail}), so --id is required.",
+                code="missing_parameter",
             ) from None
     if not _is_id(id_):
-        raise options.usage("--id must be 1 to 256 characters A-Z a-z 0-9 _ -.")
+        raise options.usage(
+            "--id must be 1 to 256 characters A-Z a-z 0-9 _ -.", code="invalid_value"
+        )
     headers = {
         WEBHOOK_ID: id_,
         WEBHOOK_TIMESTAMP: str(moment),

@@ -96,12 +96,15 @@ def trigger(
         from holdfast.dispatcher.cli.workbench import destination  # noqa: PLC0415 - see options
         from holdfast.dispatcher.workbench.listen import one_delivery  # noqa: PLC0415 - as above
     if (url is None) == (endpoint is None):
-        raise options.usage("pass either --url or --endpoint.")
+        raise options.usage("pass either --url or --endpoint.", code="conflicting_parameters")
     delivery = _sample(type_, subject, sequence, data, member, key, at)
     state = None
     if url is not None:
         if not 0.001 <= total_timeout <= TOTAL_SECONDS_MAX:
-            raise options.usage(f"--total-timeout must be 0.001 to {TOTAL_SECONDS_MAX} seconds.")
+            raise options.usage(
+                f"--total-timeout must be 0.001 to {TOTAL_SECONDS_MAX} seconds.",
+                code="invalid_value",
+            )
         to = destination.from_url(url, secret_ref, allow_cidr or [], total_timeout)
     else:
         to, state = destination.from_endpoint(str(endpoint), dsn)
@@ -109,12 +112,15 @@ def trigger(
         raise options.usage(
             f"{to.target.url} is not this machine. Its receiver would act on this delivery, and"
             f" sequence {sequence} would become the newest of {visible(subject)} there: add --yes"
-            " to send it anyway."
+            " to send it anyway.",
+            code="confirmation_required",
         )
     try:
         sent = one_delivery.send(to, delivery, engine, ca_file)
     except (ValueError, ImportError) as error:
-        raise CommandError(f"cannot send this delivery: {error}. Nothing was sent.") from None
+        raise CommandError(
+            f"cannot send this delivery: {error}. Nothing was sent.", code="send_failed"
+        ) from None
     if as_json:
         print_json(_shown(to, state, delivery, sent, one_delivery.NEXT))
     else:
@@ -149,7 +155,7 @@ def _sample(
             occurred_at=occurred_at,
         )
     except sample.SampleError as error:
-        raise options.usage(f"{visible(str(error))}.") from None
+        raise options.usage(f"{visible(str(error))}.", code="invalid_value") from None
 
 
 def _shown(

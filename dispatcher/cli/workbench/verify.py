@@ -79,7 +79,9 @@ def verify(
 
     secrets = options.secrets_of(secret_ref)
     if not 0 <= tolerance <= TOLERANCE_SECONDS_MAX:
-        raise options.usage(f"--tolerance must be 0 to {TOLERANCE_SECONDS_MAX} seconds.")
+        raise options.usage(
+            f"--tolerance must be 0 to {TOLERANCE_SECONDS_MAX} seconds.", code="invalid_value"
+        )
     fields, content = _request(header or [], headers, body)
     now = _judged_at(at, fields)
     check = receiver.verify_signature if signature_only else receiver.verify
@@ -114,16 +116,18 @@ def _request(given: Sequence[str], path: str | None, body: str | None) -> tuple[
     try:
         fields = [capture.field_of(text.encode(errors="surrogateescape")) for text in given]
     except capture.NotAHeaderError:
-        raise options.usage("-H must be 'name: value'.") from None
+        raise options.usage("-H must be 'name: value'.", code="invalid_value") from None
     captured = None
     if path is not None:
         try:
             captured = capture.read_capture(options.bytes_of(path, "the file", CAPTURE_BYTES_MAX))
         except capture.NotAHeaderError as error:
-            raise options.usage(f"--headers {path}, {error}.") from None
+            raise options.usage(f"--headers {path}, {error}.", code="invalid_file") from None
         fields += captured.headers
     if not fields:
-        raise options.usage("no headers: pass them with -H, or a file with --headers.")
+        raise options.usage(
+            "no headers: pass them with -H, or a file with --headers.", code="missing_parameter"
+        )
     if body is None and captured is not None and captured.body is not None:
         return fields, captured.body
     if path == options.STANDARD_INPUT and body in (None, options.STANDARD_INPUT):

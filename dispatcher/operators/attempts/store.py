@@ -141,6 +141,7 @@ class Attempts(Entries):
             raise CommandError(
                 f"no endpoint is called {name!r} (`holdfast endpoint list`). Nothing was changed.",
                 ExitCode.NOTHING_MATCHED,
+                code="unknown_endpoint",
             )
         number: int = found["id"]
         return number

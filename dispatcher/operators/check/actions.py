@@ -174,7 +174,8 @@ def _smaller(width: int) -> int:
         raise CommandError(
             "the database took too long for the smallest piece. The check is not complete; nothing"
             " was changed. Try a shorter time (--since, --until), or a time with less load;"
-            " `holdfast db doctor` shows what slows it down."
+            " `holdfast db doctor` shows what slows it down.",
+            code="database_timeout",
         )
     return max(1, width // 8)
 

@@ -90,6 +90,7 @@ class Checks(OperatorSession):
             raise CommandError(
                 "--since is not before --until, or is in the future. Nothing was checked.",
                 ExitCode.USAGE,
+                code="invalid_time_range",
             )
         if stream is not None:
             self._known_stream(stream)
@@ -99,6 +100,7 @@ class Checks(OperatorSession):
                 f"there is no endpoint {endpoint!r}; nothing was checked. See"
                 " `holdfast endpoint list`.",
                 ExitCode.NOTHING_MATCHED,
+                code="unknown_endpoint",
             )
         days = self._one("check/days")
         entries = max(times["since"], unbroken_since(days["entry_days"]))
@@ -173,7 +175,8 @@ class Checks(OperatorSession):
         except TooMuchAtOnceError:
             raise CommandError(
                 "this time has too many changes to compare them with the audit trail at once."
-                " Nothing was changed, and all else was checked; take a shorter time."
+                " Nothing was changed, and all else was checked; take a shorter time.",
+                code="too_many_changes",
             ) from None
 
     def _rest(self, range_: Range, checked: Checked) -> None:

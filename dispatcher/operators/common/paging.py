@@ -23,4 +23,5 @@ def bad_cursor(text: str) -> CommandError:
         f"--before {text!r} is not the cursor of a page. Nothing was changed; take `next_before` of"
         " its --json, or its last line.",
         ExitCode.USAGE,
+        code="invalid_cursor",
     )

@@ -119,6 +119,7 @@ class OperatorSession:
             f"no stream is called {name!r}; {streams} (`holdfast stream list`). Nothing was"
             " changed.",
             ExitCode.NOTHING_MATCHED,
+            code="unknown_stream",
         )
 
     def _subject_id(self, name: str) -> int:
@@ -129,6 +130,7 @@ class OperatorSession:
                 f"no subject is called {name!r}. Nothing was changed; names are compared exactly"
                 " (`holdfast subjects list --prefix`).",
                 ExitCode.NOTHING_MATCHED,
+                code="unknown_subject",
             )
         number: int = found["id"]
         return number
@@ -165,6 +167,7 @@ class OperatorSession:
                 f"{text!r} is not the id of a {noun}: it has 32 hex digits, of which 8 are enough."
                 f" Nothing was changed; see `holdfast {noun} list`.",
                 ExitCode.USAGE,
+                code="invalid_id",
             )
         found: list[UUID] = [row["id"] for row in self._all(name, {"digits": digits})]
         if not found:
@@ -174,6 +177,7 @@ class OperatorSession:
                 f"several {noun}s begin with {text}. Nothing was changed; give more digits, see"
                 f" `holdfast {noun} list`.",
                 ExitCode.USAGE,
+                code="ambiguous_id",
             )
         return found[0]
 
@@ -189,7 +193,10 @@ class OperatorSession:
     def _one(self, name: str, parameters: Row | None = None) -> Row:
         row = self._maybe(name, parameters)
         if row is None:
-            raise CommandError(f"the statement {name} returned nothing; nothing was changed.")
+            raise CommandError(
+                f"the statement {name} returned nothing; nothing was changed.",
+                code="internal_error",
+            )
         return row
 
 
@@ -198,6 +205,7 @@ def unknown_id(noun: str, text: str) -> CommandError:
     return CommandError(
         f"there is no {noun} {text}. Nothing was changed; see `holdfast {noun} list`.",
         ExitCode.NOTHING_MATCHED,
+        code="unknown_id",
     )
 
 
@@ -222,11 +230,13 @@ def refusals() -> Iterator[None]:
         if is_answer_lost(error):
             raise CommandError(
                 f"the connection to the database was lost: {cause(error)}. Whether the last change"
-                " was made is not known: look before you repeat the command."
+                " was made is not known: look before you repeat the command.",
+                code="connection_lost",
             ) from None
         raise CommandError(
             f"the database refused: {cause(error)}. This command changed nothing; try again, and"
-            " see `holdfast db doctor`."
+            " see `holdfast db doctor`.",
+            code="database_error",
         ) from None
 
 
@@ -285,6 +295,7 @@ def _required(dsn: str | None) -> str:
         raise CommandError(
             "no database: pass --dsn, set HOLDFAST_DSN, or start one with `holdfast local up`.",
             ExitCode.USAGE,
+            code="missing_dsn",
         )
     return dsn
 
@@ -298,6 +309,7 @@ def _connect(dsn: str) -> psycopg.Connection[Row]:
             "the DSN cannot be read: expected postgresql://user@host/database or"
             " 'host=... dbname=...'. Nothing was changed; check --dsn or HOLDFAST_DSN.",
             ExitCode.USAGE,
+            code="invalid_dsn",
         ) from None
     try:
         connection = psycopg.connect(
@@ -310,7 +322,8 @@ def _connect(dsn: str) -> psycopg.Connection[Row]:
     except psycopg.Error as error:
         raise CommandError(
             f"the database cannot be used: {cause(error)}. Nothing was changed; check --dsn or"
-            " HOLDFAST_DSN, or start one with `holdfast local up`."
+            " HOLDFAST_DSN, or start one with `holdfast local up`.",
+            code="database_unavailable",
         ) from None
     try:
         prepare(connection)
@@ -329,14 +342,18 @@ def prepare(connection: psycopg.Connection[Row], server: str | None = None) -> N
     connection.execute(f"SET search_path = {roles.SEARCH_PATH}".encode())
     row = connection.execute(statement("schema_installed")).fetchone()
     if row is None or not row["installed"]:
-        raise CommandError("this database has no Holdfast schema: run `holdfast db upgrade` first.")
+        raise CommandError(
+            "this database has no Holdfast schema: run `holdfast db upgrade` first.",
+            code="schema_missing",
+        )
     try:
         connection.execute(f"SET ROLE {roles.OPERATOR}")
         connection.execute("SET datestyle = 'ISO'")
     except psycopg.errors.InsufficientPrivilege:
         raise CommandError(
             f"the database user of this DSN may not act as {roles.OPERATOR}; nothing was changed."
-            f" Grant it: GRANT {roles.OPERATOR} TO <user>."
+            f" Grant it: GRANT {roles.OPERATOR} TO <user>.",
+            code="database_role_missing",
         ) from None
     connection.execute(
         "SELECT set_config('statement_timeout', %s, false)", (f"{STATEMENT_SECONDS}s",)
@@ -347,7 +364,9 @@ def prepare(connection: psycopg.Connection[Row], server: str | None = None) -> N
     misfit = schema.misfit(found["revision"], found["serves_from"])
     if misfit is not None and found["read_only"]:
         # A standby may be behind the upgrade that its primary has.
-        raise CommandError(f"the server is read-only or a standby, and {misfit}")
+        raise CommandError(
+            f"the server is read-only or a standby, and {misfit}", code="schema_mismatch"
+        )
     if misfit is not None:
         raise UnservedCommandError(misfit)
     if server is not None and schema.records(found["revision"]) and not found["read_only"]:

@@ -53,6 +53,7 @@ def reference_rule() -> ReferenceRule:
         raise CommandError(
             f"{error}. Nothing was changed; correct {ALLOW_PREFIX} or {ALLOW_DIR}, or unset it.",
             ExitCode.USAGE,
+            code="invalid_setting",
         ) from None
 
 

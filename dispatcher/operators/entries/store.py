@@ -84,6 +84,7 @@ class Entries(Streams):
                 f"no entry has the key {key.text}, and none ever had. Nothing was changed; see"
                 " `holdfast entries list`.",
                 ExitCode.NOTHING_MATCHED,
+                code="unknown_entry",
             )
         found = self._maybe("entries/find", {**batch, "key": key.digest})
         if found is None:
@@ -99,6 +100,7 @@ class Entries(Streams):
                 f" {rfc3339(batch['written_at'])}, and no entry of it is stored: {became}. Nothing"
                 " was changed.",
                 ExitCode.NOTHING_MATCHED,
+                code="entry_not_stored",
             )
         rows = self._all("entries/delivery", {**batch, **found})
         delivery = [_standing(row, found["sequence"]) for row in rows]

@@ -121,6 +121,7 @@ class Overview(OperatorSession):
                 f"an overview covers 1 to {MINUTES_MAX} minutes, not {minutes}. Nothing was"
                 " changed.",
                 ExitCode.USAGE,
+                code="invalid_value",
             )
         with self._transaction():
             self._run("overview/memory")

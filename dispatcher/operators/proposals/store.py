@@ -36,7 +36,9 @@ class Proposals(OperatorSession):
             sha256 = _digest(verb, target, detail)
         except NotCanonical as error:
             raise CommandError(
-                f"this cannot be proposed: {error}. Nothing was changed.", ExitCode.USAGE
+                f"this cannot be proposed: {error}. Nothing was changed.",
+                ExitCode.USAGE,
+                code="invalid_proposal",
             ) from None
         given = {"id": uuid4(), "verb": verb, "target": target, "sha256": sha256}
         with self._transaction():
@@ -56,13 +58,15 @@ class Proposals(OperatorSession):
             if row["state"] == "approved":
                 raise CommandError(
                     f"proposal {short} is approved already, by {row['approved_by']}. Nothing was"
-                    " changed."
+                    " changed.",
+                    code="already_approved",
                 )
             if row["person"] == person():
                 raise CommandError(
                     f"proposal {short} was planned by {row['actor']}, and that is you. Nothing was"
                     " changed: another person approves it under a login of their own, or by the API"
-                    f" with their own token: POST /api/v1/proposals/{id_}/approve."
+                    f" with their own token: POST /api/v1/proposals/{id_}/approve.",
+                    code="second_person_required",
                 )
             self._require_intact(row)
             self._run("proposals/approve", {"id": id_, "actor": actor(), "person": person()})
@@ -88,12 +92,15 @@ class Proposals(OperatorSession):
             if (row["verb"], row["target"]) != (verb, target):
                 raise CommandError(
                     f"proposal {short} is of {row['verb']} of {row['target']}, and not of {verb} of"
-                    f" {target}. Nothing was changed."
+                    f" {target}. Nothing was changed.",
+                    code="proposal_mismatch",
                 )
             if row["state"] != "approved":
                 raise CommandError(
                     f"proposal {short} needs a second person: somebody other than {row['actor']}"
-                    f" runs `holdfast proposal approve {short} --reason TEXT`. Nothing was changed."
+                    f" runs `holdfast proposal approve {short} --reason TEXT`. Nothing was"
+                    " changed.",
+                    code="second_person_required",
                 )
             self._require_intact(row)
             yield row
@@ -143,7 +150,8 @@ class Proposals(OperatorSession):
         if row["state"] in ("applied", "cancelled"):
             raise CommandError(
                 f"proposal {id_.hex[:8]} is {row['state']}. Nothing was changed; see `holdfast"
-                f" proposal show {id_.hex[:8]}`."
+                f" proposal show {id_.hex[:8]}`.",
+                code="proposal_not_open",
             )
         return row
 
@@ -153,7 +161,8 @@ class Proposals(OperatorSession):
             raise CommandError(
                 f"the detail of proposal {row['id'].hex[:8]} is not what was proposed and approved:"
                 " its SHA-256 differs. Nothing was changed; cancel it, and find out who changed the"
-                " table."
+                " table.",
+                code="proposal_altered",
             )
 
 

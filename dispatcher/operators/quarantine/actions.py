@@ -76,6 +76,7 @@ def only_entries(rows: Sequence[Row]) -> None:
                 " changed; give it back to the job with `holdfast quarantine requeue --into` and"
                 " the directory that the job reads.",
                 ExitCode.USAGE,
+                code="wrong_destination",
             )
 
 
@@ -89,6 +90,7 @@ def can_go_back(rows: Sequence[Row], texts: Mapping[int, str]) -> None:
                 " let its source send it again and dismiss it here, or give the full row with"
                 " --row FILE.",
                 ExitCode.USAGE,
+                code="row_needs_correction",
             )
 
 
@@ -178,6 +180,7 @@ def _stopped(error: CommandError, number: int, done: list[Row], rows: list[Row])
         f"row {number} was not recorded as put back: {str(error).rstrip('.')}. {before}{after};"
         " run the same command again when the cause is gone.",
         error.exit_code,
+        code=error.code,
     )
 
 
@@ -187,6 +190,7 @@ def all_resolved(rows: Sequence[Row]) -> CommandError:
         "; ".join(f"row {row['id']} is {resolved_text(row)}" for row in rows)
         + ". Nothing was changed.",
         ExitCode.NOTHING_MATCHED,
+        code="already_resolved",
     )
 
 
@@ -283,7 +287,8 @@ def planned(store: Quarantine, id_: UUID, number: int) -> tuple[str, Way]:
     if (row["verb"], row["target"]) != (VERB, target(number)):
         raise CommandError(
             f"proposal {id_.hex[:8]} is of {row['verb']} of {row['target']}, and not of row"
-            f" {number}. Nothing was changed; see `holdfast proposal show {id_.hex[:8]}`."
+            f" {number}. Nothing was changed; see `holdfast proposal show {id_.hex[:8]}`.",
+            code="proposal_mismatch",
         )
     detail = row["detail"]
     way = Way(suppress_repeats=detail["suppress_repeats"], into=detail["into"])
@@ -319,14 +324,16 @@ def allowed(
             raise CommandError(
                 f"this is not what was approved: proposal {proposal.hex[:8]} has another text or"
                 " other options. Nothing was changed; see `holdfast proposal show"
-                f" {proposal.hex[:8]}`."
+                f" {proposal.hex[:8]}`.",
+                code="proposal_mismatch",
             )
         if overtakes != detail.get("overtakes") and not row.get("put_back"):
             raise CommandError(
                 f"the decisions of its subject have changed since proposal {proposal.hex[:8]}."
                 " Nothing was changed; end it with `holdfast proposal cancel"
                 f" {proposal.hex[:8]} --reason TEXT`, and propose again if row {row['id']} should"
-                " still be put back."
+                " still be put back.",
+                code="proposal_outdated",
             )
         yield {
             **said,
@@ -355,4 +362,5 @@ def _by_hand(row: Row, differs: Sequence[Difference], overtakes: Row | None) -> 
         f"row {row['id']} {why}, which needs a second person. Nothing was changed; propose it"
         f" with `holdfast quarantine requeue {row['id']} --reason TEXT` and the same options.",
         ExitCode.FAILED,
+        code="second_person_required",
     )

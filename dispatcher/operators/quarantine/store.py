@@ -65,6 +65,7 @@ class Quarantine(Proposals):
                 f"the quarantine has no row {', '.join(map(str, missing))}. Nothing was changed;"
                 " see `holdfast quarantine list --all`.",
                 ExitCode.NOTHING_MATCHED,
+                code="unknown_quarantine_row",
             )
         return self._with_reasons(rows)
 
@@ -91,7 +92,8 @@ class Quarantine(Proposals):
             raise CommandError(
                 f"the database refused: {cause(error)}. The resolutions are recorded together or"
                 " not at all. Repeat the command: it records what is written, and writes nothing"
-                " twice."
+                " twice.",
+                code="database_error",
             ) from None
 
     def put_back(self, ids: Sequence[int]) -> dict[int, str]:
@@ -150,4 +152,4 @@ class Quarantine(Proposals):
                 f" missing: `holdfast quarantine requeue {number} --reason TEXT` records it"
                 for number, stream in written.items()
             )
-            raise CommandError(f"{each}. Nothing was changed.")
+            raise CommandError(f"{each}. Nothing was changed.", code="already_requeued")

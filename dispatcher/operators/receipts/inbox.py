@@ -78,12 +78,14 @@ def inbox_tables(dsn: str, schema: str) -> Iterator[InboxTables]:
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
             raise CommandError(
                 f"the receiver's database has no inbox in the schema {schema!r}. Nothing was"
-                " changed on either side; name the schema with --schema."
+                " changed on either side; name the schema with --schema.",
+                code="inbox_missing",
             ) from None
         except psycopg.Error as error:
             raise CommandError(
                 f"the receiver's database did not answer: {_cause(error)}. The comparison is not"
-                " complete; nothing was changed on either side. Try again."
+                " complete; nothing was changed on either side. Try again.",
+                code="receiver_database_unavailable",
             ) from None
 
 
@@ -96,6 +98,7 @@ def _connect(dsn: str) -> psycopg.Connection[Row]:
             "--receiver cannot be read: expected postgresql://user@host/database,"
             " 'host=... dbname=...', or env:VAR with one of them. Nothing was compared.",
             ExitCode.USAGE,
+            code="invalid_dsn",
         ) from None
     try:
         return psycopg.connect(
@@ -108,7 +111,8 @@ def _connect(dsn: str) -> psycopg.Connection[Row]:
     except psycopg.Error as error:
         raise CommandError(
             f"the receiver's database cannot be reached: {_cause(error)}. Nothing was compared;"
-            " check --receiver."
+            " check --receiver.",
+            code="receiver_database_unavailable",
         ) from None
 
 

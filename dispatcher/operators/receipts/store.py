@@ -50,6 +50,7 @@ class Sent(OperatorSession):
                 f"there is no endpoint {name!r}; nothing was compared. See"
                 " `holdfast endpoint list`.",
                 ExitCode.NOTHING_MATCHED,
+                code="unknown_endpoint",
             )
         return endpoint_of(row)
 
@@ -67,6 +68,7 @@ class Sent(OperatorSession):
             raise CommandError(
                 "--since is not before --until, or is in the future. Nothing was compared.",
                 ExitCode.USAGE,
+                code="invalid_time_range",
             )
         subject_id = None
         if subject is not None:
@@ -76,6 +78,7 @@ class Sent(OperatorSession):
                     f"no entry was ever written for the subject {subject!r}. Nothing was compared;"
                     " names are compared exactly.",
                     ExitCode.NOTHING_MATCHED,
+                    code="unknown_subject",
                 )
         return Wanted(
             endpoint_id, times["since"], times["until"], subject, subject_id, hashed=hashed

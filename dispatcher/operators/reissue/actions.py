@@ -37,7 +37,8 @@ def written_before(store: Replays, id_: UUID) -> bool:
     if row["verb"] != ReplayVerb.REISSUE:
         raise CommandError(
             f"replay {id_.hex[:8]} keeps its keys: it is not a reissue. Nothing was changed; apply"
-            " it as a replay."
+            " it as a replay.",
+            code="wrong_replay_kind",
         )
     return bool(row["state"] == ReplayState.APPLIED)
 
@@ -71,7 +72,9 @@ def write_all(dsn: str | None, store: Reissues, id_: UUID) -> list[Row]:
             if not outcome.written:
                 raise CommandError(
                     f"{key.text} was not reissued: {outcome.detail}. {len(done)} before it were;"
-                    f" when the cause is gone, continue with `holdfast replay apply {id_.hex[:8]}`."
+                    " when the cause is gone, continue with `holdfast replay apply"
+                    f" {id_.hex[:8]}`.",
+                    code="write_refused",
                 )
             given_up = store.settle(id_, item, outcome.detail)
         done.append(

@@ -85,7 +85,8 @@ class Reissues(Entries, ReissueSettling, Repeats):
                 raise CommandError(
                     f"{key.text} is in reissue {id_} by {each['actor']}, which is not finished."
                     f" Nothing was changed: continue with `holdfast replay apply {id_}`, or end it"
-                    f" with `holdfast replay cancel {id_} --reason TEXT`."
+                    f" with `holdfast replay cancel {id_} --reason TEXT`.",
+                    code="replay_in_progress",
                 )
         self._require_settled(entry)
         endpoints = [row["name"] for row in self._all("reissue/endpoints", {"type": entry["type"]})]
@@ -94,6 +95,7 @@ class Reissues(Entries, ReissueSettling, Repeats):
                 f"no endpoint takes {entry['type']}, so nobody would get it. Nothing was changed;"
                 " see `holdfast endpoint list`.",
                 ExitCode.NOTHING_MATCHED,
+                code="no_endpoint_takes_type",
             )
         ordinal = 1 + len({each["new_key"] for each in earlier})
         return {
@@ -130,7 +132,8 @@ class Reissues(Entries, ReissueSettling, Repeats):
             if self._maybe("replays/show", {"id": id_}) is not None:
                 raise CommandError(
                     f"there is a replay {id_.hex[:8]} already. Nothing was changed; see `holdfast"
-                    f" replay show {id_.hex[:8]}`."
+                    f" replay show {id_.hex[:8]}`.",
+                    code="id_in_use",
                 )
             needs_approval = (
                 needs_approval or bool(overtakes) or self.needs_second(actions, limit, id_)
@@ -215,7 +218,8 @@ class Reissues(Entries, ReissueSettling, Repeats):
             raise CommandError(
                 f"{entry['key']} would overtake {overtaken_text(found)}, for which reissue"
                 f" {id_} has no approval. Nothing more was changed: end it with `holdfast replay"
-                f" cancel {id_} --reason TEXT`, and plan again if you still want it."
+                f" cancel {id_} --reason TEXT`, and plan again if you still want it.",
+                code="would_overtake",
             )
         return now
 
@@ -239,6 +243,7 @@ class Reissues(Entries, ReissueSettling, Repeats):
             raise CommandError(
                 f"reissue {id_} is {row['state']}. Nothing more was changed; see `holdfast replay"
                 f" show {id_} --items`.",
+                code="replay_not_open",
             )
 
     def _require_settled(self, entry: Row) -> None:
@@ -249,13 +254,15 @@ class Reissues(Entries, ReissueSettling, Repeats):
                     f"{entry['key']} is still to be delivered to {each['endpoint']!r} under its own"
                     f" key (it is {each['state']}); with a reissue the action would happen twice."
                     f" Nothing was changed; see `holdfast entries show {entry['key']}`.",
+                    code="delivery_pending",
                 )
         for each in self._all("reissue/resent", entry):
             id_ = each["id"].hex[:8]
             raise CommandError(
                 f"{entry['key']} is being sent again under its own key by replay {id_} of"
                 f" {each['actor']}; with a reissue the action would happen twice. Nothing was"
-                f" changed; see `holdfast replay status {id_}`."
+                f" changed; see `holdfast replay status {id_}`.",
+                code="replay_in_progress",
             )
 
     def _require_undelivered_since(self, id_: UUID, item: Row) -> None:
@@ -270,5 +277,6 @@ class Reissues(Entries, ReissueSettling, Repeats):
                     f" {rfc3339(each['delivered_at'])}, after reissue {id_.hex[:8]} was planned;"
                     " with it the action would happen twice. Nothing was changed: end it with"
                     f" `holdfast replay cancel {id_.hex[:8]} --reason TEXT`, and plan again if you"
-                    " still want it."
+                    " still want it.",
+                    code="already_delivered",
                 )

@@ -66,7 +66,8 @@ def applied(store: Replays, id_: UUID, reason: str | None = None) -> Row:
 def taken(id_: UUID) -> CommandError:
     """Return the error for an id of another replay."""
     return CommandError(
-        f"the id {id_} belongs to another replay. Nothing was changed; use a new id."
+        f"the id {id_} belongs to another replay. Nothing was changed; use a new id.",
+        code="id_in_use",
     )
 
 

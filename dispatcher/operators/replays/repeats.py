@@ -32,9 +32,7 @@ class Repeats(OperatorSession):
             self._run("common/replay_lock")
             self._run("common/replay_take", {"id": id_})
             row = self._one("replays/show", {"id": id_})
-            refused = _refusal(row)
-            if refused is not None:
-                raise CommandError(f"{refused} Nothing was changed.")
+            _require_approvable(row)
             self._run("replays/approve", {"id": id_, "actor": actor()})
             said = {"planned_by": row["actor"], "planned_by_person": row["person"]}
             detail = {**said, "person": person()}
@@ -47,7 +45,8 @@ def second_person(row: Row, actions: int) -> CommandError:
     return CommandError(
         f"{_verb(row)} {id_} may repeat {actions:,} actions, which needs a second person: somebody"
         f" other than {row['actor']} runs `holdfast replay approve {id_} --reason TEXT`. Nothing"
-        " was changed."
+        " was changed.",
+        code="second_person_required",
     )
 
 
@@ -55,17 +54,26 @@ def _verb(row: Row) -> str:
     return "reissue" if row["verb"] == ReplayVerb.REISSUE else "replay"
 
 
-def _refusal(row: Row) -> str | None:
+def _require_approvable(row: Row) -> None:
+    """Raise `CommandError` if this person does not approve this plan, or nobody needs to."""
     named = f"{_verb(row)} {row['id'].hex[:8]}"
     if row["verb"] != ReplayVerb.REISSUE and not row["outside_window"]:
-        return f"{named} keeps its keys, which is safe: it needs no approval."
-    if row["state"] != ReplayState.PLANNED:
-        return f"{named} is {row['state']} already."
-    if row["approved_by"] is not None:
-        return f"{named} is approved already, by {row['approved_by']}."
-    if row["person"] == person():
-        return (
-            f"{named} was planned by {row['actor']}, and that is you: another person approves it,"
-            " under a login of their own or by the API with their own token."
+        raise CommandError(
+            f"{named} keeps its keys, which is safe: it needs no approval. Nothing was changed.",
+            code="approval_not_needed",
         )
-    return None
+    if row["state"] != ReplayState.PLANNED:
+        raise CommandError(
+            f"{named} is {row['state']} already. Nothing was changed.", code="replay_not_open"
+        )
+    if row["approved_by"] is not None:
+        raise CommandError(
+            f"{named} is approved already, by {row['approved_by']}. Nothing was changed.",
+            code="already_approved",
+        )
+    if row["person"] == person():
+        raise CommandError(
+            f"{named} was planned by {row['actor']}, and that is you: another person approves it,"
+            " under a login of their own or by the API with their own token. Nothing was changed.",
+            code="second_person_required",
+        )

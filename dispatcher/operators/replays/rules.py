@@ -213,7 +213,9 @@ def keys_of(texts: Sequence[str]) -> tuple[UUID, ...]:
     try:
         return tuple(dict.fromkeys(Key.parse(text).digest for text in texts))
     except NotCanonical as error:
-        raise CommandError(f"{error}. Nothing was changed.", ExitCode.USAGE) from None
+        raise CommandError(
+            f"{error}. Nothing was changed.", ExitCode.USAGE, code="invalid_key"
+        ) from None
 
 
 def few_keys_of(texts: Sequence[str]) -> tuple[UUID, ...]:
@@ -224,5 +226,6 @@ def few_keys_of(texts: Sequence[str]) -> tuple[UUID, ...]:
             f"{len(wanted)} keys are too many, at most {KEYS_MAX}. Nothing was changed; use"
             " `holdfast replay plan` with a time, a batch or a state.",
             ExitCode.USAGE,
+            code="too_many_keys",
         )
     return wanted

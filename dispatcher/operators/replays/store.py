@@ -152,7 +152,8 @@ class Replays(ReissueSettling, Repeats):
             if row["verb"] != ReplayVerb.REDELIVER:
                 raise CommandError(
                     f"replay {id_.hex[:8]} is a reissue: nothing was changed here; see `holdfast"
-                    " reissue --help`."
+                    " reissue --help`.",
+                    code="wrong_replay_kind",
                 )
             match row["state"]:
                 case ReplayState.APPLYING:
@@ -160,7 +161,8 @@ class Replays(ReissueSettling, Repeats):
                 case ReplayState.APPLIED | ReplayState.CANCELLED as state:
                     raise CommandError(
                         f"replay {id_.hex[:8]} is {state}: nothing was changed. Plan again with"
-                        " `holdfast replay plan`."
+                        " `holdfast replay plan`.",
+                        code="replay_not_open",
                     )
             shown = self.show(id_)
             counts = self._repeats(shown, self._forgotten_now(shown))
@@ -181,7 +183,8 @@ class Replays(ReissueSettling, Repeats):
             if row["state"] not in (ReplayState.PLANNED, ReplayState.APPLYING):
                 raise CommandError(
                     f"replay {id_.hex[:8]} is {row['state']}: there is nothing to cancel. Nothing"
-                    " was changed; see `holdfast replay status`."
+                    " was changed; see `holdfast replay status`.",
+                    code="replay_not_open",
                 )
             if row["verb"] == ReplayVerb.REISSUE and self._settle_written(id_):
                 return self.status(id_)
@@ -210,7 +213,9 @@ class Replays(ReissueSettling, Repeats):
         try:
             wanted.check()
         except ReplayFilterError as error:
-            raise CommandError(f"{error}. Nothing was planned.", ExitCode.USAGE) from None
+            raise CommandError(
+                f"{error}. Nothing was planned.", ExitCode.USAGE, code="invalid_filter"
+            ) from None
         parameters = self._parameters(wanted)
         self._run("replays/plan/stage")
         self._run("replays/plan/stage_found")
@@ -233,7 +238,8 @@ class Replays(ReissueSettling, Repeats):
         if items > ITEMS_MAX:
             raise CommandError(
                 f"the filter finds {items} entries to replay, and a plan holds at most {ITEMS_MAX}."
-                " Nothing was planned: use a shorter time, or --limit."
+                " Nothing was planned: use a shorter time, or --limit.",
+                code="plan_too_large",
             )
         return _Found(counts, items, self._one("replays/plan/digest")["sha256"])
 
@@ -301,6 +307,7 @@ class Replays(ReissueSettling, Repeats):
                 f"{key} {never_sent_again(new_key)}. Nothing was planned; see"
                 f" `holdfast why {new_key}`.",
                 ExitCode.NOTHING_MATCHED,
+                code="already_reissued",
             )
 
     def _repeats(self, shown: Row, forgotten: int) -> Row:
@@ -328,6 +335,7 @@ class Replays(ReissueSettling, Repeats):
                 f"replay {id_.hex[:8]} has nothing to do: what it found is sent in any case."
                 " Nothing was changed.",
                 ExitCode.NOTHING_MATCHED,
+                code="nothing_to_replay",
             )
         wanted = filter_stored(shown["filter"])
         found = self._find(wanted, id_, shown["item_limit"], shown["created_at"])
@@ -337,14 +345,16 @@ class Replays(ReissueSettling, Repeats):
             raise CommandError(
                 f"replay {id_.hex[:8]} is no longer what was planned: {changed['added']} entries"
                 f" came and {changed['missing']} went since.{taken} Nothing was sent; plan again"
-                " with `holdfast replay plan`."
+                " with `holdfast replay plan`.",
+                code="plan_outdated",
             )
         forgotten = found.counts["outside_window"]
         if forgotten and not shown["outside_window"]:
             raise CommandError(
                 f"{forgotten} entries were first tried longer ago than their receiver keeps keys:"
                 " sending them again could repeat the action. Nothing was sent; compare with"
-                " `holdfast receipts`, or plan again with --outside-window."
+                " `holdfast receipts`, or plan again with --outside-window.",
+                code="outside_window",
             )
         return int(forgotten)
 
@@ -357,7 +367,7 @@ def _nothing_found(wanted: ReplayFilter) -> CommandError:
         else "See `holdfast entries list`, and `holdfast endpoint list` for the names."
     )
     said = f"no entry matches this filter; nothing was planned. {where}"
-    return CommandError(said, ExitCode.NOTHING_MATCHED)
+    return CommandError(said, ExitCode.NOTHING_MATCHED, code="nothing_matched")
 
 
 def _source(wanted: ReplayFilter) -> str:

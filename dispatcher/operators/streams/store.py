@@ -75,6 +75,7 @@ class Streams(OperatorSession):
                 + (f" it has batches of {', '.join(known)}." if known else " it has no batch.")
                 + " Nothing was changed.",
                 ExitCode.NOTHING_MATCHED,
+                code="unknown_query",
             )
         return meant, rows
 
@@ -119,6 +120,7 @@ class Streams(OperatorSession):
                 + (f" has the id {number}." if found else " brought other content.")
                 + " Nothing was changed.",
                 ExitCode.NOTHING_MATCHED,
+                code="no_divergence",
             )
         rows = self._all(
             "streams/divergence_rows", {**batch, "id": chosen[0]["id"], "limit": limit}
@@ -156,7 +158,8 @@ class Streams(OperatorSession):
                 raise CommandError(
                     f"stream {stream!r} holds decisions written by hand for {acts_for!r} and has no"
                     " checkpoint. Nothing was changed. A job needs a stream of its own, with"
-                    " another name."
+                    " another name.",
+                    code="stream_written_by_hand",
                 )
             if not force:
                 self._require_known(before, query_id, found_in(before["checkpoint"]))
@@ -179,7 +182,8 @@ class Streams(OperatorSession):
             f"stream {stream['name']!r} has no batch of query {query_id}, and {known}. Nothing was"
             " changed. A refused run names its id, and so does the file `metadata` of its"
             " checkpoint: give its path with --checkpoint DIRECTORY, or --force if you are sure of"
-            " the id."
+            " the id.",
+            code="unproven_query",
         )
 
     def _stream(self, name: str) -> Row:
@@ -201,6 +205,7 @@ class Streams(OperatorSession):
             f"batch {batch_id} of stream {stream!r} (query {by_id['query_id'] or 'none'}) was never"
             f" written; {advice}. Nothing was changed.",
             ExitCode.NOTHING_MATCHED,
+            code="unknown_batch",
         )
 
 

@@ -52,19 +52,22 @@ def state_after(state: Mapping[str, Any], by: By) -> State | None:
             f"its state in {state['stream']} is of {rfc3339(state['last_occurred_at'])}, which"
             " silences nothing. Nothing was changed.",
             ExitCode.NOTHING_MATCHED,
+            code="not_silenced",
         )
     given = by.type is not None or by.time is not None
     if (given and (by.nothing or by.type is None or by.time is None)) or (
         by.type is not None and not is_type(by.type)
     ):
-        raise _usage("the new state is a type and a time, or nothing")
+        raise _invalid_state("the new state is a type and a time, or nothing")
     if by.time is not None and by.time > state["latest"]:
-        raise _usage(f"a time after {rfc3339(state['latest'])} would silence the subject again")
+        raise _invalid_state(
+            f"a time after {rfc3339(state['latest'])} would silence the subject again"
+        )
     stored = None
     if state["stored_type"] is not None and state["stored_occurred_at"] is not None:
         stored = State(state["stored_type"], state["stored_occurred_at"])
     if stored is not None and (given or by.nothing):
-        raise _usage(
+        raise _invalid_state(
             "its stored entries determine the new state"
             f" ({stored.last_type} of {rfc3339(stored.last_occurred_at)}), so give none"
         )
@@ -72,15 +75,16 @@ def state_after(state: Mapping[str, Any], by: By) -> State | None:
         raise CommandError(
             "no stored entry determines the new state. Nothing was changed; give it with --to-type"
             " and --to-time (to_type, to_time), or with --to-nothing (to_nothing), after which the"
-            " stream's next decision is written whatever it is."
+            " stream's next decision is written whatever it is.",
+            code="state_undetermined",
         )
     if stored is not None:
         return stored
     return State(by.type, by.time) if by.type is not None and by.time is not None else None
 
 
-def _usage(why: str) -> CommandError:
-    return CommandError(f"{why}. Nothing was changed.", ExitCode.USAGE)
+def _invalid_state(why: str) -> CommandError:
+    return CommandError(f"{why}. Nothing was changed.", ExitCode.USAGE, code="invalid_state")
 
 
 _LAST = 0x10FFFF

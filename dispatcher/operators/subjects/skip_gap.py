@@ -51,11 +51,14 @@ def _gap(lane: Row | None, subject: str, endpoint: str) -> Row:
             f"there is no lane of {one_line(subject)} at {endpoint}; nothing was changed. Names are"
             " compared exactly: see `holdfast subjects list` and `holdfast endpoint list`.",
             ExitCode.NOTHING_MATCHED,
+            code="unknown_lane",
         )
     first, found = lane["delivered_sequence"] + 1, lane["found"]
     if lane["leased"]:
         raise CommandError(
-            f"{where} is under way; nothing was changed. Try again in a moment.", ExitCode.FAILED
+            f"{where} is under way; nothing was changed. Try again in a moment.",
+            ExitCode.FAILED,
+            code="lane_busy",
         )
     if lane["chooses"]:
         _nothing(where, "nothing is missing that it waits for, as it takes some types alone")
@@ -64,7 +67,8 @@ def _gap(lane: Row | None, subject: str, endpoint: str) -> Row:
     if not lane["due"]:
         raise CommandError(
             f"a dead letter holds {where}; nothing was changed. `holdfast why` says which, and what"
-            " to do about it."
+            " to do about it.",
+            code="dead_letter_holds_lane",
         )
     return {
         **lane,
@@ -77,4 +81,5 @@ def _nothing(where: str, why: str) -> NoReturn:
     raise CommandError(
         f"{where}: {why}; nothing was changed. `holdfast why` says what it waits for.",
         ExitCode.NOTHING_MATCHED,
+        code="nothing_to_skip",
     )

@@ -87,6 +87,7 @@ class Subjects(Entries):
             raise CommandError(
                 "held and silenced are two lists: give one of them. Nothing was changed.",
                 ExitCode.USAGE,
+                code="conflicting_parameters",
             )
         if wanted.silenced:
             found = self._one("subjects/silenced_ids", {"most": HELD_MAX})
@@ -120,6 +121,7 @@ class Subjects(Entries):
                 f"no subject is called {name!r}. Nothing was changed; names are compared exactly"
                 " (`holdfast subjects list --prefix`).",
                 ExitCode.NOTHING_MATCHED,
+                code="unknown_subject",
             )
         subject_id = found.pop("id")
         lanes = self._all("subjects/lanes", {"subject_id": subject_id, "waiting_max": WAITING_MAX})
@@ -206,6 +208,7 @@ class Repairs(Proposals):
                 f"{one_line(subject)} has no transition state in a stream {stream!r}. Nothing was"
                 " changed; `holdfast subjects show` lists its states.",
                 ExitCode.NOTHING_MATCHED,
+                code="unknown_state",
             )
         after = state_after(state, by)
         detail = {
@@ -287,5 +290,6 @@ def _moved(proposal: UUID) -> CommandError:
     return CommandError(
         f"the transition state has changed since proposal {short}: a decision was written, or it"
         " was repaired. Nothing was changed; end the proposal with `holdfast proposal cancel"
-        f" {short} --reason TEXT`, check the subject, and propose again if it is still silenced."
+        f" {short} --reason TEXT`, check the subject, and propose again if it is still silenced.",
+        code="proposal_outdated",
     )

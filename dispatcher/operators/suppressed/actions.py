@@ -34,7 +34,8 @@ def write_overtaken(
             raise CommandError(
                 f"{key.text} was not written: a decision of its subject was written since, or the"
                 f" sink refused it ({outcome.detail}). Nothing was changed; cancel the proposal,"
-                f" and see `holdfast suppressed show {key.text}`."
+                f" and see `holdfast suppressed show {key.text}`.",
+                code="write_refused",
             )
     return {
         "key": key.text,

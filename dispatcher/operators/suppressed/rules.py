@@ -39,13 +39,15 @@ def require_writable(found: Mapping[str, Any]) -> None:
     if found["cause"] != SuppressedCause.OVERTAKEN:
         raise CommandError(
             f"{key} repeats the decision before it (cause {found['cause']}): to write it would"
-            " change nothing at any receiver. Nothing was changed."
+            " change nothing at any receiver. Nothing was changed.",
+            code="changes_nothing",
         )
     if found["written_as"] is not None:
         raise CommandError(
             f"{key} was written already, as {found['written_as']}. Nothing was changed; see"
             f" `holdfast entries show {found['written_as']}`. If an approved proposal of it is"
-            " still open, apply it, which records the write: `holdfast proposal list`."
+            " still open, apply it, which records the write: `holdfast proposal list`.",
+            code="already_written",
         )
     if state is None:
         return
@@ -55,12 +57,14 @@ def require_writable(found: Mapping[str, Any]) -> None:
             f" {rfc3339(state['last_occurred_at'])}, after this decision of"
             f" {rfc3339(found['occurred_at'])}. Nothing was changed. If the state is ahead of the"
             " clock, repair the subject first (`holdfast subjects repair`); otherwise a later"
-            " decision was written, and this one is obsolete."
+            " decision was written, and this one is obsolete.",
+            code="decision_obsolete",
         )
     if state["last_type"] == found["type"]:
         raise CommandError(
             f"the last decision in {state['stream']} is of type {found['type']} too: to write {key}"
-            " would change nothing at any receiver. Nothing was changed."
+            " would change nothing at any receiver. Nothing was changed.",
+            code="changes_nothing",
         )
 
 
@@ -71,7 +75,8 @@ def obsolete(found: Mapping[str, Any], seen: Mapping[str, Any]) -> CommandError:
         f"{found['key']} is not the newest: later decisions of its subject were suppressed too"
         f" ({seen['later']}), the newest {last['type']} of {last['occurred_at']} ({last['key']},"
         f" {last['cause']}), which is the subject's current decision. Nothing was changed; to write"
-        " this one all the same, propose it with --despite-later (despite_later)."
+        " this one all the same, propose it with --despite-later (despite_later).",
+        code="later_decision_exists",
     )
 
 

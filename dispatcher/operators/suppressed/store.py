@@ -126,6 +126,7 @@ class SuppressedDecisions(OperatorSession):
                 f"no suppressed decision with the key {key.text} is stored. Nothing was changed;"
                 f" `holdfast why {key.text}` says what became of it.",
                 ExitCode.NOTHING_MATCHED,
+                code="unknown_suppressed_decision",
             )
         state = self._maybe("suppressed/state", {**found, "stream": batch["stream"]})
         new_key = new_key_of(key)
@@ -192,7 +193,8 @@ class OvertakenDecisions(SuppressedDecisions, Proposals):
             if (sha256(text), new_key_of(key).text) != (detail["sha256"], detail["new_key"]):
                 raise CommandError(
                     f"proposal {proposal.hex[:8]} is of another entry than {key.text}. Nothing was"
-                    " changed; propose it again."
+                    " changed; propose it again.",
+                    code="proposal_mismatch",
                 )
             if found["written_as"] is None:
                 if self._detail(key, found) != detail:
@@ -239,5 +241,6 @@ def _moved(found: Row, proposal: UUID) -> CommandError:
         f"the subject has changed since proposal {short}: a decision was written or suppressed, or"
         " it was repaired. Nothing was changed; end the proposal with `holdfast proposal cancel"
         f" {short} --reason TEXT`, see `holdfast suppressed show {found['key']}`, and propose again"
-        " if it should still be written."
+        " if it should still be written.",
+        code="proposal_outdated",
     )

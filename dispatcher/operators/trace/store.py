@@ -48,6 +48,7 @@ class Trace(Why):
             raise CommandError(
                 f"the entry of {key.text} was dropped just now. Nothing was changed.",
                 ExitCode.NOTHING_MATCHED,
+                code="entry_not_stored",
             )
         return {
             "key": key.text,

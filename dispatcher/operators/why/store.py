@@ -113,6 +113,7 @@ class Why(Attempts):
                     f"sequence {sequence} of {subject!r} is not stored: the subject has had {last}"
                     " so far, and old partitions may have been dropped. Nothing was changed.",
                     ExitCode.NOTHING_MATCHED,
+                    code="entry_not_stored",
                 )
             return self._entry(found["subject_id"], sequence, endpoint)
 
@@ -238,6 +239,7 @@ class Why(Attempts):
                 f"a table of the outbox cannot be read{said}, so nothing is delivered either."
                 f" Nothing was changed.{command}",
                 ExitCode.DEGRADED,
+                code="table_locked",
             ) from None
 
 

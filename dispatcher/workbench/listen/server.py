@@ -50,7 +50,8 @@ class Server(ThreadingMixIn, TCPServer):
                 errno.EACCES: f"this user may not listen on port {port}",
             }.get(error.errno or 0, f"cannot listen on {host} port {port} ({error.strerror})")
             raise CommandError(
-                f"{why}. Nothing was started; choose another --port (0: any free port) or --host."
+                f"{why}. Nothing was started; choose another --port (0: any free port) or --host.",
+                code="listen_failed",
             ) from None
         self.path = path
         self.listener: Listener | None = None

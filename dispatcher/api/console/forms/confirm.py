@@ -91,6 +91,7 @@ def reason_of(form: "Posted") -> str:
             f"a change needs a reason of 1 to {REASON_CHARACTERS_MAX} printable characters, for"
             " the audit trail. Nothing was changed; go back and give one.",
             ExitCode.USAGE,
+            code="invalid_reason",
         )
     return reason
 
@@ -102,6 +103,7 @@ def typed(form: "Posted", count: int) -> None:
             f"this changes {count:,} rows at once, and that number was not typed. Nothing was"
             " changed; go back and type it.",
             ExitCode.USAGE,
+            code="confirmation_required",
         )
 
 
@@ -111,6 +113,7 @@ def numbers_of(texts: Sequence[str]) -> list[int]:
         raise CommandError(
             "nothing is selected. Nothing was changed; go back and tick at least one row.",
             ExitCode.USAGE,
+            code="nothing_selected",
         )
     fine = [each for each in texts if is_whole(each) and int(each) > 0]
     if len(fine) != len(texts) or len(texts) > CHOSEN_MAX:
@@ -118,6 +121,7 @@ def numbers_of(texts: Sequence[str]) -> list[int]:
             f"the selection is not 1 to {CHOSEN_MAX} ids. Nothing was changed; go back to the"
             " list.",
             ExitCode.USAGE,
+            code="invalid_selection",
         )
     return list(dict.fromkeys(map(int, fine)))
 
@@ -132,6 +136,7 @@ def one_of(name: str, text: str, choices: type[Choice]) -> Choice | None:
         raise CommandError(
             f"{name} must be one of {', '.join(choices)}. Nothing was changed; correct the filter.",
             ExitCode.USAGE,
+            code="invalid_value",
         ) from None
 
 

@@ -33,6 +33,7 @@ def given(text: str) -> str | None:
             f"a text must have at most {NAME_CHARACTERS_MAX:,} characters and no NUL character."
             " Nothing was changed; correct it.",
             ExitCode.USAGE,
+            code="invalid_text",
         )
     return text if text.strip() else None
 
@@ -44,11 +45,13 @@ def when_of(name: str, text: str) -> When | None:
     try:
         return when(text)
     except ValueError as error:
-        raise _unchanged(f"{name} {error}") from None
+        raise _invalid_time(f"{name} {error}") from None
 
 
-def _unchanged(message: str) -> CommandError:
-    return CommandError(f"{message} Nothing was changed; correct it.", ExitCode.USAGE)
+def _invalid_time(message: str) -> CommandError:
+    return CommandError(
+        f"{message} Nothing was changed; correct it.", ExitCode.USAGE, code="invalid_time"
+    )
 
 
 def exact_time(name: str, text: str) -> datetime | None:
@@ -56,7 +59,7 @@ def exact_time(name: str, text: str) -> datetime | None:
     try:
         return None if given(text) is None else exact(text)
     except ValueError as error:
-        raise _unchanged(f"{name} {error}") from None
+        raise _invalid_time(f"{name} {error}") from None
 
 
 def whole(name: str, text: str) -> int | None:
@@ -68,5 +71,6 @@ def whole(name: str, text: str) -> int | None:
         raise CommandError(
             f"{name} is not a whole number. Nothing was changed; correct the filter.",
             ExitCode.USAGE,
+            code="invalid_value",
         )
     return int(plain)

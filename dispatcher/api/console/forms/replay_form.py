@@ -71,7 +71,7 @@ def filter_of(form: Given) -> ReplayFilter:
     try:
         wanted.check()
     except ReplayFilterError as error:
-        raise _usage(str(error)) from None
+        raise _usage(str(error), code="invalid_filter") from None
     return wanted
 
 
@@ -80,7 +80,7 @@ def rate_of(form: "Posted | Given") -> int | None:
     text = form.rate if isinstance(form, Given) else form.get("rate", "")
     rate = whole("entries per second", text)
     if rate is not None and not 1 <= rate <= RATE_MAX:
-        raise _usage(f"the rate must be 1 to {RATE_MAX:,} entries per second")
+        raise _usage(f"the rate must be 1 to {RATE_MAX:,} entries per second", code="invalid_value")
     return rate
 
 
@@ -88,7 +88,7 @@ def limit_of(form: Given) -> int | None:
     """Return the maximum number of entries of a plan; raises `CommandError` (usage)."""
     limit = whole("the maximum number of entries", form.limit)
     if limit == 0:
-        raise _usage("the maximum number of entries must be at least 1")
+        raise _usage("the maximum number of entries must be at least 1", code="invalid_value")
     return limit
 
 
@@ -97,20 +97,22 @@ def id_of(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise _usage("the form has no valid plan id; load it again") from None
+        raise _usage("the form has no valid plan id; load it again", code="invalid_id") from None
 
 
 def _states(texts: tuple[str, ...]) -> tuple[ReplayScope, ...]:
     try:
         return tuple(dict.fromkeys(map(ReplayScope, texts)))
     except ValueError:
-        raise _usage(f"a state must be one of {', '.join(ReplayScope)}") from None
+        raise _usage(
+            f"a state must be one of {', '.join(ReplayScope)}", code="invalid_value"
+        ) from None
 
 
 def _types(text: str) -> tuple[str, ...]:
     types = tuple(dict.fromkeys(text.split()))
     if len(types) > TYPES_MAX or any(given(each) is None for each in types):
-        raise _usage(f"a replay takes at most {TYPES_MAX} types")
+        raise _usage(f"a replay takes at most {TYPES_MAX} types", code="invalid_value")
     return types
 
 
@@ -119,10 +121,12 @@ def _batches(text: str) -> tuple[int | None, int | None]:
         return None, None
     found = BATCHES.fullmatch(text.strip())
     if found is None:
-        raise _usage("a batch must be a batch id, or a range such as 120..125")
+        raise _usage(
+            "a batch must be a batch id, or a range such as 120..125", code="invalid_batch_range"
+        )
     first, last = found.groups()
     return int(first), int(last or first)
 
 
-def _usage(what: str) -> CommandError:
-    return CommandError(f"{what}. Nothing was planned.", ExitCode.USAGE)
+def _usage(what: str, *, code: str) -> CommandError:
+    return CommandError(f"{what}. Nothing was planned.", ExitCode.USAGE, code=code)

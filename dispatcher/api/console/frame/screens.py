@@ -43,6 +43,7 @@ def which_of(text: str) -> str:
     raise CommandError(
         f"which must be one of {', '.join(WHICH)}. Nothing was changed; correct the URL.",
         ExitCode.USAGE,
+        code="invalid_value",
     )
 
 
@@ -84,6 +85,7 @@ def wants_bodies(request: Request, person: "Login", asked: str) -> bool:
         raise CommandError(
             f"the parameter must be {SHOWN} or empty. Nothing was shown; correct the URL.",
             ExitCode.USAGE,
+            code="invalid_value",
         )
     bodies.allow(person.session, body=True)
     return request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")

@@ -131,6 +131,7 @@ def query_of(text: str) -> UUID | None:
         raise CommandError(
             "query_id is not a UUID. Nothing was changed; correct the URL.",
             ExitCode.USAGE,
+            code="invalid_id",
         ) from None
 
 

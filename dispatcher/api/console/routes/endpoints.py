@@ -91,6 +91,7 @@ def set_state(request: Request, person: Operator, name: Name, do: str, form: For
         raise CommandError(
             f"only administrators disable an endpoint. Nothing was changed; pause {name} instead.",
             ExitCode.USAGE,
+            code="role_required",
         )
     with person.session.open(Endpoints) as store:
         store.set_endpoint_state(
@@ -104,6 +105,7 @@ def _known(do: str) -> EndpointState:
         raise CommandError(
             f"an endpoint's actions are {', '.join(STATES)}. Nothing was changed; go back to it.",
             ExitCode.NOTHING_MATCHED,
+            code="unknown_action",
         )
     return STATES[do]
 

@@ -67,7 +67,9 @@ def list_entries(
     begin, end = when_of("since", since), when_of("until", until)
     if number is not None and in_stream is None:
         raise CommandError(
-            "a batch needs its stream: give both. Nothing was changed.", ExitCode.USAGE
+            "a batch needs its stream: give both. Nothing was changed.",
+            ExitCode.USAGE,
+            code="missing_parameter",
         )
     place = Place.of(before) if before else None
     asked = {
@@ -186,4 +188,6 @@ def key_of(text: str) -> Key:
     try:
         return Key.parse(text)
     except NotCanonical as error:
-        raise CommandError(f"{error}. Nothing was changed.", ExitCode.USAGE) from None
+        raise CommandError(
+            f"{error}. Nothing was changed.", ExitCode.USAGE, code="invalid_key"
+        ) from None

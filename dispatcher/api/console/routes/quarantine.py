@@ -116,6 +116,7 @@ def ask_selected(request: Request, person: Person, do: str = "", id: Chosen = []
             raise CommandError(
                 f"do must be {DISMISS} or {REQUEUE}. Nothing was changed; go back to the list.",
                 ExitCode.USAGE,
+                code="invalid_value",
             )
     question = _question(do, len(rows), _row(rows), kept, len(before), len(newer))
     shown = [

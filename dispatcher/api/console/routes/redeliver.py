@@ -160,5 +160,6 @@ def _of(replays: Replays, id_: UUID, key: Key) -> Row:
         raise CommandError(
             "that plan is not for this entry alone. Nothing was changed; see Replays.",
             ExitCode.NOTHING_MATCHED,
+            code="unknown_plan",
         )
     return row

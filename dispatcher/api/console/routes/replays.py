@@ -208,6 +208,7 @@ def apply(request: Request, person: Operator, id: ReplayId, form: Form) -> Respo
                 "the confirmed number is not that of this plan. Nothing was sent; review the"
                 " plan again.",
                 ExitCode.USAGE,
+                code="confirmation_required",
             )
         typed(form, count)
         check_size(person.session, count)
@@ -287,6 +288,7 @@ def _still_planned(row: Row) -> None:
         raise CommandError(
             f"{row['verb']} {row['id'].hex[:8]} is {row['state']}: it cannot be applied here."
             " Nothing was changed; reload it.",
+            code="replay_not_open",
         )
 
 

@@ -94,6 +94,7 @@ def ask_pass(request: Request, person: Person, name: Named, endpoint: Named) -> 
             f"{one_line(name)} has no lane at {one_line(endpoint)}. Nothing was changed; go back"
             " to the subject.",
             ExitCode.NOTHING_MATCHED,
+            code="unknown_lane",
         )
     missing = lane["delivered_sequence"] + 1
     return ask(
@@ -137,6 +138,7 @@ def _silenced(text: str) -> bool:
         raise CommandError(
             f"silenced must be {SILENCED[0]} or empty. Nothing was changed; correct the URL.",
             ExitCode.USAGE,
+            code="invalid_value",
         )
     return bool(text)
 
@@ -148,4 +150,5 @@ def _held(text: str) -> Held | None:
         raise CommandError(
             f"held must be one of {', '.join(Held)}. Nothing was changed; choose one of them.",
             ExitCode.USAGE,
+            code="invalid_value",
         ) from None
