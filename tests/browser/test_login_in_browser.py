@@ -49,9 +49,7 @@ def test_login_leads_to_no_other_host(opened: Window, looked_at: Api, place: str
     assert not [each for each in opened.asked if "evil" in path_of(each)]
 
 
-def test_logout_ends_the_login_and_leaves_nothing_to_go_back_to(
-    opened: Window, looked_at: Api
-) -> None:
+def test_logout_ends_the_session_and_clears_history(opened: Window, looked_at: Api) -> None:
     opened.log_in(looked_at.secrets["viewer"])
     page = opened.go(FILTERED)
     cookies = opened.context.cookies()
@@ -78,7 +76,7 @@ def test_page_that_is_open_ends_with_its_token(
     expect(page.get_by_label("Token")).to_be_visible()
 
 
-def test_login_that_ends_amid_a_refresh_is_left_by_one_navigation(
+def test_session_ending_in_a_refresh_takes_one_navigation(
     opened: Window, looked_at: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both lead to the login, and a second navigation would abort the first."""

@@ -58,7 +58,7 @@ def test_empty_screen_says_that_nothing_is_there_yet(opened: Window, path: str) 
     expect(opened.go(path).locator("main")).to_contain_text(SAID[path])
 
 
-def test_database_that_is_away_is_a_page_from_which_one_comes_back(
+def test_unavailable_database_shows_a_page_that_recovers(
     opened: Window, empty: Api, server_dsn: str
 ) -> None:
     (row,) = empty.rows("SELECT current_database() AS name")

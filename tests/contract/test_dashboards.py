@@ -46,7 +46,7 @@ def test_committed_file_is_what_is_generated(dashboard: Dashboard) -> None:
     assert committed.read_text() == rendered(dashboard), "run python -m holdfast.deploy.grafana"
 
 
-def test_page_of_the_stack_reads_what_the_files_have_and_there_is_no_other() -> None:
+def test_stack_page_reads_the_files_and_is_the_only_one() -> None:
     assert dashboards() == DASHBOARDS
     assert {path.stem for path in FOLDER.glob("*.json")} == {each.name for each in DASHBOARDS}
 

@@ -28,7 +28,7 @@ SUBJECTS = [f"m_{n}" for n in range(60)]
 THRESHOLD = 5
 
 
-def test_receiver_that_fails_everything_and_heals_gets_a_probe_then_a_ramp_then_all_of_it(
+def test_healed_receiver_gets_a_probe_then_a_ramp_then_everything(
     scene: Scene,
 ) -> None:
     scene.receiver.script = lambda seen: answer(200 if seen.target.endswith("ledger") else 503)

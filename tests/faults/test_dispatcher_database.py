@@ -72,7 +72,7 @@ def test_results_are_settled_when_the_database_comes_back_within_the_lease(
     assert len(scene.receiver.seen) == 2
 
 
-def test_results_are_dropped_when_the_database_is_away_for_longer_than_the_lease(
+def test_results_are_dropped_if_the_database_outage_outlasts_the_lease(
     scene: Scene, proxy: FaultProxy
 ) -> None:
     scene.endpoint()
@@ -156,7 +156,7 @@ def test_settlement_whose_commit_was_not_answered_is_stored_once(
     assert scene.unknown() == 0
 
 
-def test_nobody_sends_again_while_the_lease_lasts_though_no_sign_of_life_gets_through(
+def test_nobody_resends_within_the_lease_without_heartbeats(
     scene: Scene,
 ) -> None:
     gate = _gated(scene, "m_1")

@@ -88,9 +88,7 @@ def test_clock_beyond_the_receivers_window_claims_nothing(scene: Scene, jump: in
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_name_that_is_unknown_or_not_resolved_in_time_costs_retries_and_nothing_else(
-    scene: Scene, engine: EngineName
-) -> None:
+def test_unresolved_name_costs_only_retries(scene: Scene, engine: EngineName) -> None:
     ahead = AHEAD[engine].format("-")
     scene.endpoint(f"http://payouts.test:{scene.receiver.port}/payouts")
     scene.decisions.write("m_1", "m_1")

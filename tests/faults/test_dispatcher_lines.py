@@ -91,7 +91,7 @@ def test_line_that_fails_loses_nothing_and_repeats_only_the_unknown(
     scene.heal(engine=engine)
 
 
-def test_receiver_that_refuses_connections_is_sent_nothing_and_gets_all_of_it_later(
+def test_receiver_refusing_connections_gets_everything_later(
     scene: Scene, proxy: FaultProxy, engine: EngineName
 ) -> None:
     scene.endpoint(_url(proxy), schedule_seconds=[3600])

@@ -143,7 +143,7 @@ def test_processes_whose_parent_is_killed_settle_and_end(scene: Scene) -> None:
     scene.check()
 
 
-def test_a_process_whose_parent_is_gone_before_it_begins_ends_in_good_order(scene: Scene) -> None:
+def test_process_whose_parent_is_gone_at_start_ends_cleanly(scene: Scene) -> None:
     scene.endpoint()
     context = get_context("spawn")
     ours, theirs = context.Pipe()

@@ -99,7 +99,7 @@ def test_first_signal_lets_five_hundred_requests_end(scene: Scene) -> None:
     assert scene.unknown() == 0
 
 
-def test_second_signal_cancels_five_hundred_requests_and_books_them_as_unknown(
+def test_second_signal_records_five_hundred_requests_as_unknown(
     scene: Scene,
 ) -> None:
     with _five_hundred(scene, webhooks.silence, "--stop-seconds", "60") as running:
@@ -112,7 +112,7 @@ def test_second_signal_cancels_five_hundred_requests_and_books_them_as_unknown(
     scene.heal()
 
 
-def test_time_to_stop_that_is_over_ends_a_process_whatever_its_receivers_do(scene: Scene) -> None:
+def test_stop_timeout_ends_a_process_whatever_its_receivers_do(scene: Scene) -> None:
     with _five_hundred(scene, webhooks.silence, "--stop-seconds", "0.5") as running:
         running.terminate()
         assert running.ends(30) == ExitCode.OK, running.text()

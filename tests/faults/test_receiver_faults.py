@@ -59,7 +59,7 @@ def test_receiver_killed_at_a_point_holds_exactly_once(
     assert healthy.rows(logged, point) == [(arrivals,)]
 
 
-def test_second_instance_does_not_wait_for_one_that_hangs_before_its_commit(
+def test_second_instance_does_not_wait_for_one_hung_before_commit(
     healthy: Payouts, tmp_path: Path
 ) -> None:
     sent = Sent.of("m_482", "block", 1)

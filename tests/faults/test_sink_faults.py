@@ -239,7 +239,7 @@ def test_half_open_line_is_cut_and_the_batch_written_on_another(
 
 
 @pytest.mark.rest
-def test_half_open_line_in_the_middle_of_copy_holds_nobody_longer_than_the_deadline(
+def test_half_open_line_in_copy_blocks_nobody_past_the_deadline(
     dsn: str, undisturbed: dict[bool, Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A server that reads a COPY looks at no timeout: the line itself must be found dead.
@@ -257,7 +257,7 @@ def test_half_open_line_in_the_middle_of_copy_holds_nobody_longer_than_the_deadl
 
 
 @pytest.mark.rest
-def test_commit_whose_fate_stays_unknown_is_called_so_and_settled_by_the_restart(
+def test_unknown_commit_is_reported_and_resolved_by_the_restart(
     dsn: str, undisturbed: dict[bool, Outcome], tmp_path: Path
 ) -> None:
     hasty = Timeouts(connect_seconds=2, deadline_seconds=1)

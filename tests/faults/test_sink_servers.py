@@ -77,7 +77,7 @@ EXPECTED = (
 
 
 @pytest.mark.parametrize("point", ["S3", "S4", "S7"])
-def test_kill_of_one_backend_which_restarts_the_whole_server_costs_one_more_attempt(
+def test_backend_kill_that_restarts_the_server_costs_one_attempt(
     server: Server, spark: Driver, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     def kill() -> None:

@@ -60,7 +60,7 @@ def server() -> Iterator[Server]:
         yield Server(started)
 
 
-def test_server_that_crashed_behind_the_tasks_costs_a_replay_and_nothing_else(
+def test_server_crash_behind_the_tasks_costs_only_a_replay(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     spark = Driver(server.dsn, staged=True)

@@ -44,7 +44,7 @@ def _run(dsn: str, folder: Path, failpoints: str) -> tuple[int, str]:
             started.wait()
 
 
-def test_failed_tasks_and_a_killed_driver_leave_what_an_undisturbed_run_leaves(
+def test_failed_tasks_and_a_killed_driver_leave_undisturbed_results(
     make_database: Callable[[str | None], str], template_database: str, tmp_path: Path
 ) -> None:
     for number in range(BATCHES):

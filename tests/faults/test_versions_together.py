@@ -65,9 +65,7 @@ OLD_PLACES = ("sink a", "dispatcher 1", "api 1")
 NEW_PLACES = ("sink b", "dispatcher 2", "api 2")
 
 
-def test_version_that_demands_its_own_revision_and_this_one_share_its_database(
-    stage: Stage, tmp_path: Path
-) -> None:
+def test_strict_older_version_and_this_one_share_its_database(stage: Stage, tmp_path: Path) -> None:
     old, this = _older(EXACT, tmp_path / "exact"), builds.this_build()
     stage.begin(old)
     for place in OLD_PLACES:
@@ -94,9 +92,7 @@ def test_version_that_demands_its_own_revision_and_this_one_share_its_database(
     _prove(stage)
 
 
-def test_version_before_and_a_next_one_share_an_expanded_database_until_it_is_contracted(
-    stage: Stage, tmp_path: Path
-) -> None:
+def test_versions_share_an_expanded_database_until_contracted(stage: Stage, tmp_path: Path) -> None:
     old = _older(PREVIOUS, tmp_path / "previous")
     new, pair = builds.next_build(tmp_path / "next")
     said: list[str] = []
@@ -108,7 +104,7 @@ def test_version_before_and_a_next_one_share_an_expanded_database_until_it_is_co
     assert shown[shown.index(done[0]) :][: len(done)] == done, "run make upgrade-transcript again"
 
 
-def test_contract_that_is_forced_ends_whoever_it_does_not_serve_and_loses_nothing(
+def test_forced_contract_ends_unsupported_processes_without_loss(
     stage: Stage, tmp_path: Path
 ) -> None:
     this = builds.this_build()

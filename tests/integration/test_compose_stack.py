@@ -93,7 +93,7 @@ def test_dispatcher_of_the_stack_drains_with_its_login(stack: Stack) -> None:
     assert done.returncode == ExitCode.OK, done.stderr
 
 
-def test_endpoint_file_is_applied_twice_with_the_first_alone_changing(stack: Stack) -> None:
+def test_second_apply_of_an_endpoint_file_changes_nothing(stack: Stack) -> None:
     words = ("endpoint", "apply", str(COMPOSE / "endpoints.toml"), "--reason", "the stack", "--yes")
     given = stack.environment("api")
     for _ in range(2):

@@ -149,7 +149,7 @@ def test_closed_parent_stays_closed(tmp_path: Path) -> None:
     assert not (closed / "local" / "credentials.json").exists()
 
 
-def test_programs_that_the_account_cannot_reach_are_copied_once(tmp_path: Path) -> None:
+def test_unreachable_server_programs_are_copied_once(tmp_path: Path) -> None:
     account = account_for(None)
     shipped = binaries.shipped(binaries.MAJOR)
     closed = tmp_path / "closed"

@@ -43,7 +43,7 @@ def test_tokens_and_replays_get_their_persons(dsn: str, db: psycopg.Connection) 
     assert db.execute("SELECT count(*) FROM holdfast.access_token").fetchone() == (2,)
 
 
-def test_tokens_of_one_owner_are_not_two_people_after_the_schema_went_back(world: World) -> None:
+def test_downgrade_keeps_tokens_of_one_owner_as_one_person(world: World) -> None:
     for name in ("al-1", "al-2", "bob"):
         world.db.execute(TOKEN, [name, name.encode()])
     world.db.execute("UPDATE holdfast.access_token SET owner = 'alice' WHERE name LIKE 'al-%'")

@@ -34,7 +34,7 @@ def _make(connection: psycopg.Connection, days: int) -> int:
     return int(row[0])
 
 
-def test_ensure_partitions_makes_what_is_missing_and_then_nothing(sink: psycopg.Connection) -> None:
+def test_ensure_partitions_is_idempotent(sink: psycopg.Connection) -> None:
     assert _make(sink, 30) > 0
     assert _make(sink, 30) == 0
     assert _make(sink, 3) == 0
@@ -129,7 +129,7 @@ def _drop_from_today(db: psycopg.Connection) -> None:
                 db.execute(f"DROP TABLE holdfast.{table}_{day:%Y%m%d}".encode())
 
 
-def test_running_sink_makes_the_day_that_is_missing_at_midnight(world: World) -> None:
+def test_running_sink_creates_the_missing_day_at_midnight(world: World) -> None:
     with Decisions(world.dsn) as decisions:
         decisions.write("m_1")
         _drop_from_today(world.db)

@@ -115,7 +115,7 @@ def test_contract_waits_for_older_code(world: World, pair: Pair, given: str, nam
     assert upgrade(world.dsn, force=True).after == pair.contract
 
 
-def test_sink_that_stands_on_an_open_connection_counts_as_running(world: World, pair: Pair) -> None:
+def test_sink_with_an_open_connection_counts_as_running(world: World, pair: Pair) -> None:
     """Neither its batch nor its start is of this day, and the upgrade's user is no superuser."""
     stream = "a" * 63
     with closing(Writer(world.dsn, stream)) as writer:
@@ -203,7 +203,7 @@ def test_expand_is_not_undone_while_code_runs_that_needs_it(world: World, pair: 
     assert forced.exit_code == ExitCode.OK, forced.output
 
 
-def test_contract_and_what_was_before_the_phases_cannot_be_undone(pair: Pair, dsn: str) -> None:
+def test_contract_and_older_revisions_cannot_be_undone(pair: Pair, dsn: str) -> None:
     upgrade(dsn)
     for revision, named in ((pair.expand, f"{pair.contract}_contract"), ("0020", "0021_")):
         refused = _downgrade(revision, "--force", "--dsn", dsn)

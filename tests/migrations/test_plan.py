@@ -138,7 +138,7 @@ def test_plan_tells_an_index_from_a_rewrite(world: World, text: str, kind: str) 
 
 
 @pytest.mark.usefixtures("pair")
-def test_plan_sees_days_and_indexes_that_were_added_to_the_database(world: World) -> None:
+def test_plan_includes_days_and_indexes_added_to_the_database(world: World) -> None:
     world.db.execute(
         "CREATE TABLE holdfast.entry_20200101 PARTITION OF holdfast.entry"
         " FOR VALUES FROM ('2020-01-01 00:00+00') TO ('2020-01-02 00:00+00')"
@@ -164,7 +164,7 @@ def test_plan_locks_and_changes_nothing(pair: Pair, dsn: str, db: psycopg.Connec
     assert db.execute(SCRATCH).fetchone() == (0,)
 
 
-def test_plan_does_not_wait_long_for_a_table_that_is_held_exclusively(dsn: str) -> None:
+def test_plan_does_not_wait_long_for_a_locked_table(dsn: str) -> None:
     with psycopg.connect(dsn) as other:
         other.execute("LOCK TABLE holdfast.batch IN ACCESS EXCLUSIVE MODE")
         refused = _run("--dsn", dsn)
@@ -184,7 +184,7 @@ def test_plan_of_the_newest_schema_has_nothing_to_do(dsn: str) -> None:
     assert "nothing is to be done" in done.output
 
 
-def test_plan_from_an_older_schema_has_no_phase_for_the_revisions_before_them(dsn: str) -> None:
+def test_plan_from_an_older_schema_omits_phases_of_old_revisions(dsn: str) -> None:
     downgrade(dsn, "0030")
     phases = [each["phase"] for each in _planned(dsn)["revisions"]]
     assert phases[:2] == [None, "expand"]
@@ -196,7 +196,7 @@ def test_plan_takes_no_force(dsn: str) -> None:
     assert refused.exception.exit_code == ExitCode.USAGE
 
 
-def test_plan_says_what_a_user_lacks_who_may_not_create_a_database(world: World) -> None:
+def test_plan_names_missing_rights_of_a_user_without_createdb(world: World) -> None:
     user = f"planner_{world.db.info.dbname[-12:]}"
     world.db.execute(f"CREATE ROLE {user} LOGIN PASSWORD 'p'".encode())
     world.db.execute(f"GRANT {', '.join(ALL)} TO {user}".encode())

@@ -101,7 +101,7 @@ def _added_later(db: psycopg.Connection) -> None:
     ],
     ids=["lane behind", "unrouted batch", "open dead letter", "endpoint from the beginning"],
 )
-def test_day_with_something_undelivered_is_refused_until_that_is_put_right(
+def test_day_with_undelivered_entries_is_refused_until_resolved(
     world: World, spoil: Callable[[psycopg.Connection], None], put_right: str, words: str
 ) -> None:
     world.db.execute("UPDATE holdfast.lane SET last_sequence = 2")
@@ -120,7 +120,7 @@ def test_day_with_something_undelivered_is_refused_until_that_is_put_right(
 
 
 @pytest.mark.usefixtures("delivered")
-def test_disabled_endpoint_keeps_nothing_and_its_loss_is_recorded(world: World) -> None:
+def test_disabled_endpoint_keeps_no_day_and_its_loss_is_recorded(world: World) -> None:
     _behind(world.db)
     world.db.execute("UPDATE holdfast.endpoint SET state = 'disabled'")
     pruned = pruned_days(world.dsn)
@@ -167,7 +167,7 @@ def test_today_yesterday_and_the_days_ahead_are_never_dropped(world: World) -> N
 
 
 @pytest.mark.usefixtures("delivered")
-def test_dry_run_tells_what_would_be_dropped_and_changes_nothing(world: World) -> None:
+def test_dry_run_lists_drops_and_changes_nothing(world: World) -> None:
     before = partition_days(world.db, "entry")
     told = world.holdfast(
         "db", "prune", "--older-than", "90d", "--dry-run", "--json", code=ExitCode.OK
@@ -250,7 +250,7 @@ ROUTE = """
 
 
 @pytest.mark.usefixtures("delivered")
-def test_batch_that_is_routed_while_its_day_is_counted_keeps_the_day(world: World) -> None:
+def test_batch_routed_during_the_count_keeps_its_day(world: World) -> None:
     _routed_by_nobody(world.db)
     [day] = world.db.execute(
         "SELECT DISTINCT tableoid::regclass::text FROM holdfast.entry"

@@ -519,7 +519,7 @@ READABLE = {
 """None holds an answer, a body, a refused row or a secret; `entry_key.content` is a hash."""
 
 
-def test_reader_sees_the_columns_that_were_decided_about_and_no_others(world: World) -> None:
+def test_reader_sees_only_the_decided_columns(world: World) -> None:
     seen = world.db.execute("""
         SELECT c.relname, string_agg(a.attname, ' ' ORDER BY a.attname)
         FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid

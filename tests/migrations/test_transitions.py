@@ -53,7 +53,7 @@ def _at(window: int) -> Any:
     return NOON + window * WINDOW
 
 
-def test_states_of_one_stream_are_copied_with_what_was_written_by_hand_for_it(world: World) -> None:
+def test_states_of_one_stream_are_copied_with_manual_entries(world: World) -> None:
     _write(world.dsn, LONG, decision("m_1", 1), decision("m_2", 2))
     _by_hand(world.dsn, LONG, "m_1", 5, RELEASE)
     before = contents(world.db)["transition"]
@@ -79,7 +79,7 @@ def test_states_of_several_streams_are_computed_from_their_own_entries(world: Wo
     assert contents(world.db)["transition"] == before
 
 
-def test_stream_of_which_nothing_is_stored_keeps_the_shared_state(world: World) -> None:
+def test_stream_without_entries_keeps_the_shared_state(world: World) -> None:
     _write(world.dsn, "payouts", decision("m_1", 1), decision("m_2", 1))
     age(world.db, OLD)
     _write(world.dsn, "reports", decision("m_1", 2, DAILY), decision("m_3", 1, DAILY))
@@ -145,7 +145,7 @@ def test_streams_by_hand_act_as_before_after_upgrade(world: World, printed: bool
     assert world.db.execute(ACTS_FOR).fetchall() == before
 
 
-def test_batches_of_before_are_not_said_to_keep_what_they_suppressed(world: World) -> None:
+def test_earlier_batches_are_not_marked_as_keeping_suppressed_entries(world: World) -> None:
     _write(world.dsn, "payouts", decision("m_1", 1), decision("m_1", 2))
     _there_and_back(world.dsn)
     _write(world.dsn, "reports", decision("m_1", 3))

@@ -90,7 +90,7 @@ def test_upgrade_waits_for_the_one_before_it(make_database: Make) -> None:
         assert second.result().changed
 
 
-def test_downgrade_to_base_leaves_no_object_and_up_again_makes_them_all(dsn: str) -> None:
+def test_downgrade_to_base_leaves_nothing_and_upgrade_restores_all(dsn: str) -> None:
     before = _everything(dsn)
     assert downgrade(dsn, "base") == Upgraded(before=head(), after=None)
     with psycopg.connect(dsn) as connection:

@@ -98,7 +98,7 @@ def test_executors_run_the_python_of_the_archive(
     assert outcome(dsn) == local
 
 
-def test_worker_killed_in_a_task_and_a_master_that_comes_back_repeat_nothing(
+def test_worker_kill_and_master_restart_repeat_nothing(
     cluster: Standalone, folder: Path, dsn: str, db: psycopg.Connection, local: dict[str, Rows]
 ) -> None:
     checkpoint = folder / "checkpoint"

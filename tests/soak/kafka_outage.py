@@ -42,7 +42,7 @@ def _end(checkpoint: Path, topic: str, log: str = "commits") -> dict[int, int]:
     return ends(checkpoint, topic, newest(checkpoint, log))
 
 
-def test_a_topic_is_read_on_after_a_kill_a_silence_and_an_outage_and_nothing_is_skipped(
+def test_topic_continues_after_kill_silence_and_outage_without_skips(
     kafka: KafkaServer, dsn: str, db: psycopg.Connection, tmp_path: Path
 ) -> None:
     staged_or_skip("connector")

@@ -69,7 +69,7 @@ def secured(
         yield KafkaServer(broker), address
 
 
-def test_topic_behind_tls_and_a_password_is_read_and_wrong_ones_are_one_sentence(
+def test_secured_topic_is_read_and_wrong_secrets_get_one_sentence(
     secured: tuple[KafkaServer, str],
     authority: trustme.CA,
     dsn: str,

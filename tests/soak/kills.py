@@ -76,7 +76,7 @@ def test_refused_lines_are_set_aside_once(played: Round) -> None:
     assert Counter(reason for _, reason, _ in played.attacked["quarantine"]) == expected
 
 
-def test_jvm_that_records_a_batch_after_its_driver_was_killed_changes_nothing(
+def test_jvm_recording_after_its_driver_was_killed_changes_nothing(
     dsn: str, db: psycopg.Connection, tmp_path: Path
 ) -> None:
     made = stream(SEED, 6)

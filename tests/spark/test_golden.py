@@ -96,7 +96,7 @@ def savepoint(
     return Golden(play, tmp_path)
 
 
-def test_a_checkpoint_goes_on_without_a_lost_or_repeated_decision(
+def test_checkpoint_continues_without_lost_or_repeated_decisions(
     checkpoint: Golden, restore: Restore
 ) -> None:
     from holdfast.spark_app.checkpoint import shape
@@ -119,7 +119,7 @@ def test_a_checkpoint_goes_on_without_a_lost_or_repeated_decision(
         ("holdfast.json", "layout", "layout of the state was 99, is"),
     ],
 )
-def test_a_checkpoint_of_a_newer_version_is_refused_and_stays_as_it_was(
+def test_checkpoint_of_a_newer_version_is_refused_unchanged(
     checkpoint: Golden, name: str, field: str, said: str
 ) -> None:
     path = checkpoint.folder / name
@@ -128,7 +128,7 @@ def test_a_checkpoint_of_a_newer_version_is_refused_and_stays_as_it_was(
     checkpoint.refuses(said)
 
 
-def test_a_savepoint_is_continued_without_a_lost_or_repeated_decision(savepoint: Golden) -> None:
+def test_savepoint_continues_without_lost_or_repeated_decisions(savepoint: Golden) -> None:
     play = savepoint.play
     play.command()
     assert published(play.dsn) == expected(play.folder / "policy.toml")
@@ -138,7 +138,7 @@ def test_a_savepoint_is_continued_without_a_lost_or_repeated_decision(savepoint:
     ("field", "said"),
     [("version", "has version 99, and this Holdfast reads up to"), ("codec", "has version 99")],
 )
-def test_a_savepoint_of_a_newer_version_is_refused_and_stays_as_it_was(
+def test_savepoint_of_a_newer_version_is_refused_unchanged(
     savepoint: Golden, field: str, said: str
 ) -> None:
     folder = savepoint.folder / "savepoint"

@@ -124,7 +124,7 @@ def test_each_micro_batch_is_written_with_sparks_own_ids(
 
 
 @pytest.mark.guarantee(3)
-def test_new_checkpoint_ends_the_query_until_it_is_adopted_and_then_repeats_nothing(
+def test_new_checkpoint_ends_the_query_until_it_is_adopted(
     play: Play, dsn: str, db: psycopg.Connection, tmp_path: Path
 ) -> None:
     from pyspark.errors import StreamingQueryException
@@ -150,7 +150,7 @@ def test_new_checkpoint_ends_the_query_until_it_is_adopted_and_then_repeats_noth
     sink.close()
 
 
-def test_own_job_is_refused_a_database_or_a_stream_without_its_batches(
+def test_job_is_refused_a_database_or_stream_without_its_batches(
     play: Play,
     dsn: str,
     make_database: Callable[[str | None], str],

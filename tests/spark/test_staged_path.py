@@ -159,7 +159,7 @@ def test_hundred_megabytes_stay_out_of_the_driver(spark: "SparkSession", sinks: 
     assert growth() < 512 << 20
 
 
-def test_batch_beyond_what_spark_lets_into_the_driver_names_the_staged_path(
+def test_batch_too_large_for_the_driver_names_the_staged_path(
     spark: "SparkSession",
 ) -> None:
     conf = spark.sparkContext._jsc.sc().conf()

@@ -18,7 +18,7 @@ def test_values_are_shown_with_the_unit_that_fits_them() -> None:
     assert [readable(each, "reqps") for each in (0, 7.216)] == ["0 /s", "7.22 /s"]
 
 
-def test_line_is_broken_where_there_is_no_value_and_flat_stretches_keep_their_ends() -> None:
+def test_line_breaks_at_missing_values_and_keeps_ends_of_flat_parts() -> None:
     points = [(0, 400), (1, 400), (2, 400), (3, math.nan), (4, 100), (5, 200)]
     drawn = page([("row", [Drawing(LATE, [Curve("a & b", points)])])], 5)
     tree = ET.fromstring(drawn)  # noqa: S314 - our own

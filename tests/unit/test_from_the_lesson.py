@@ -186,7 +186,7 @@ def _points(cell: str) -> list[str]:
     return [f"S{number}" for number in found]
 
 
-def test_table_of_crashes_says_what_the_fault_tests_of_the_outbox_assert() -> None:
+def test_crash_table_matches_the_outbox_fault_tests() -> None:
     faults = _loaded("tests/faults/test_sink_faults.py")
     told = {point: row[5] for row in _table() for point in _points(row[4])}
     assert told.keys() == set(faults.POINTS)

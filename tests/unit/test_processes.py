@@ -8,7 +8,7 @@ import psutil
 from tests.support.processes import matching
 
 
-def test_process_that_ends_between_listing_and_looking_is_left_out() -> None:
+def test_process_that_ends_while_listing_is_left_out() -> None:
     this = psutil.Process()
     with subprocess.Popen([sys.executable, "-c", "pass"]) as ends:
         gone = psutil.Process(ends.pid)

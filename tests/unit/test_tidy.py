@@ -13,6 +13,7 @@ STATEMENTS = sorted(path for package in PACKAGES for path in (ROOT / package).rg
 
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
+TEST_NAME_MAX = 70
 
 
 def _name(path: Path) -> str:
@@ -49,6 +50,16 @@ def _package(path: Path) -> Path:
 
 def test_files_and_their_functions_fit_their_limits() -> None:
     assert [found for path in SOURCES + TESTS for found in _too_long(path)] == []
+
+
+def test_names_of_tests_fit_their_limit() -> None:
+    names = re.compile(r"def (test_\w+)")
+    assert [
+        name
+        for path in TESTS
+        for name in names.findall(path.read_text())
+        if len(name) > TEST_NAME_MAX
+    ] == []
 
 
 def test_modules_say_what_they_are_for() -> None:

@@ -102,7 +102,7 @@ def test_alert_of_no_dispatcher_fires_until_one_runs(
 
 
 @pytest.mark.long
-def test_alert_of_a_lease_that_was_outlived_is_fired_by_a_process_that_stood_still(
+def test_stopped_process_fires_the_alert_of_an_outlived_lease(
     scene: Scene, watch: Watcher, address: str
 ) -> None:
     scene.endpoint()
@@ -116,7 +116,7 @@ def test_alert_of_a_lease_that_was_outlived_is_fired_by_a_process_that_stood_sti
 
 
 @pytest.mark.long
-def test_alert_of_dropped_results_is_fired_by_a_database_that_is_away_for_a_lease(
+def test_database_outage_of_a_lease_fires_the_alert_of_dropped_results(
     scene: Scene, watch: Watcher, address: str
 ) -> None:
     scene.endpoint()
@@ -173,7 +173,7 @@ def test_alert_of_the_clock_is_fired_by_a_host_that_is_a_minute_ahead(
 
 
 @pytest.mark.long
-def test_alert_of_partitions_is_fired_when_those_of_the_coming_days_are_gone(
+def test_missing_future_partitions_fire_their_alert(
     scene: Scene, watch: Watcher, address: str
 ) -> None:
     with scene.dispatch("log", "--listen", address, *LEASE):

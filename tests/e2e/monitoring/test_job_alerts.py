@@ -119,7 +119,7 @@ def test_alerts_about_rows_are_fired_by_what_a_file_has(running: Running) -> Non
     seen.fires("HoldfastJobStuck", stream="payouts")
 
 
-def test_alerts_about_the_checkpoint_are_fired_by_more_state_and_a_slow_machine(
+def test_growing_state_and_a_slow_machine_fire_checkpoint_alerts(
     running: Running,
 ) -> None:
     seen = running.seen
@@ -131,7 +131,7 @@ def test_alerts_about_the_checkpoint_are_fired_by_more_state_and_a_slow_machine(
             seen.fires("HoldfastCheckpointSlow", stream="payouts")
 
 
-def test_alert_of_restarts_is_fired_by_a_jvm_that_is_killed_again_and_again(
+def test_repeated_jvm_kills_fire_the_alert_of_restarts(
     running: Running,
 ) -> None:
     job, seen = running.job, running.seen

@@ -16,7 +16,7 @@ from tests.support.runbook_world import world
 pytestmark = [pytest.mark.rest, pytest.mark.spark]
 
 
-def test_batch_transaction_and_receiver_share_a_trace_and_the_attempt_links_to_it(
+def test_batch_and_receiver_share_a_trace_that_the_attempt_links_to(
     dsn: str,
     make_database: Callable[[str | None], str],
     tmp_path: Path,

@@ -106,9 +106,7 @@ def test_what_was_lost_is_decided_again_and_what_was_done_is_not_repeated(
     ]
 
 
-def test_missing_events_show_before_anything_is_sent_and_repeat_nothing_if_it_is(
-    here: World, reader: Reader
-) -> None:
+def test_missing_events_show_before_sending_and_repeat_nothing(here: World, reader: Reader) -> None:
     here.serve()
     here.endpoint()
     dispatcher = here.dispatch()

@@ -46,9 +46,7 @@ def load(here: World) -> Iterator[None]:
         spark.sink.close()
 
 
-def test_secret_is_changed_while_deliveries_go_on_and_none_fails_verification(
-    here: World, reader: Reader
-) -> None:
+def test_secret_rotation_during_delivery_fails_no_verification(here: World, reader: Reader) -> None:
     here.serve()
     here.endpoint()
     forged = Sent.of("m_forged", "block")

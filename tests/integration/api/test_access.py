@@ -123,7 +123,7 @@ def test_who_has_no_valid_token_is_refused_everywhere(api: Api, who: str) -> Non
 
 
 @pytest.mark.parametrize("who", list(AccessRole))
-def test_role_is_enough_or_refused_before_anything_is_looked_at(api: Api, who: AccessRole) -> None:
+def test_role_is_checked_before_anything_is_read(api: Api, who: AccessRole) -> None:
     before, order = api.audited(), list(AccessRole)
     for (method, path), least in ROUTES.items():
         # No body and no real names: whoever may do it is told that the request is none.
@@ -137,7 +137,7 @@ def test_role_is_enough_or_refused_before_anything_is_looked_at(api: Api, who: A
 
 
 @pytest.mark.parametrize("scheme", ["Basic", "bearer", "BEARER", "Token"])
-def test_only_a_bearer_token_counts_and_never_one_in_the_address(api: Api, scheme: str) -> None:
+def test_only_bearer_tokens_count_and_never_those_in_urls(api: Api, scheme: str) -> None:
     secret = api.secrets["admin"]
     answer = api.ask("GET", "/status", None, headers={"Authorization": f"{scheme} {secret}"})
     assert answer.status_code == (200 if scheme.lower() == "bearer" else 401)
@@ -146,7 +146,7 @@ def test_only_a_bearer_token_counts_and_never_one_in_the_address(api: Api, schem
     assert api.ask("GET", "/status", None, headers=cookie).status_code == 401
 
 
-def test_look_leaves_its_connection_as_it_was_for_the_change_after_it(dsn: str) -> None:
+def test_read_leaves_its_connection_usable_for_a_change(dsn: str) -> None:
     with serving(dsn, connections=1) as api:
         for method, path in ROUTES:
             if method == "GET":
@@ -194,7 +194,7 @@ def test_token_that_is_revoked_ends_at_once_with_its_logins(api: Api) -> None:
     ]
 
 
-def test_login_ends_when_it_is_over_and_is_forgotten_a_day_later(api: Api) -> None:
+def test_expired_login_is_deleted_after_a_day(api: Api) -> None:
     with operator_connection(api.dsn) as connection:
         tokens = Tokens(connection)
         holder = _holder(tokens, api.secrets["operator"])

@@ -314,7 +314,7 @@ def test_nothing_secret_is_in_an_answer_or_in_the_log(
         assert leak not in everything
 
 
-def test_every_answer_has_the_headers_that_tie_a_browsers_hands(api: Api) -> None:
+def test_every_answer_has_browser_security_headers(api: Api) -> None:
     answers = [
         api.ask("GET", "/status"),
         api.ask("GET", "/status", None),
@@ -378,7 +378,7 @@ def test_long_statement_is_given_up(world: World, monkeypatch: pytest.MonkeyPatc
         assert api.ask("POST", "/endpoints/payouts/pause", json=given).status_code == 404
 
 
-def test_database_that_refuses_is_not_quoted_to_somebody_nobody_knows(dsn: str) -> None:
+def test_db_error_hidden_before_login(dsn: str) -> None:
     with serving(dsn) as api, psycopg.connect(dsn, autocommit=True) as db:
         db.execute("REVOKE SELECT ON holdfast.access_token FROM holdfast_operator")
         answer = api.ask("GET", "/status")

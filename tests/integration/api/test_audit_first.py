@@ -203,7 +203,7 @@ def test_change_that_cannot_be_audited_is_not_made(mute: Api, method: str, path:
     _assert_refused(mute, mute.ask(method, path, json={**given, **WHY}), before)
 
 
-def test_change_of_the_console_that_cannot_be_audited_is_not_made(api: Api, mute: Api) -> None:
+def test_console_change_without_audit_is_not_made(api: Api, mute: Api) -> None:
     with psycopg.connect(api.dsn, autocommit=True) as db:
         db.execute("GRANT INSERT ON holdfast.operator_action TO holdfast_operator")
         with logged_in(api) as browser:

@@ -104,7 +104,7 @@ def test_nonsense_setting_changes_nothing(api: Api, change: dict[str, Any], comp
     assert api.audited() == audited
 
 
-def test_change_says_what_is_different_and_once_more_is_no_change(api: Api) -> None:
+def test_change_reports_differences_and_a_repeat_changes_nothing(api: Api) -> None:
     _added(api, "changed", rate_per_second=5)
     before = len(api.audited())
     change = {"rate_per_second": 0, "concurrency": 9, "reason": "faster"}
@@ -138,7 +138,7 @@ def test_secret_is_rotated_in_two_steps(api: Api) -> None:
     assert [row[:1] for row in api.audited()[before:]] == [("endpoint.rotate_secret",)] * 2
 
 
-def test_operator_pauses_and_resumes_but_not_what_an_administrator_disabled(api: Api) -> None:
+def test_operator_pauses_and_resumes_only_enabled_endpoints(api: Api) -> None:
     _added(api, "held")
     before, who = len(api.audited()), AccessRole.OPERATOR.value
     for action, asker, status, state in (
@@ -162,7 +162,7 @@ def test_operator_pauses_and_resumes_but_not_what_an_administrator_disabled(api:
     assert api.ask("POST", "/endpoints/nobody/pause", who, json=WHY).status_code == 404
 
 
-def test_stream_adopts_what_it_has_batches_of_or_what_is_forced(api: Api) -> None:
+def test_stream_adopts_known_queries_or_forced_ones(api: Api) -> None:
     before, query_id = len(api.audited()), str(uuid4())
     path, asked = "/streams/test/adopt", {"query_id": query_id, "reason": "a new checkpoint"}
     refused = api.ask("POST", path, json=asked)
@@ -182,7 +182,7 @@ def test_stream_adopts_what_it_has_batches_of_or_what_is_forced(api: Api) -> Non
     assert api.ask("POST", path, json={**asked, "query_id": "x"}).status_code == 422
 
 
-def test_each_kind_of_header_is_replaced_alone_and_literals_come_back_masked(api: Api) -> None:
+def test_header_kinds_are_replaced_separately_and_literals_masked(api: Api) -> None:
     _added(api, "headed", headers={"authorization": NEXT}, headers_literal={"x-tenant": "eu"})
     more = {"headers_literal": {"x-tenant": "us", "x-region": "1"}, **WHY}
     changed = api.ask("PATCH", "/endpoints/headed", json=more)
@@ -197,7 +197,7 @@ def test_each_kind_of_header_is_replaced_alone_and_literals_come_back_masked(api
     assert row["headers"] == {"x-tenant": "us", "x-region": "1"}
 
 
-def test_old_reference_not_allowed_is_shown_and_blocks_no_change(api: Api) -> None:
+def test_forbidden_old_reference_is_shown_and_blocks_no_change(api: Api) -> None:
     _added(api, "old")
     api.rows(
         "UPDATE holdfast.endpoint SET secret_refs = '{env:PAYOUTS_SECRET}' WHERE name = 'old'"

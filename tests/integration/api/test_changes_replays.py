@@ -86,7 +86,7 @@ def _put(world: World, path: str, given: dict[str, Any], who: str = OPERATOR) ->
     return world.api.ask("PUT", path, who, json=given)
 
 
-def test_keys_are_redelivered_once_however_often_the_request_comes(world: World) -> None:
+def test_repeated_request_redelivers_keys_once(world: World) -> None:
     [key] = world.delivered("m_again")
     before, path = len(world.api.audited()), f"/redeliveries/{uuid4()}"
     given = {"keys": [key], **WHY}
@@ -122,7 +122,7 @@ def test_redelivery_of_nothing_leaves_no_plan_behind(world: World) -> None:
     drain(world.api.dsn)
 
 
-def test_plan_of_one_id_is_made_once_and_applied_once_by_two_at_a_time(world: World) -> None:
+def test_concurrent_requests_plan_and_apply_one_id_once(world: World) -> None:
     world.delivered("m_plan", "m_plan")
     before, id_ = len(world.api.audited()), uuid4()
     given = {"filter": {"subject": "m_plan"}, "rate": 100, **WHY}
@@ -147,7 +147,7 @@ def test_plan_of_one_id_is_made_once_and_applied_once_by_two_at_a_time(world: Wo
     ]
 
 
-def test_plan_that_no_longer_matches_is_refused_and_can_be_cancelled(world: World) -> None:
+def test_outdated_plan_is_refused_and_can_be_cancelled(world: World) -> None:
     world.delivered("m_moved")
     id_ = uuid4()
     assert _put(world, f"/replays/{id_}", {"filter": {"subject": "m_moved"}, **WHY}).is_success
@@ -207,7 +207,7 @@ def test_administrator_applies_plan_beyond_limit(
     drain(world.api.dsn)
 
 
-def test_reissue_is_planned_and_written_once_however_often_the_requests_come(world: World) -> None:
+def test_repeated_reissue_requests_plan_and_write_once(world: World) -> None:
     [key] = world.delivered("m_new")
     before, path = len(world.api.audited()), f"/reissues/{uuid4()}"
     plans = [_put(world, path, {"keys": [key], **WHY}) for _ in range(2)]
@@ -235,7 +235,7 @@ def test_reissue_is_planned_and_written_once_however_often_the_requests_come(wor
     assert (replay.status_code, "reissue" in replay.json()["detail"]) == (409, True)
 
 
-def test_many_reissues_need_an_administrator_who_is_not_their_planner(world: World) -> None:
+def test_many_reissues_need_another_administrator(world: World) -> None:
     keys = world.delivered("m_two", "m_twoo")
     path, given = f"/reissues/{uuid4()}", {"keys": keys, **WHY}
     assert _put(world, path, given, "admin").json()["needs_approval"] is True

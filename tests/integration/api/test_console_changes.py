@@ -109,7 +109,7 @@ def desk(server_dsn: str, template_database: str, receiver: WebhookReceiver) -> 
         yield Desk(api, browser, decisions)
 
 
-def test_dead_letters_that_were_chosen_are_planned_applied_and_delivered(
+def test_chosen_dead_letters_are_planned_applied_and_delivered(
     world: World, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = [desk.dead("m_dead_1"), desk.dead("m_dead_2")]
@@ -144,7 +144,7 @@ def test_dead_letters_that_were_chosen_are_planned_applied_and_delivered(
     assert f'href="{plan.url.path}"' in trail.text
 
 
-def test_dead_letter_that_holds_its_lane_is_given_up_only_knowingly(desk: Desk) -> None:
+def test_dead_letter_holding_its_lane_needs_skip_in_the_console(desk: Desk) -> None:
     number = desk.dead("m_dead_3")
     desk.deliver("m_dead_3")
     question = desk.ask(f"/dead/selected?do=dismiss&id={number}")
@@ -158,7 +158,7 @@ def test_dead_letter_that_holds_its_lane_is_given_up_only_knowingly(desk: Desk) 
     assert once.status_code == 404, "it is resolved already"
 
 
-def test_change_without_a_reason_or_of_somebody_who_may_not_changes_nothing(desk: Desk) -> None:
+def test_change_needs_a_reason_and_the_right_role(desk: Desk) -> None:
     number = desk.dead("m_dead_4")
     question = desk.ask(f"/dead/selected?do=dismiss&id={number}")
     before = desk.api.audited()
@@ -218,7 +218,7 @@ def test_plan_is_made_by_its_form_and_cancelled(desk: Desk) -> None:
         ({"subject": "m_1", "reason": ""}, 422, "needs a reason"),
     ],
 )
-def test_form_that_cannot_be_planned_comes_back_as_it_was_filled_in(
+def test_refused_form_keeps_its_input(
     desk: Desk, fields: dict[str, str], status: int, said: str
 ) -> None:
     before = desk.api.rows("SELECT count(*) FROM holdfast.replay")
@@ -253,7 +253,7 @@ def test_large_plan_needs_its_number_typed(desk: Desk, monkeypatch: pytest.Monke
     drain(desk.api.dsn)
 
 
-def test_rows_of_the_quarantine_are_put_back_by_the_sink_or_dismissed(desk: Desk) -> None:
+def test_quarantined_rows_are_requeued_or_dismissed(desk: Desk) -> None:
     spark = Driver(desk.api.dsn)
     nobody = decision("m_q") | {"subject": ""}
     spark.batch(0, decision("m_q"), nobody, decision("m_q", 2) | {"subject": None})

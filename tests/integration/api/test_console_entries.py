@@ -106,7 +106,7 @@ def test_filter_that_cannot_be_read_is_an_error_page(viewer: httpx.Client, addre
     assert "Nothing was changed" in text_of(page)
 
 
-def test_entry_says_why_it_is_where_it_is_and_how_it_came_there(operator: httpx.Client) -> None:
+def test_entry_page_shows_its_state_cause_and_history(operator: httpx.Client) -> None:
     said = text_of(operator.get(f"/entries/{key_text(DEAD)}"))
     assert "needs a person" in said
     assert "rejected after 1 attempt" in said

@@ -79,7 +79,7 @@ def test_files_of_pages_are_kept_by_their_hash(reading: Api) -> None:
     assert httpx.get(f"{reading.url}/static/..%2fpages.py").status_code == 404
 
 
-def test_page_that_is_not_there_has_the_menu_for_who_is_logged_in(reading: Api) -> None:
+def test_not_found_page_has_the_menu_after_login(reading: Api) -> None:
     with logged_in(reading) as browser:
         page = browser.get("/nowhere")
     assert page.status_code == 404

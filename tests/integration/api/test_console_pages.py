@@ -92,7 +92,7 @@ def test_counts_of_a_batch_add_up_and_its_parts_are_linked(viewer: httpx.Client)
     assert "/quarantine?stream=payouts&amp;reason=malformed" in page.text
 
 
-def test_diverged_replay_is_compared_line_by_line_for_an_operator_who_asks(
+def test_operators_can_compare_a_diverged_replay_by_line(
     reading: Api, operator: httpx.Client, viewer: httpx.Client
 ) -> None:
     before = len(reading.audited())
@@ -110,7 +110,7 @@ def test_diverged_replay_is_compared_line_by_line_for_an_operator_who_asks(
     assert viewer.get(asked).status_code == 403
 
 
-def test_row_of_the_quarantine_is_read_by_operators_and_that_is_kept(
+def test_operators_read_quarantined_rows_and_reading_is_audited(
     reading: Api, operator: httpx.Client, viewer: httpx.Client
 ) -> None:
     before = len(reading.audited())

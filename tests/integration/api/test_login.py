@@ -58,7 +58,7 @@ def test_link_leads_over_the_login_to_its_page(api: Api) -> None:
     assert ("login", "operator", "token operator", "console") in api.audited()
 
 
-def test_fragment_that_needs_a_login_sends_the_whole_page_there(api: Api) -> None:
+def test_fragment_without_login_redirects_the_full_page(api: Api) -> None:
     headers = {"HX-Request": "true", "HX-Current-URL": f"{api.url}/entries?limit=1"}
     with _browser(api) as browser:
         answer = browser.get("/", headers=headers)
@@ -109,7 +109,7 @@ def test_wrong_token_is_no_login_and_a_login_is_no_token(api: Api) -> None:
         assert again.status_code == 401
 
 
-def test_another_site_can_neither_log_in_nor_out_nor_change_anything(api: Api) -> None:
+def test_cross_site_requests_cannot_log_in_or_out_or_change_data(api: Api) -> None:
     with _browser(api) as browser:
         assert _login(browser, api, **CROSS).status_code == 403
         assert _login(browser, api, Origin="null").status_code == 403
@@ -168,7 +168,7 @@ def test_login_ends_when_its_token_is_revoked(api: Api) -> None:
         assert "holdfast" not in browser.cookies
 
 
-def test_cookie_behind_a_proxy_is_for_https_and_this_host_alone() -> None:
+def test_cookie_behind_a_proxy_is_https_and_host_only() -> None:
     from fastapi.responses import Response
 
     from holdfast.dispatcher.api.console.frame.guard import set_login

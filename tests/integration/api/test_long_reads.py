@@ -39,14 +39,14 @@ def test_look_that_takes_too_long_is_ended(reading: Api, monkeypatch: pytest.Mon
     assert reading.ask("GET", LOOK, "viewer").status_code == 200
 
 
-def test_settings_of_a_check_do_not_stay_with_what_serves_everybody(reading: Api) -> None:
+def test_settings_of_a_check_do_not_leak_to_other_requests(reading: Api) -> None:
     assert reading.ask("GET", "/check", "viewer").status_code == 200
     for _ in range(3):
         answer = reading.ask("GET", "/quarantine/1?body=true", "operator")
         assert answer.status_code == 200, "the audit row must be written"
 
 
-def test_another_schema_makes_it_unready_and_is_looked_for_once_a_second(world: World) -> None:
+def test_wrong_schema_makes_it_unready_and_is_checked_each_second(world: World) -> None:
     now = [0.0]
     pool = OperatorPool(world.dsn, 1)
     pool.open()

@@ -13,7 +13,7 @@ def _value(text: str, line: str) -> float:
     return float(found[1]) if found else 0.0
 
 
-def test_requests_are_counted_by_route_and_never_by_what_was_asked(reading: Api) -> None:
+def test_requests_are_counted_by_route_not_by_parameters(reading: Api) -> None:
     key = key_text("m_1")
     counted = (
         'holdfast_api_requests_total{method="GET",route="/api/v1/entries/{key}",status="200"}',

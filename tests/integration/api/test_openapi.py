@@ -55,7 +55,7 @@ def test_operation_says_what_it_does_who_may_and_how_it_fails(described: dict[st
             assert problems[f"Problem{status}"]["content"] == {"application/problem+json": PROBLEM}
 
 
-def test_every_model_says_what_it_is_and_no_name_is_taken_twice(described: dict[str, Any]) -> None:
+def test_every_model_has_a_description_and_a_unique_name(described: dict[str, Any]) -> None:
     for name, schema in described["components"]["schemas"].items():
         assert "__" not in name
         assert "description" in schema or "enum" in schema, name

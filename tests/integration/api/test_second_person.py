@@ -81,7 +81,7 @@ def _requeue(api: Api, who: str, number: int, **more: Any) -> httpx.Response:
     return api.ask("POST", "/quarantine/requeue", who, json=given)
 
 
-def test_operator_cannot_write_another_decision_and_an_administrator_not_alone(api: Api) -> None:
+def test_new_decision_needs_two_administrators(api: Api) -> None:
     number = _set_aside(api, GOOD)
     forged = json.dumps(GOOD | {"subject": "m_1", "key": ["m_1"]})
     planned = _requeue(api, "operator", number, row=forged)

@@ -62,7 +62,7 @@ def grade(url: str, probe: str | None = None, **options: Any) -> Report:
     return asyncio.run(conform_to(plan_of(url, known, **options), probe_of(probe, None)))
 
 
-def test_payouts_service_passes_and_acted_once_on_each_decision(server_dsn: str) -> None:
+def test_payouts_service_passes_and_acts_once_on_each_decision(server_dsn: str) -> None:
     with empty_database(server_dsn) as dsn, payouts(dsn) as service:
         # When the body that never ends is cut, the Node receiver shows: here it would take 10 s.
         report = grade(f"{service.url}/webhooks", skip=["slow.cut"])
@@ -82,7 +82,7 @@ def test_payouts_service_passes_and_acted_once_on_each_decision(server_dsn: str)
     assert subjects == (0,)
 
 
-def test_receiver_in_another_language_written_from_the_document_passes() -> None:
+def test_receiver_written_from_the_document_passes_in_each_language() -> None:
     with node_receiver(secret_text(), secret_text(OTHER_KEY_BYTES)) as url:
         report = grade(f"{url}/hooks", secrets=[SECRET, OTHER_SECRET], skip=[])
     assert report.rules(Grade.FAIL) == []
@@ -107,7 +107,7 @@ def test_sound_receiver_in_memory_passes_everything() -> None:
         (broken.TrustsData, {"body.data-empty", "body.data-arrays"}),
     ],
 )
-def test_broken_verification_fails_the_rule_that_it_breaks_and_no_other(
+def test_broken_verification_fails_exactly_its_rule(
     make: Callable[[Secret], SoundReceiver], rules: set[str]
 ) -> None:
     with serving(make(SECRET)) as url:
@@ -125,7 +125,7 @@ def test_broken_verification_fails_the_rule_that_it_breaks_and_no_other(
         (broken.LooksThenInserts, {"concurrent.once"}),
     ],
 )
-def test_broken_inbox_fails_the_rule_that_it_breaks_and_no_other(
+def test_broken_inbox_fails_exactly_its_rule(
     make: Callable[[Secret], SoundReceiver], rules: set[str]
 ) -> None:
     with serving(make(SECRET)) as url:

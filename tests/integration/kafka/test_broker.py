@@ -26,7 +26,7 @@ def _values(kafka: KafkaServer, topic: str) -> list[str]:
     return [(message.value() or b"").decode() for message in kafka.read(topic)]
 
 
-def test_a_killed_broker_keeps_what_it_acknowledged_and_its_port(kafka: KafkaServer) -> None:
+def test_killed_broker_keeps_its_port_and_acknowledged_records(kafka: KafkaServer) -> None:
     topic = kafka.make_topic()
     kafka.produce(topic, ["first", "second"])
     address, pid = kafka.bootstrap_servers, kafka.broker.pid
@@ -44,7 +44,7 @@ def test_a_killed_broker_keeps_what_it_acknowledged_and_its_port(kafka: KafkaSer
     assert _values(kafka, topic) == ["first", "second", "third"]
 
 
-def test_a_producer_writes_each_line_once_though_its_broker_is_killed(kafka: KafkaServer) -> None:
+def test_producer_writes_each_line_once_across_a_broker_kill(kafka: KafkaServer) -> None:
     topic = kafka.make_topic(3)
     lines = [f'{{"event_id":"e{n}","merchant_id":"m_{n % 50}"}}' for n in range(3000)]
     with Producer(kafka.bootstrap_servers, topic, 3, lines) as producer:
@@ -120,7 +120,7 @@ def test_partitions_are_written_and_read_apart(shared_kafka: KafkaServer) -> Non
     assert kept.timestamp()[1] == 1_000
 
 
-def test_a_broker_that_cannot_start_says_why_and_leaves_no_process(
+def test_failed_broker_start_reports_why_and_leaves_no_process(
     shared_kafka: KafkaServer, tmp_path: Path
 ) -> None:
     broker = Broker(tmp_path / "b", shared_kafka.broker.jars, settings={"node.id": "none"})
@@ -134,7 +134,7 @@ def test_a_broker_that_cannot_start_says_why_and_leaves_no_process(
     assert [child.pid for child in java_below()] == [shared_kafka.broker.pid]
 
 
-def test_a_client_of_a_broker_that_is_away_writes_nothing_to_standard_error(
+def test_client_without_a_broker_writes_nothing_to_stderr(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     from confluent_kafka.admin import AdminClient

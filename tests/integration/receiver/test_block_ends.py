@@ -70,7 +70,7 @@ async def _sending(connection: psycopg.AsyncConnection, query: str) -> asyncio.T
     return task
 
 
-def test_block_that_raises_while_another_task_is_sending_is_taken_back(payouts_dsn: str) -> None:
+def test_block_raising_while_a_task_sends_is_rolled_back(payouts_dsn: str) -> None:
     """Left open, the transaction would swallow the next delivery, which is answered."""
 
     async def case(connection: psycopg.AsyncConnection) -> None:
@@ -95,9 +95,7 @@ def test_block_that_raises_while_another_task_is_sending_is_taken_back(payouts_d
 @pytest.mark.parametrize(
     "query", ["SELECT pg_sleep(0.05)", "SELECT 1 / (pg_sleep(0.05)::text = '.')::int"]
 )
-def test_block_that_ends_while_another_task_is_sending_keeps_nothing(
-    payouts_dsn: str, query: str
-) -> None:
+def test_block_ending_while_a_task_sends_keeps_nothing(payouts_dsn: str, query: str) -> None:
     """The statement belongs to the transaction, and nobody knows yet whether it fails."""
 
     async def case(connection: psycopg.AsyncConnection) -> None:
@@ -123,7 +121,7 @@ def test_delivery_begins_behind_what_another_task_is_sending(payouts_dsn: str) -
     on_a_connection(payouts_dsn, case)
 
 
-def test_end_that_is_cancelled_while_another_task_is_sending_keeps_nothing(
+def test_end_cancelled_while_a_task_sends_keeps_nothing(
     payouts_dsn: str,
 ) -> None:
     async def case(connection: psycopg.AsyncConnection) -> None:
@@ -209,7 +207,7 @@ def test_block_in_another_transaction_at_its_end_is_no_answer(
         assert connection.info.transaction_status is IDLE
 
 
-def test_transaction_that_cannot_be_undone_is_closed_with_its_connection(
+def test_failed_rollback_closes_the_connection(
     connection: psycopg.Connection, payouts_dsn: str
 ) -> None:
     left_open = ExitStack()
@@ -227,7 +225,7 @@ def test_transaction_that_cannot_be_undone_is_closed_with_its_connection(
     assert kept(payouts_dsn) == []
 
 
-def test_block_that_confused_the_drivers_count_closes_its_connection(
+def test_miscounted_nesting_closes_the_connection(
     connection: psycopg.Connection, payouts_dsn: str
 ) -> None:
     """An open transaction would swallow what comes next on it."""
@@ -265,7 +263,7 @@ class Hostile(str):
 
 
 @pytest.mark.parametrize("subject", [Merchant.FIRST, Hostile("m_482"), Hostile("m_'482")])
-def test_subject_is_the_characters_of_the_text_whatever_its_class(
+def test_subject_is_plain_text_whatever_its_class(
     connection: psycopg.Connection, payouts_dsn: str, subject: str
 ) -> None:
     connection.prepare_threshold = 1

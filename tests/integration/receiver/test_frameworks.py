@@ -175,7 +175,7 @@ def test_refusals_are_problems(url: str) -> None:
     assert httpx.get(f"{url}/webhooks").status_code == 405
 
 
-def test_inquiry_tells_what_became_of_a_key_and_only_to_who_can_sign(url: str) -> None:
+def test_inquiry_reports_a_key_only_to_signers(url: str) -> None:
     key = key_of("m_482", 1)
     assert ask(url, key).json()["reason"] == "unknown_key"
     applied = send(url, Sent.of("m_482", "block", 1)).json()

@@ -47,7 +47,7 @@ def other(payouts_dsn: str) -> Iterator[psycopg.Connection]:
         yield connection
 
 
-def test_new_key_is_applied_and_its_repeat_gets_the_first_result(deliver: Deliver) -> None:
+def test_repeated_key_gets_the_first_result(deliver: Deliver) -> None:
     def act(receipt: Receipt) -> None:
         receipt.result = {"hold": 7}
 
@@ -129,7 +129,7 @@ def test_running_transaction_is_not_waited_for(
     assert receipt.outcome is outcome
 
 
-def test_delivery_that_met_a_running_one_is_applied_when_that_one_fails(
+def test_concurrent_delivery_is_applied_if_the_first_one_fails(
     deliver: Deliver, other: psycopg.Connection
 ) -> None:
     with (
@@ -197,7 +197,7 @@ NEW_FENCE = "INSERT INTO payouts.inbox_subject VALUES ('m_482', 7)"
     ],
     ids=["key", "fence"],
 )
-def test_what_is_committed_while_the_claim_runs_is_seen_after_all(
+def test_commit_during_a_claim_is_seen(
     deliver: Deliver,
     other: psycopg.Connection,
     payouts_dsn: str,

@@ -39,7 +39,7 @@ def kept(connection: psycopg.Connection[Any]) -> list[int]:
     return [sequence for (sequence,) in found]
 
 
-def test_only_keys_beyond_the_window_are_forgotten_oldest_first_and_so_many_at_a_time(
+def test_keys_beyond_the_window_are_forgotten_oldest_first_in_chunks(
     payouts_dsn: str,
 ) -> None:
     inbox = Inbox(window=timedelta(days=10))

@@ -157,7 +157,7 @@ def test_inner_delivery_is_kept_and_answered_with_the_outer_one(
 
 
 @pytest.mark.parametrize("outer", ["delivery", "transaction"])
-def test_delivery_and_transaction_of_the_drivers_that_overlap_keep_nothing(
+def test_overlapping_delivery_and_driver_transaction_keep_nothing(
     payouts_dsn: str, outer: str
 ) -> None:
     async def case(connection: psycopg.AsyncConnection) -> None:

@@ -47,7 +47,7 @@ def test_service_writes_its_port_and_ends_cleanly_on_sigterm(
     assert [path.name for path in tmp_path.iterdir()] == ["port"]
 
 
-def test_port_file_that_cannot_be_written_stops_the_service_in_one_line(
+def test_unwritable_port_file_stops_the_service_in_one_line(
     payouts_dsn: str, tmp_path: Path
 ) -> None:
     done = holdfast(
@@ -121,7 +121,7 @@ def test_role_that_may_not_read_the_tables_is_told_so(stranger: tuple[str, str])
     assert "permission denied for table hold. Nothing was changed; " in held
 
 
-def test_database_that_may_only_be_read_cannot_be_given_the_tables(
+def test_read_only_database_cannot_be_given_the_tables(
     make_database: Callable[[str | None], str],
 ) -> None:
     dsn = make_conninfo(make_database(None), options="-c default_transaction_read_only=on")
@@ -129,7 +129,7 @@ def test_database_that_may_only_be_read_cannot_be_given_the_tables(
     assert "in a read-only transaction. They are created together" in serve
 
 
-def test_service_whose_database_goes_away_while_it_starts_ends_in_one_line(
+def test_losing_the_database_at_start_ends_in_one_line(
     payouts_dsn: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its tables are there, and then no connection is to be had."""

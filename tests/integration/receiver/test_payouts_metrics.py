@@ -23,7 +23,7 @@ def scraped(service: Payouts) -> Samples:
     }
 
 
-def test_actions_duplicates_and_refusals_are_counted_and_holds_are_those_of_the_table(
+def test_counters_and_the_hold_gauge_match_the_table(
     service: Payouts,
 ) -> None:
     before = scraped(service)
@@ -63,7 +63,7 @@ def test_every_outcome_is_shown_before_the_first_one(service: Payouts, outcome: 
     assert ("deliveries_total", outcome) in scraped(service)
 
 
-def test_database_without_the_table_costs_the_gauge_and_no_counter(service: Payouts) -> None:
+def test_missing_table_costs_the_gauge_only(service: Payouts) -> None:
     with psycopg.connect(service.dsn, autocommit=True) as db:
         db.execute("ALTER TABLE payouts.hold RENAME TO moved")
         try:

@@ -100,7 +100,7 @@ def test_late_release_does_not_undo_a_newer_block(service: Payouts) -> None:
     assert service.rows("SELECT held, sequence FROM payouts.hold") == [(True, 3)]
 
 
-def test_impossible_transition_is_recorded_shown_and_changes_nothing(service: Payouts) -> None:
+def test_impossible_transition_is_recorded_and_changes_nothing(service: Payouts) -> None:
     service.send(Sent.of("m_482", "release", 1))
     service.send(Sent.of("m_482", "block", 2))
     again = service.send(Sent.of("m_482", "block", 3))

@@ -115,7 +115,7 @@ def test_key_and_fence_of_any_subject_are_found_by_index(
         assert connection.execute(scans.encode()).fetchone() == (0,)
 
 
-def test_subject_that_postgres_cannot_hold_is_refused_and_nothing_is_kept(
+def test_subject_invalid_in_postgres_is_refused(
     connection: psycopg.Connection,
 ) -> None:
     with pytest.raises(psycopg.DataError):
@@ -124,7 +124,7 @@ def test_subject_that_postgres_cannot_hold_is_refused_and_nothing_is_kept(
     assert count(connection) == 0
 
 
-def test_times_and_results_do_not_depend_on_how_the_session_writes_them(
+def test_times_and_results_are_independent_of_session_formats(
     connection: psycopg.Connection,
 ) -> None:
     connection.execute("SET TimeZone = 'Asia/Kathmandu'")
@@ -140,7 +140,7 @@ def test_times_and_results_do_not_depend_on_how_the_session_writes_them(
     assert shown == (first.applied_at,)
 
 
-def test_connections_own_isolation_level_is_that_of_the_transaction(
+def test_connection_isolation_level_applies_to_the_transaction(
     connection: psycopg.Connection,
 ) -> None:
     connection.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
@@ -171,7 +171,7 @@ def test_driver_refuses_to_end_the_transaction_inside_the_block(
     connection.commit()
 
 
-def test_drivers_own_transactions_nest_around_and_inside_of_the_block(
+def test_driver_transactions_nest_around_and_inside_the_block(
     connection: psycopg.Connection,
 ) -> None:
     with connection.transaction(), receiving(connection, delivery()):
@@ -216,7 +216,7 @@ def test_block_that_hides_a_failed_statement_is_no_answer(
     assert count(connection, "SELECT count(to_regclass('payouts.kept'))") == outer
 
 
-def test_one_that_fails_takes_back_itself_and_not_the_one_around_it(
+def test_failed_inner_block_rolls_back_only_itself(
     connection: psycopg.Connection,
 ) -> None:
     with receiving(connection, delivery(1)) as outer:

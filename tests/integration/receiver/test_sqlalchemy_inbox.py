@@ -115,7 +115,7 @@ def test_action_that_fails_leaves_what_the_service_did_before(
     assert session.get(Hold, "before") is not None
 
 
-def test_asynchronous_action_that_fails_leaves_what_the_service_did_before(
+def test_failed_async_action_keeps_earlier_work(
     holds: str,
 ) -> None:
     async def run() -> None:

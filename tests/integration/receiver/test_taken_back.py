@@ -63,9 +63,7 @@ def test_receipt_of_a_block_that_rolled_back_is_no_answer(payouts_dsn: str) -> N
 
 
 @pytest.mark.parametrize("end", ["rollback", "commit", "close"])
-def test_block_that_ends_the_transaction_of_its_session_is_refused(
-    payouts_dsn: str, end: str
-) -> None:
+def test_block_ending_its_transaction_is_refused(payouts_dsn: str, end: str) -> None:
     with Session(engine_of(payouts_dsn)) as session, ExitStack() as stack:
         connection = stack.enter_context(transaction(session))
         receipt = Inbox().receive_sync(connection, delivery(), subject=SUBJECT)
@@ -100,7 +98,7 @@ def test_cancelled_claim_leaves_no_pipeline_on_its_connection(payouts_dsn: str) 
     assert asyncio.run(each()) == {PipelineStatus.OFF}
 
 
-def test_subject_that_is_no_text_is_refused_before_anything_is_kept(payouts_dsn: str) -> None:
+def test_non_text_subject_is_refused_first(payouts_dsn: str) -> None:
     subject: Any = None
     with (
         psycopg.connect(payouts_dsn) as connection,
@@ -143,7 +141,7 @@ def test_row_that_fails_behind_the_block_takes_the_answer_back(payouts_dsn: str)
     assert held(payouts_dsn) == 0
 
 
-def test_row_that_fails_behind_an_asynchronous_block_takes_the_answer_back(
+def test_failed_row_behind_an_async_block_revokes_the_answer(
     payouts_dsn: str,
 ) -> None:
     async def run() -> Receipt:
@@ -164,7 +162,7 @@ def test_row_that_fails_behind_an_asynchronous_block_takes_the_answer_back(
     [["SELECT 1 / 0"], ["ROLLBACK"], ["ROLLBACK", "BEGIN"]],
     ids=["broke it", "ended it", "is in another one"],
 )
-def test_block_that_hides_what_it_did_to_its_transaction_is_refused(
+def test_block_hiding_transaction_control_is_refused(
     payouts_dsn: str, statements: list[str]
 ) -> None:
     receipts = []
@@ -186,7 +184,7 @@ def test_block_that_hides_what_it_did_to_its_transaction_is_refused(
     assert held(payouts_dsn) == 0
 
 
-def test_asynchronous_block_that_hides_a_failed_statement_is_refused(payouts_dsn: str) -> None:
+def test_async_block_hiding_a_failed_statement_is_refused(payouts_dsn: str) -> None:
     receipts = []
 
     async def receive(session: AsyncSession) -> None:

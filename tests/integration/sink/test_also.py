@@ -99,7 +99,7 @@ def test_unusable_connection_is_a_mistake_of_also(world: World, also: Also) -> N
     assert isinstance(world.driver(query_id=spark.query_id).batch(0, decision()), Written)
 
 
-def test_connection_that_also_cannot_get_is_not_the_sinks_database(world: World) -> None:
+def test_failed_connection_in_also_is_not_a_database_outage(world: World) -> None:
     called: list[None] = []
 
     def also(_connection: psycopg.Connection, _rows: object) -> None:
@@ -115,7 +115,7 @@ def test_connection_that_also_cannot_get_is_not_the_sinks_database(world: World)
     assert _batches(world.db) == 0
 
 
-def test_sink_of_its_own_that_also_cannot_use_is_not_the_sinks_database(world: World) -> None:
+def test_failed_inner_sink_in_also_is_not_a_database_outage(world: World) -> None:
     other = OutboxSink(
         f"{world.dsn} options='-c default_transaction_read_only=on'",
         stream="other",
@@ -142,7 +142,7 @@ def test_connection_lost_in_also_costs_one_attempt(world: World, hidden: bool) -
     assert len(called) == 2
 
 
-def test_lock_that_also_waits_for_in_a_savepoint_costs_one_more_attempt(world: World) -> None:
+def test_lock_timeout_in_a_savepoint_of_also_costs_one_attempt(world: World) -> None:
     called: list[None] = []
 
     def also(connection: psycopg.Connection, _rows: object) -> None:

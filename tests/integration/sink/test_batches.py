@@ -128,7 +128,7 @@ def test_replay_with_another_companion_diverges_though_the_keys_agree(driver: Ma
         spark.batch(0, decision())
 
 
-def test_known_key_is_a_duplicate_and_its_other_content_is_counted(world: World) -> None:
+def test_known_key_is_a_duplicate_and_changed_content_is_counted(world: World) -> None:
     spark = world.driver()
     spark.batch(0, decision("m_1", minor=1), decision("m_2", minor=1))
     outcome = spark.batch(

@@ -43,7 +43,7 @@ def _ledger(db: psycopg.Connection) -> list[tuple[UUID, int, int]]:
     ).fetchall()
 
 
-def test_proved_checkpoint_goes_on_after_its_batch_and_repeats_nothing(world: World) -> None:
+def test_proved_checkpoint_continues_without_repeats(world: World) -> None:
     old = world.driver()
     for window in range(3):
         old.batch(window, decision("m_1", window, RELEASE))
@@ -63,7 +63,7 @@ def test_proved_checkpoint_goes_on_after_its_batch_and_repeats_nothing(world: Wo
     assert detail["proof"] == {"query_id": str(old.query_id), "batch_id": 1, "digest": digest}
 
 
-def test_running_driver_of_the_old_query_is_refused_at_its_next_batch(world: World) -> None:
+def test_old_query_is_refused_at_its_next_batch(world: World) -> None:
     old = world.driver()
     old.batch(0, decision("m_1"))
     new_id = uuid4()
@@ -136,7 +136,7 @@ def test_proof_of_another_stream_is_refused(driver: MakeDriver, db: psycopg.Conn
     assert _state(db)[1:3] == before[1:3]
 
 
-def test_stream_that_went_on_with_a_third_query_is_not_taken_back(world: World) -> None:
+def test_stream_continued_by_a_third_query_is_not_reverted(world: World) -> None:
     old, taken, late = world.driver(), world.driver(), world.driver()
     old.batch(0, decision("m_1"))
     proof = _proof(old, 0)

@@ -74,7 +74,7 @@ def test_two_streams_share_one_session_and_leave_what_two_sessions_leave(
         assert contents(world.db) == contents(other)
 
 
-def test_a_batch_leaves_nothing_in_the_session_that_the_next_owner_meets(
+def test_batch_leaves_nothing_behind_in_a_pooled_session(
     world: World, pooler: PgBouncer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = _settings(pooler.dsn)
@@ -128,7 +128,7 @@ def test_standby_behind_the_pooler_is_waited_for(
 
 
 @pytest.mark.parametrize("point", ["S2", "S3", "S6", "S7"])
-def test_pooler_killed_in_the_middle_of_a_batch_costs_one_more_attempt(
+def test_pooler_killed_during_a_batch_costs_one_more_attempt(
     world: World, pooler: PgBouncer, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     spark = world.driver(pooler.dsn)

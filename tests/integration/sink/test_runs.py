@@ -176,7 +176,7 @@ def test_run_whose_epoch_a_failover_gave_out_twice_is_fenced(world: World, stage
     assert isinstance(newer.batch(1, decision("m_2")), Written)
 
 
-def test_order_in_which_runs_start_decides_whichever_writes_first(world: World) -> None:
+def test_start_order_of_runs_decides_not_write_order(world: World) -> None:
     older = world.driver()
     newer = world.driver(query_id=older.query_id)
     for spark in (older, newer):

@@ -70,7 +70,7 @@ def test_missing_column_is_a_mismatch_and_nothing_is_written(world: World) -> No
     assert world.db.execute("SELECT count(*) FROM holdfast.batch").fetchone() == (0,)
 
 
-def test_read_only_server_is_refused_in_words_after_the_deadline(world: World) -> None:
+def test_read_only_server_is_refused_after_the_deadline(world: World) -> None:
     statement = "ALTER DATABASE {} SET default_transaction_read_only = on"
     world.db.execute(sql.SQL(statement).format(_database(world.dsn)))
     spark = world.driver(timeouts=Timeouts(deadline_seconds=0.3))
@@ -98,7 +98,7 @@ def test_server_that_may_forget_a_commit_is_refused() -> None:
         _refuse_unfit(server | {"durable": True, "encoding": "LATIN1"})
 
 
-def test_database_that_does_not_flush_by_default_flushes_for_the_sink(
+def test_sink_commits_durably_whatever_the_database_default(
     driver: MakeDriver, dsn: str, db: psycopg.Connection
 ) -> None:
     db.execute(sql.SQL("ALTER DATABASE {} SET synchronous_commit = off").format(_database(dsn)))
@@ -139,7 +139,7 @@ def test_sink_without_a_dsn_says_so() -> None:
             OutboxSink(nothing, stream="payouts")  # type: ignore[arg-type]
 
 
-def test_partitions_are_made_again_when_the_day_of_the_database_turns(world: World) -> None:
+def test_partitions_are_made_when_the_database_day_changes(world: World) -> None:
     spark = world.driver()
     spark.batch(0)
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)

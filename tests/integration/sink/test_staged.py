@@ -129,7 +129,7 @@ def test_either_path_finds_what_the_other_wrote(dsn: str, db: psycopg.Connection
     other.sink.close()
 
 
-def test_replay_that_differs_is_refused_and_named_on_the_staged_path(world: World) -> None:
+def test_diverged_replay_is_refused_on_the_staged_path(world: World) -> None:
     spark = world.driver(staged=True)
     spark.batch(0, decision("m_1"), decision("m_2"))
     before = contents(world.db)
@@ -177,7 +177,7 @@ def test_attempt_that_comes_after_the_batch_finds_no_stage(world: World) -> None
     assert contents(world.db) == before
 
 
-def test_stage_in_which_a_late_task_writes_is_left_to_the_next_batch(world: World) -> None:
+def test_stage_with_a_late_writer_is_left_to_the_next_batch(world: World) -> None:
     spark = world.driver(staged=True)
     rows = table(*MANY)
     with psycopg.connect(world.dsn) as late:

@@ -76,7 +76,7 @@ def test_entry_by_hand_is_refused_in_a_stream_of_a_job(world: World, suffix: str
 
 
 @ENDINGS
-def test_a_job_is_refused_the_stream_of_what_was_written_by_hand(world: World, suffix: str) -> None:
+def test_job_is_refused_the_stream_of_manual_entries(world: World, suffix: str) -> None:
     world.driver(stream="a").batch(0, decision("m_2"))
     assert _by_hand(world.dsn, suffix)
     before = world.db.execute(STREAMS).fetchall()

@@ -131,7 +131,7 @@ def test_too_many_connections_are_waited_for(
     spark.sink.close()
 
 
-def test_database_that_is_impatient_by_default_is_as_patient_as_the_sink_asks(world: World) -> None:
+def test_sink_timeouts_override_short_database_defaults(world: World) -> None:
     database = sql.Identifier(str(conninfo_to_dict(world.dsn)["dbname"]))
     for setting in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
         alter = "ALTER DATABASE {} SET {} = '200ms'"

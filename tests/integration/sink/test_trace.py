@@ -47,7 +47,7 @@ def test_entry_without_traceparent_has_that_of_its_batch(world: World, spans: Sp
     assert _stored(world.db) == {"m_1": header(spans.one), "m_2": OWN}
 
 
-def test_rows_without_the_column_are_traced_too_and_without_an_sdk_nothing_is(world: World) -> None:
+def test_tracing_needs_an_sdk_but_not_the_column(world: World) -> None:
     with tracing() as spans:
         spark = world.driver()
         spark.batch(0, decision("m_1"))

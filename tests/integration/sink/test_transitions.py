@@ -80,7 +80,7 @@ def test_entry_by_hand_moves_its_streams_state(world: World, stream: str, suffix
     assert found == [(stream,), ("reports",)]
 
 
-def test_what_is_reissued_of_a_requeued_entry_moves_the_jobs_state(world: World) -> None:
+def test_reissue_of_a_requeued_entry_moves_the_state_of_the_job(world: World) -> None:
     job = world.driver(stream="payouts")
     job.batch(0, decision("m_1", 1, RELEASE))
     assert _by_hand(world.dsn, "payouts", 1, decision("m_1", 2, BLOCK))
@@ -164,7 +164,7 @@ def test_replay_is_the_same_batch_at_any_time(world: World, staged: bool) -> Non
     assert contents(world.db) == before
 
 
-def test_replay_that_differs_is_not_said_to_bring_what_was_set_aside(payouts: Driver) -> None:
+def test_divergence_excludes_rows_set_aside(payouts: Driver) -> None:
     far = decision("m_1", 2, RELEASE, occurred_at=FAR)
     payouts.batch(0, decision("m_1", 1), far)
     with pytest.raises(ReplayDiverged) as raised:

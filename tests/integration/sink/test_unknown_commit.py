@@ -118,7 +118,7 @@ BeforeCommit = Callable[[Callable[[], object]], None]
 
 @pytest.mark.parametrize("staged", [False, True])
 @pytest.mark.parametrize("name", REFUSALS)
-def test_refusal_after_a_sent_commit_leaves_the_word_to_the_ledger(
+def test_refusal_after_a_sent_commit_defers_to_the_ledger(
     world: World,
     proxy: PostgresProxy,
     meanwhile: Meanwhile,
@@ -156,7 +156,7 @@ def test_start_whose_commit_was_not_answered_is_not_called_off(
     assert not DENIALS.search(str(raised.value))
 
 
-def test_adoption_whose_commit_was_not_answered_is_not_called_off(
+def test_adoption_with_unanswered_commit_is_not_reported_as_failed(
     world: World, proxy: PostgresProxy, meanwhile: Meanwhile
 ) -> None:
     old, new = world.driver(proxy.dsn), uuid4()
@@ -184,7 +184,7 @@ def test_commit_sent_by_also_is_judged_by_the_ledger(world: World, proxy: Postgr
     assert not DENIALS.search(str(raised.value))
 
 
-def test_entry_by_hand_whose_commit_was_not_answered_is_not_denied(
+def test_manual_entry_with_unanswered_commit_is_not_denied(
     world: World, proxy: PostgresProxy, meanwhile: Meanwhile, before_commit: BeforeCommit
 ) -> None:
     world.driver(stream="a").batch(0, decision("m_1"))

@@ -83,7 +83,7 @@ def test_what_spark_wrote_down_is_understood(play: Play) -> None:
     assert new.read_json("name.json", 2) == {"version": 2}
 
 
-def test_a_checkpoint_that_goes_on_needs_neither_the_database_nor_an_initial_state(
+def test_continued_checkpoint_needs_no_database_and_no_initial_state(
     play: Play,
 ) -> None:
     job = _claim(play)
@@ -91,9 +91,7 @@ def test_a_checkpoint_that_goes_on_needs_neither_the_database_nor_an_initial_sta
     assert job.policy.in_force("m_1", 0) == Limits(5_000_000, 5_000_000)
 
 
-def test_a_database_that_never_knew_what_the_checkpoint_has_finished_is_refused(
-    play: Play, dsn: str
-) -> None:
+def test_database_without_finished_batches_of_checkpoint_is_refused(play: Play, dsn: str) -> None:
     """Put back to before the first batch, or another one: what was decided is not in it."""
     from holdfast.spark_app.checkpoint.journal import require_ledger
 
@@ -172,7 +170,7 @@ def test_a_path_is_added_whatever_dies_on_the_way(
     assert "offsets/2 in the checkpoint" in _complaint(both)
 
 
-def test_a_checkpoint_of_another_layout_is_not_taken_for_an_empty_one(play: Play) -> None:
+def test_checkpoint_of_another_layout_is_not_treated_as_empty(play: Play) -> None:
     path = play.checkpoint / "holdfast.json"
     kept = json.loads(path.read_text())
     path.write_text(json.dumps(kept | {"layout": 1}))
@@ -212,7 +210,7 @@ def test_a_file_that_its_checksum_belies_is_damaged(play: Play, name: str) -> No
     assert f"{name} in the checkpoint" in _complaint(play)
 
 
-def test_a_checkpoint_that_was_moved_is_refused_and_told_where_it_belongs(play: Play) -> None:
+def test_moved_checkpoint_is_refused_with_its_original_location(play: Play) -> None:
     before = play.folder / "was here"
     path = play.checkpoint / "holdfast.json"
     kept = json.loads(path.read_text())

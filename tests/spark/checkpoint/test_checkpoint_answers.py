@@ -48,7 +48,7 @@ def _names(answer: Any) -> set[str]:
     return {*answer}.union(*map(_names, nested))
 
 
-def test_fields_have_the_names_that_the_rest_of_the_product_uses(made: Play) -> None:
+def test_fields_are_named_as_in_the_rest_of_the_product(made: Play) -> None:
     where, batch = ("--checkpoint", str(made.checkpoint), "--json"), str(NEWEST - 2)
     answers = [
         json.loads(_said(*words, *where))
@@ -70,7 +70,7 @@ def test_fields_have_the_names_that_the_rest_of_the_product_uses(made: Play) -> 
     assert listed["last_batch_id"] == verified["last_batch_id"] == NEWEST
 
 
-def test_list_and_show_take_the_ledger_from_the_environment_and_work_without_it(made: Play) -> None:
+def test_list_and_show_read_an_optional_ledger_from_the_environment(made: Play) -> None:
     where = ("--checkpoint", str(made.checkpoint))
     commands = {"list": (), "show": ("--batch", str(NEWEST))}
     for verb, options in commands.items():

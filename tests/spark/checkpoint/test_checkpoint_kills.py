@@ -61,7 +61,7 @@ def _killed(play: Play, point: str, *options: str) -> None:
 
 
 @pytest.mark.parametrize("point", [each for each in POINTS if each.startswith("P")])
-def test_a_kill_while_a_savepoint_is_taken_over_is_repaired_by_the_same_command(
+def test_same_command_repairs_a_kill_while_a_savepoint_is_taken_over(
     play: Play, point: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before, checkpoint, saved = _written(play.dsn), tmp_path / "new", str(play.folder / "saved")
@@ -89,7 +89,7 @@ def test_a_kill_while_a_savepoint_is_taken_over_is_repaired_by_the_same_command(
 
 
 @pytest.mark.parametrize("point", [each for each in POINTS if each.startswith("K")])
-def test_a_kill_while_a_path_is_added_is_repaired_by_the_same_command(
+def test_same_command_repairs_a_kill_while_a_path_is_added(
     play: Play, point: str, tmp_path: Path
 ) -> None:
     kept = Path(shutil.copytree(play.checkpoint, tmp_path / "kept"))

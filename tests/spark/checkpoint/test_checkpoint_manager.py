@@ -138,7 +138,7 @@ def _with_both(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", ["commits/{}", "offsets/{}", "state/0/_metadata/v2/0"])
-def test_a_file_that_a_running_job_removes_meanwhile_ends_no_command(
+def test_file_removed_by_a_running_job_ends_no_command(
     world: World, copied: Path, name: str
 ) -> None:
     name = name.format(world.newest)
@@ -149,7 +149,7 @@ def test_a_file_that_a_running_job_removes_meanwhile_ends_no_command(
     assert listed(folder, None)["batches"]
 
 
-def test_intact_checkpoint_is_intact_and_every_batch_can_be_restored_but_the_oldest(
+def test_intact_checkpoint_can_restore_all_but_the_oldest_batch(
     world: World,
 ) -> None:
     answer, code = verified(Folder(str(world.checkpoint)))
@@ -233,7 +233,7 @@ def test_commands_print_text_and_json(world: World) -> None:
         assert raised.value.exit_code == ExitCode.USAGE
 
 
-def test_prune_leaves_an_intact_checkpoint_and_what_the_newest_batches_need(copied: Path) -> None:
+def test_prune_keeps_the_checkpoint_intact_for_the_newest_batches(copied: Path) -> None:
     before, newest = Folder(str(copied)), Kept(Folder(str(copied))).newest
     assert newest is not None
     planned = pruned(before, 3, 0, dry_run=True)
@@ -282,7 +282,7 @@ def test_prune_is_refused_while_the_job_is_connected(copied: Path, dsn: str) -> 
     assert Folder(str(copied)).files == before
 
 
-def test_prune_that_died_half_way_leaves_a_checkpoint_that_starts(copied: Path, dsn: str) -> None:
+def test_killed_prune_leaves_a_checkpoint_that_starts(copied: Path, dsn: str) -> None:
     words = ("job", "checkpoints", "prune", "--checkpoint", str(copied), "--keep-last", "2")
     done = holdfast(*words, dsn=dsn, environment={"HOLDFAST_FAILPOINTS": "O7=kill@9"})
     assert done.returncode < 0
@@ -396,7 +396,7 @@ def later(world: World) -> Iterator[World]:
         yield world
 
 
-def test_restored_twice_the_job_goes_on_and_leaves_what_an_undisturbed_one_does(
+def test_two_restores_leave_the_results_of_an_undisturbed_run(
     spark: "SparkSession", later: World, database: str, undisturbed: dict[str, Any]
 ) -> None:
     play, where = Play(spark, database, later.folder), str(later.checkpoint)
@@ -431,7 +431,7 @@ def test_restored_twice_the_job_goes_on_and_leaves_what_an_undisturbed_one_does(
     assert verified(Folder(where))[1] == ExitCode.OK
 
 
-def test_newest_delta_that_is_damaged_is_left_behind_by_a_restore(
+def test_restore_leaves_out_a_damaged_newest_delta(
     spark: "SparkSession", later: World, database: str, undisturbed: dict[str, Any]
 ) -> None:
     play, where = Play(spark, database, later.folder), str(later.checkpoint)
@@ -467,7 +467,7 @@ def test_damaged_checksum_files_of_intact_files_are_written_again(
 
 
 @pytest.mark.parametrize("log", ["offsets", "sources/0"])
-def test_batch_whose_plan_or_files_are_lost_is_repeated_by_the_ledger(
+def test_batch_with_lost_plan_or_files_is_repeated_from_the_ledger(
     spark: "SparkSession", later: World, database: str, undisturbed: dict[str, Any], log: str
 ) -> None:
     """New files are there already: they are not taken for those of before."""
@@ -488,7 +488,7 @@ def test_batch_whose_plan_or_files_are_lost_is_repeated_by_the_ledger(
     assert ledger(database)[: len(before)] == before
 
 
-def test_plan_that_the_ledger_refused_is_not_taken_for_one_of_before(
+def test_plan_refused_by_the_ledger_is_not_reused(
     spark: "SparkSession", later: World, database: str, undisturbed: dict[str, Any]
 ) -> None:
     """Of a ledger without the names of files, as older versions left it."""

@@ -78,7 +78,7 @@ def _said(play: Play) -> list[str]:
         return [type_ for _, type_, _ in decided(db, "m_1")]
 
 
-def test_restored_checkpoint_repeats_its_batches_whatever_the_files_for_each_are(
+def test_restored_checkpoint_repeats_batches_whatever_their_file_count(
     play: Play,
 ) -> None:
     assert _said(play) == [BLOCK, RELEASE]
@@ -95,9 +95,7 @@ def test_restored_checkpoint_repeats_its_batches_whatever_the_files_for_each_are
     assert not any(differing for _, _, differing, _ in ledger(play.dsn))
 
 
-def test_savepoint_that_is_older_than_its_stream_repeats_the_batches_since(
-    play: Play, db: psycopg.Connection
-) -> None:
+def test_older_savepoint_repeats_the_batches_since(play: Play, db: psycopg.Connection) -> None:
     saved, new = str(play.folder / "saved"), str(play.folder / "new")
     play.save(str(play.checkpoint), saved, 0)
     before = ledger(play.dsn)
@@ -151,7 +149,7 @@ def _store(db: psycopg.Connection, batch_no: int, offsets: str) -> None:
     )
 
 
-def test_file_that_changed_since_is_refused_when_its_batch_is_repeated(play: Play) -> None:
+def test_changed_file_is_refused_when_its_batch_is_repeated(play: Play) -> None:
     before = ledger(play.dsn)
     restored(Folder(str(play.checkpoint)), 0, play.dsn, dry_run=False)
     play.put([event("e4", "12:02", -3, "m_1")], first=3)
@@ -160,7 +158,7 @@ def test_file_that_changed_since_is_refused_when_its_batch_is_repeated(play: Pla
     assert (_said(play), ledger(play.dsn)) == ([BLOCK, RELEASE], before)
 
 
-def test_database_that_was_put_back_gets_the_batches_that_it_lost(
+def test_restored_database_gets_its_lost_batches(
     spark: "SparkSession",
     make_database: Callable[[str | None], str],
     template_database: str,
@@ -180,7 +178,7 @@ def test_database_that_was_put_back_gets_the_batches_that_it_lost(
         assert contents(mended) == contents(whole)
 
 
-def test_restore_moves_what_a_hidden_driver_planned_until_it_was_fenced(
+def test_restore_moves_plans_of_a_driver_fenced_later(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the next start continues after that plan, and its state is not that of the batch."""

@@ -140,7 +140,7 @@ def test_a_crash_at_any_point_is_repaired_by_the_same_command(
     assert _written(play) == before
 
 
-def test_start_leaves_a_checkpoint_alone_that_another_made_meanwhile(
+def test_start_keeps_a_checkpoint_made_concurrently(
     play: Play, db: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both start with the same command; the slower one has checked that nothing is there."""
@@ -313,7 +313,7 @@ def test_what_cannot_be_saved_leaves_nothing(play: Play, tmp_path: Path) -> None
     assert _content(checkpoint) == before
 
 
-def test_two_commands_that_save_to_one_place_do_not_mix_their_files(
+def test_concurrent_savepoints_do_not_mix_their_files(
     play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the first one publishes a manifest of files that the second one has removed."""
@@ -335,7 +335,7 @@ def test_two_commands_that_save_to_one_place_do_not_mix_their_files(
         shutil.rmtree(to)
 
 
-def test_what_a_killed_command_left_is_removed_by_the_next_and_never_what_one_writes(
+def test_next_command_removes_leftovers_of_a_killed_one_only(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     saved = SavepointFolder(spark, str(tmp_path / "saved"))

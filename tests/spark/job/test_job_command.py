@@ -114,7 +114,7 @@ esac
 
 
 @pytest.mark.parametrize("answered", ["-version", "nothing"])
-def test_a_stop_while_spark_starts_is_a_stop_and_no_failure_of_java(
+def test_stop_while_spark_starts_is_no_java_failure(
     dsn: str, tmp_path: Path, answered: str
 ) -> None:
     """On a Java that is asked for its version, or to begin, and takes its time."""

@@ -53,9 +53,7 @@ def _error(play: Play, kind: type[Exception], **changed: Any) -> Exception:
 
 
 @pytest.mark.rest
-def test_a_batch_with_more_refused_lines_than_allowed_is_refused_whole(
-    play: Play, db: psycopg.Connection
-) -> None:
+def test_batch_with_too_many_refused_lines_is_refused(play: Play, db: psycopg.Connection) -> None:
     play.put([*FIRST, *NEXT, b"{", b"[]"])
     play.refused_rows = 1
     refused = _failure(play)
@@ -70,7 +68,7 @@ def test_a_batch_with_more_refused_lines_than_allowed_is_refused_whole(
 
 
 @pytest.mark.rest
-def test_a_run_takes_the_stream_before_its_first_batch_unless_no_run_ever_had_it(
+def test_run_claims_a_known_stream_before_its_first_batch(
     play: Play, db: psycopg.Connection
 ) -> None:
     (play.folder / "events").mkdir()
@@ -106,9 +104,7 @@ def test_a_checkpoint_keeps_the_settings_of_its_first_batch(play: Play) -> None:
 
 
 @pytest.mark.rest
-def test_a_checkpoint_is_not_started_elsewhere_and_goes_on_where_it_was_begun(
-    play: Play, db: psycopg.Connection
-) -> None:
+def test_checkpoint_continues_only_in_its_own_place(play: Play, db: psycopg.Connection) -> None:
     """A start elsewhere would leave a folder in the old place, and a move back end inside it."""
     play = replace(play, folder=play.folder / "my files")
     play.folder.mkdir()
@@ -141,9 +137,7 @@ def test_a_parquet_file_of_other_types_is_named_with_its_column(play: Play) -> N
 
 
 @pytest.mark.rest
-def test_a_parquet_amount_with_a_scale_is_refused_and_not_read_as_other_money(
-    play: Play, db: psycopg.Connection
-) -> None:
+def test_scaled_parquet_amount_is_refused(play: Play, db: psycopg.Connection) -> None:
     """Spark writes decimal(18,2) as an integer of hundredths, and would read it as one."""
     folder = play.folder / "events"
     folder.mkdir()
@@ -160,7 +154,7 @@ def test_a_parquet_amount_with_a_scale_is_refused_and_not_read_as_other_money(
 
 
 @pytest.mark.rest
-def test_parquet_amounts_are_whole_numbers_and_exact_at_the_ends_of_64_bits(
+def test_parquet_amounts_are_exact_at_the_64_bit_limits(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     from holdfast.spark_app.input.source import PARQUET_DDL, parquet_amounts
@@ -195,7 +189,7 @@ def test_a_file_that_is_not_parquet_is_named(play: Play) -> None:
 
 
 @pytest.mark.rest
-def test_an_error_of_the_step_comes_out_of_the_worker_in_its_own_words(play: Play) -> None:
+def test_error_in_the_step_keeps_its_message(play: Play) -> None:
     beyond_64_bits = [event(f"e{number}", "12:01", 10**15) for number in range(9_300)]
     play.put(beyond_64_bits)
     overflow = _failure(play)
@@ -214,9 +208,7 @@ def test_a_directory_that_is_gone_is_named_and_may_come_back(play: Play) -> None
 
 
 @pytest.mark.rest
-def test_events_from_before_the_first_policy_are_set_aside_and_the_rest_is_judged(
-    play: Play, db: psycopg.Connection
-) -> None:
+def test_events_before_the_first_policy_are_quarantined(play: Play, db: psycopg.Connection) -> None:
     limits = "limit_minor = 1\nrelease_level_minor = 1\neffective_from = 2024-11-04T12:15:00Z\n"
     policy = Policy.parse(f'version = "young"\n[[default]]\n{limits}')
     play.put([event("e0", "11:59", 5), *FIRST], NEXT)

@@ -63,7 +63,7 @@ BLOCKED = ("m_1", "payout_hold.block", at("12:15"))
 
 
 @pytest.mark.guarantee(3)
-def test_a_recomputed_stream_is_the_undisturbed_one_and_nothing_goes_back(
+def test_recomputed_stream_equals_the_undisturbed_one(
     play: Play, db: psycopg.Connection, server_dsn: str, template_database: str, tmp_path: Path
 ) -> None:
     assert decided(db) == [BLOCKED]
@@ -105,9 +105,7 @@ def test_a_recomputed_stream_is_the_undisturbed_one_and_nothing_goes_back(
 
 
 @pytest.mark.rest
-def test_a_start_that_was_refused_before_its_first_batch_binds_nothing(
-    play: Play, published: Play
-) -> None:
+def test_start_refused_before_its_first_batch_binds_nothing(play: Play, published: Play) -> None:
     """Else a corrected second start is refused for the settings of the first."""
     from holdfast.spark_app.checkpoint.shape import Shape
 
@@ -147,9 +145,7 @@ def test_a_hold_is_released_also_where_the_old_files_are_gone(
 
 
 @pytest.mark.rest
-def test_the_first_batch_comes_again_from_what_the_checkpoint_keeps(
-    play: Play, db: psycopg.Connection
-) -> None:
+def test_first_batch_is_repeated_from_the_checkpoint(play: Play, db: psycopg.Connection) -> None:
     """As after a crash between the sink's commit and Spark's, with a database that moved on."""
     from pyspark.errors import StreamingQueryException
 

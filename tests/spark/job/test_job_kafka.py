@@ -83,7 +83,7 @@ def _published(dsn: str) -> dict[str, Rows]:
     return lasting(dsn, "entries", "windows")
 
 
-def test_a_topic_gives_the_decisions_windows_keys_and_bytes_of_the_same_files(
+def test_topic_and_files_give_identical_output(
     spark: "SparkSession",
     dsn: str,
     db: psycopg.Connection,
@@ -122,7 +122,7 @@ def test_a_topic_gives_the_decisions_windows_keys_and_bytes_of_the_same_files(
     assert _published(dsn) == from_files
 
 
-def test_a_gap_and_a_topic_made_anew_are_named_and_passed_only_on_a_persons_word(
+def test_offset_gap_and_recreated_topic_pass_only_with_consent(
     spark: "SparkSession",
     dsn: str,
     db: psycopg.Connection,
@@ -162,7 +162,7 @@ def test_a_gap_and_a_topic_made_anew_are_named_and_passed_only_on_a_persons_word
     assert db.execute(absorbed).fetchone() == (3 + 2 + 9,)
 
 
-def test_files_topics_and_a_pattern_in_one_job_begin_as_told_and_go_on_from_a_savepoint(
+def test_mixed_sources_start_as_told_and_continue_from_a_savepoint(
     spark: "SparkSession",
     dsn: str,
     db: psycopg.Connection,
@@ -223,7 +223,7 @@ def test_files_topics_and_a_pattern_in_one_job_begin_as_told_and_go_on_from_a_sa
         play.command(**refused, **moved, key_groups=7)
 
 
-def test_nothing_is_claimed_where_the_topic_is_unknown_or_the_broker_away(
+def test_nothing_is_claimed_without_topic_or_broker(
     spark: "SparkSession",
     dsn: str,
     db: psycopg.Connection,

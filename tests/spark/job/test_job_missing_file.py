@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.rest
-def test_a_file_that_is_gone_before_its_batch_stops_the_job_until_it_is_back(
-    play: Play, db: psycopg.Connection
-) -> None:
+def test_missing_file_stops_the_job_until_it_is_back(play: Play, db: psycopg.Connection) -> None:
     from holdfast.spark_app.lifecycle.failure import Cause
     from holdfast.spark_app.operator import output
 

@@ -39,7 +39,7 @@ def _kept(play: Play) -> list[tuple[str, int | None]]:
     return [(entry["version"], entry["since_us"]) for entry in json.loads(text)["policies"]]
 
 
-def test_a_new_policy_counts_from_its_moment_on_and_a_batch_that_comes_again_stays_as_it_was(
+def test_new_policy_applies_from_its_time_and_not_to_repeated_batches(
     play: Play, db: psycopg.Connection
 ) -> None:
     play.put(
@@ -91,9 +91,7 @@ def test_a_new_policy_counts_from_its_moment_on_and_a_batch_that_comes_again_sta
 
 
 @pytest.mark.rest
-def test_a_checkpoint_that_went_back_keeps_what_later_batches_have_published(
-    play: Play, dsn: str
-) -> None:
+def test_older_checkpoint_keeps_what_later_batches_published(play: Play, dsn: str) -> None:
     """Else the stream keeps a block that the state does not know, and nothing releases it."""
     clocks = enumerate(("12:01", "12:20", "12:25"))
     play.put(*([event(f"e{number}", clock, 6_000_000)] for number, clock in clocks))

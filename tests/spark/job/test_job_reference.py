@@ -113,7 +113,7 @@ CRASHES = (5, 7)
 
 
 @pytest.mark.rest
-def test_a_stream_that_is_rescaled_twice_gives_what_the_undisturbed_one_gives(
+def test_stream_rescaled_twice_equals_an_undisturbed_one(
     run: Run, dsn: str, tmp_path: Path
 ) -> None:
     first, second = CRASHES
@@ -179,7 +179,7 @@ def _digests(dsn: str) -> Rows:
         ).fetchall()
 
 
-def test_a_batch_that_spark_forgot_comes_again_and_writes_nothing(
+def test_batch_repeated_by_spark_writes_nothing(
     run: Run, db: psycopg.Connection, tmp_path: Path
 ) -> None:
     """As after a crash between the sink's commit and Spark's: `commits/N` is missing."""

@@ -127,7 +127,7 @@ def test_path_without_a_scheme_is_where_spark_finds_it(
         settings.set("fs.defaultFS", before)
 
 
-def test_checkpoint_that_cannot_be_read_stops_the_start_before_the_epoch_moves(
+def test_unreadable_checkpoint_is_refused_before_the_epoch_moves(
     spark: "SparkSession", dsn: str, db: psycopg.Connection
 ) -> None:
     settings = spark.sparkContext._jsc.hadoopConfiguration()

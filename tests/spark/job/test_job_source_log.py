@@ -16,7 +16,7 @@ from tests.support.job.jobs import Play, event
 
 
 @pytest.mark.rest
-def test_files_that_were_listed_and_never_planned_are_read_one_a_batch_all_the_same(
+def test_listed_but_unplanned_files_are_read_one_a_batch(
     play: Play, db: psycopg.Connection
 ) -> None:
     checkpoint = play.checkpoint

@@ -94,7 +94,7 @@ def _watermarks(batches: Sequence[Sequence[Row]]) -> Iterator[int | None]:
         newest = max([*plausible, *([] if newest is None else [newest])], default=None)
 
 
-def test_two_paths_one_of_them_slow_and_a_crash_equal_the_reference(
+def test_slow_second_path_and_a_crash_equal_the_reference(
     spark: "SparkSession", dsn: str, db: psycopg.Connection, tmp_path: Path
 ) -> None:
     made = stream(24, 9)
@@ -138,7 +138,7 @@ def test_two_paths_one_of_them_slow_and_a_crash_equal_the_reference(
     assert [_read_by(checkpoint, number, dsn) for number in range(len(cut))] == cut
 
 
-def test_a_path_and_the_idle_clock_are_added_to_a_checkpoint_whose_newest_batch_is_unfinished(
+def test_unfinished_checkpoint_gains_a_path_and_the_idle_clock(
     spark: "SparkSession",
     dsn: str,
     db: psycopg.Connection,
@@ -194,7 +194,7 @@ def _on(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
-def test_the_hold_of_a_merchant_that_fell_silent_with_the_whole_stream_ends_in_real_time(
+def test_hold_ends_in_real_time_though_the_stream_is_silent(
     spark: "SparkSession",
     dsn: str,
     db: psycopg.Connection,

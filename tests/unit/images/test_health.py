@@ -47,7 +47,7 @@ def test_health_check_fails_with_the_reason_of_the_answer() -> None:
     assert "the database has not answered yet" in done.stderr
 
 
-def test_health_check_fails_if_nobody_listens_or_the_address_is_none() -> None:
+def test_health_check_fails_without_listener_or_with_bad_address() -> None:
     assert "refused" in str(fault("http://127.0.0.1:9/healthz"))
     assert fault("no address") is not None
 

@@ -255,7 +255,7 @@ def test_runtime_without_vectors_is_wrapped(
         ([], []),
     ],
 )
-def test_wrapper_drops_what_spark_must_not_say_and_passes_the_rest_unchanged(
+def test_wrapper_drops_conflicting_java_options_and_passes_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[str], passed: list[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -122,7 +122,7 @@ def test_m_482_tells_the_founding_example_whatever_the_seed(tmp_path: Path, seed
     ] == [("block", "12:15", 8_500_000, 5_000_000), ("release", "12:30", 2_200_000, 5_000_000)]
 
 
-def test_merchant_that_falls_silent_is_released_by_an_empty_window(recomputed: Recomputed) -> None:
+def test_silent_merchant_is_released_by_an_empty_window(recomputed: Recomputed) -> None:
     assert [
         (d.action, clock(d.window_end), d.exposure_minor)
         for d in recomputed.decisions

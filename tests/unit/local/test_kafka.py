@@ -76,7 +76,7 @@ def test_without_a_way_nothing_changes(monkeypatch: pytest.MonkeyPatch, tmp_path
         jars.staged("connector", tmp_path)
 
 
-def test_a_download_is_a_list_of_exact_jars_without_what_they_ask_for() -> None:
+def test_download_lists_exact_jars_without_dependencies() -> None:
     (first, *_) = jars.pins("connector")
     pom = jars._filled(jars._POM, jars._POM_DEPENDENCY, [first])
     assert "<version>4.2.0</version>" in pom

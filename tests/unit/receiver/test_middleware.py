@@ -199,7 +199,7 @@ def test_application_sees_the_verified_inquiry() -> None:
         delivery_of(application.scopes[0])
 
 
-def test_inquiries_are_the_applications_own_where_nobody_takes_them() -> None:
+def test_unhandled_inquiries_go_to_the_application() -> None:
     application = Application()
     call(inquiry(), chunks(b""), application)
     with pytest.raises(LookupError, match="not a guarded path"):

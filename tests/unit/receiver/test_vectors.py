@@ -90,7 +90,7 @@ def test_receipt_is_genuine_and_that_of_the_standard_library(vector: dict[str, A
     assert receipt_is_genuine(secret, key, kind, applied_at, vector["receipt"])
 
 
-def test_delivery_never_passes_for_an_inquiry_nor_an_inquiry_for_a_delivery() -> None:
+def test_deliveries_and_inquiries_are_never_confused() -> None:
     delivery = VECTORS["accepted"][0]
     inquiry = VECTORS["inquiries"][0]
     key = inquiry["path"].removeprefix(INQUIRY_PATH)

@@ -84,7 +84,7 @@ def test_good_signature_is_found_among_others(fields: Pairs) -> None:
     assert check(fields).key == KEY
 
 
-def test_any_accepted_secret_verifies_and_is_remembered_for_the_receipt() -> None:
+def test_any_accepted_secret_verifies_and_signs_the_receipt() -> None:
     assert check(pairs(), BODY, OTHER, SECRET).secret is SECRET
     old = pairs(webhook_signature=sign(KEY, NOW, BODY, OTHER_KEY_BYTES))
     assert check(old, BODY, SECRET, OTHER).secret is OTHER

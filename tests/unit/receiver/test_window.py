@@ -35,7 +35,7 @@ def test_nothing_is_not_a_piece_to_prune() -> None:
         prune_parameters(KEY_WINDOW_DEFAULT, 0)
 
 
-def test_answer_of_an_inbox_carries_the_window_and_any_other_answer_none() -> None:
+def test_only_answers_of_an_inbox_carry_the_window() -> None:
     receipt = Receipt(key_of("m", 1), ReceiptOutcome.IN_PROGRESS, key_window="forever")
     assert answer(receipt, Secret(KEY_BYTES)).headers[KEY_WINDOW] == "forever"
     made = Receipt(key_of("m", 1), ReceiptOutcome.IN_PROGRESS)

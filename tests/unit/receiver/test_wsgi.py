@@ -61,7 +61,7 @@ def test_chunked_body_is_bounded(excess: int, reason: str) -> None:
     assert content["reason"] == reason
 
 
-def test_chunked_delivery_that_the_server_does_not_end_is_asked_for_its_length() -> None:
+def test_endless_chunked_delivery_is_asked_for_its_length() -> None:
     """Read as an empty body it would be refused for good."""
     status, content, answered = call(HTTP_TRANSFER_ENCODING="chunked")
     assert (status, content["reason"], content["title"]) == (

@@ -52,7 +52,7 @@ def test_row_becomes_an_entry_with_key_and_body() -> None:
     assert (entry["subject"], entry["priority"], entry["traceparent"]) == ("m_482", 0, None)
 
 
-def test_entries_are_ordered_by_subject_time_and_key_whatever_the_input_order() -> None:
+def test_entries_are_ordered_by_subject_time_and_key() -> None:
     rows = [
         decision("m_2", 1),
         decision("m_1", 2),
@@ -139,7 +139,7 @@ def test_times_in_data_are_rfc3339_and_zones_do_not_matter() -> None:
     assert '"data":{"window_end":"2026-11-02T13:15:00Z"}' in entry["tail"]
 
 
-def test_rows_that_come_refused_are_kept_in_a_form_that_can_be_stored() -> None:
+def test_refused_rows_are_kept_in_storable_form() -> None:
     refused = pa.Table.from_pylist(
         [
             {"reason": "malformed", "detail": "no\njson", "row": "{\x00"},

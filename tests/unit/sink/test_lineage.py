@@ -47,7 +47,7 @@ def _checkpoint(folder: Path, planned: list[str], committed: list[str]) -> Path:
     return folder
 
 
-def test_newest_batches_are_found_by_number_among_what_else_lies_there(tmp_path: Path) -> None:
+def test_newest_batches_are_found_among_other_files(tmp_path: Path) -> None:
     _checkpoint(tmp_path, ["9", "10", ".10.crc", ".11.a1b2.tmp"], ["9", ".9.crc", "\u0661\u0662"])
     expected = Checkpoint(str(tmp_path), planned=10, committed=9)
     assert read_checkpoint(local_files(str(tmp_path)), QUERY_ID) == expected
@@ -154,7 +154,7 @@ def _refusal(checkpoint: Checkpoint, recorded: int | None) -> SinkError | None:
     return None
 
 
-def test_older_copy_of_the_checkpoint_is_named_with_the_way_out() -> None:
+def test_older_checkpoint_copy_is_reported_with_a_remedy() -> None:
     with pytest.raises(CheckpointBehind) as raised:
         compare("payouts", Checkpoint(HERE, 5, 4), 9)
     assert isinstance(raised.value, Permanent)
@@ -170,7 +170,7 @@ def test_older_copy_of_the_checkpoint_is_named_with_the_way_out() -> None:
         compare("payouts", Checkpoint(HERE, None, None), 0)
 
 
-def test_older_moment_of_the_database_is_named_with_the_way_out() -> None:
+def test_older_database_is_reported_with_a_remedy() -> None:
     with pytest.raises(LedgerBehind) as raised:
         compare("payouts", Checkpoint(HERE, 10, 9), 5)
     assert isinstance(raised.value, Permanent)
@@ -185,7 +185,7 @@ def test_older_moment_of_the_database_is_named_with_the_way_out() -> None:
     )
 
 
-def test_query_with_the_sink_from_its_first_batch_is_not_unknown_to_the_ledger() -> None:
+def test_query_that_began_with_the_sink_is_known_to_the_ledger() -> None:
     for committed, recorded in ((None, None), (None, 0), (4, 4), (4, 5)):
         require_recorded("payouts", HERE, committed, recorded)
     with pytest.raises(LedgerBehind, match="finished batch 4, but the ledger has no batch of this"):

@@ -61,7 +61,7 @@ def _with_a_list(rows: pa.Table) -> Any:
 
 
 @pytest.mark.parametrize("select", [_as_it_is, _in_pieces, _with_a_list])
-def test_select_that_makes_no_batch_is_told_what_it_has_to_make(select: Any) -> None:
+def test_select_without_batch_columns_is_told_what_is_missing(select: Any) -> None:
     sink = OutboxSink(DSN, stream="payouts", select=select)
     identity = Identity(UUID(int=1), UUID(int=2), 0)
     with pytest.raises(TypeError, match=r"`select` .*BatchInput.*nothing was written"):
@@ -94,7 +94,7 @@ def test_path_that_is_set_asks_for_no_estimate() -> None:
     assert not PathChoice("auto", rows_in_driver=True).is_staged(never)
 
 
-def test_staged_path_is_refused_where_somebody_wants_the_rows_in_the_driver() -> None:
+def test_staged_path_is_refused_if_rows_are_wanted_in_the_driver() -> None:
     for wish in ({"select": lambda table: table}, {"also": lambda *_: None}):
         with pytest.raises(ValueError, match="leave both out, or use path='driver'"):
             OutboxSink(DSN, stream="payouts", path="staged", **wish)
@@ -200,7 +200,7 @@ def test_permanent_error_is_not_tried_again() -> None:
     assert calls == 1
 
 
-def test_transient_error_is_tried_until_the_deadline_and_raised_as_it_is() -> None:
+def test_transient_error_is_retried_until_the_deadline() -> None:
     calls = 0
 
     def work() -> None:

@@ -109,7 +109,7 @@ def test_text_that_is_no_row_is_refused_in_words(text: str, complaint: str) -> N
         _prepared(text)
 
 
-def test_stream_of_rows_that_are_put_back_has_a_name_of_its_own_that_fits() -> None:
+def test_requeued_rows_get_a_stream_name_that_fits() -> None:
     assert stream_of("payouts") == "payouts.requeue"
     names = [stream_of("s" * 55), stream_of("s" * 56), stream_of("s" * 63)]
     assert all(len(name) <= 63 for name in names)

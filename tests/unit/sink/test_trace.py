@@ -73,7 +73,7 @@ def test_replay_is_told_from_a_written_batch() -> None:
     assert (spans.one.attributes or {})["holdfast.outcome"] == "replayed"
 
 
-def test_traceparent_is_that_of_the_span_in_the_trace_around_it() -> None:
+def test_traceparent_belongs_to_the_span_in_the_outer_trace() -> None:
     with tracing() as spans:
         tracer = api.get_tracer("test")
         with tracer.start_as_current_span("job"), batch_span("payouts", QUERY, 7) as span:
@@ -86,7 +86,7 @@ def test_traceparent_is_that_of_the_span_in_the_trace_around_it() -> None:
     assert inner.parent == batch.get_span_context()
 
 
-def test_span_that_is_not_sampled_is_handed_on_and_not_exported() -> None:
+def test_unsampled_span_is_propagated_but_not_exported() -> None:
     with tracing(ALWAYS_OFF) as spans, batch_span("payouts", QUERY, 7) as span:
         flags = int((span.traceparent or "").rpartition("-")[2], 16)
         assert not flags & api.TraceFlags.SAMPLED
@@ -114,7 +114,7 @@ def test_error_is_named_without_quotes(error: BaseException, kind: str, state: s
     assert not any(canary in found.to_json() for canary in CANARIES)
 
 
-def test_code_of_the_database_is_kept_where_the_sink_translated_its_error() -> None:
+def test_translated_error_keeps_the_database_code() -> None:
     def fail() -> None:
         with batch_span("payouts", QUERY, 7):
             raise SinkUnavailable("postgresql://app:hunter2@db") from psycopg.errors.DiskFull("x")

@@ -54,7 +54,7 @@ def shown(dsn: str | None, *options: str, **environment: str) -> dict[str, Any]:
     ).json
 
 
-def test_sound_configuration_ends_with_0_and_says_what_was_checked(world: World) -> None:
+def test_valid_configuration_exits_0_and_lists_checks(world: World) -> None:
     world.add_endpoint("https://payouts.example/")
     code, checks = checked(world.dsn, **{SECRET: secret_text()})
     assert code == ExitCode.OK, checks

@@ -107,7 +107,7 @@ def test_endpoint_that_starts_later_is_not_backfilled(world: World) -> None:
     assert world.db.execute("SELECT count(*) FROM holdfast.lane").fetchone() == (0,)
 
 
-def test_pause_and_resume_are_audited_and_unknown_names_match_nothing(world: World) -> None:
+def test_pause_and_resume_are_audited_and_unknown_names_ignored(world: World) -> None:
     world.holdfast(*ADD, "--secret-ref", REF)
     for verb in ("pause", "resume"):
         world.holdfast("endpoint", verb, "payouts", "--reason", "maintenance", code=ExitCode.OK)
@@ -244,7 +244,7 @@ def test_status_says_what_the_overview_says_needs_a_person(
     assert "1 endpoint is disabled: payouts\n    holdfast endpoint show payouts" in text
 
 
-def test_status_is_degraded_where_work_waits_and_nobody_takes_it(world: World) -> None:
+def test_status_is_degraded_if_work_waits_unclaimed(world: World) -> None:
     world.holdfast(*ADD, "--secret-ref", ABSENT)
     with Decisions(world.dsn) as decisions:
         decisions.write("m_1")

@@ -8,7 +8,7 @@ from holdfast.sink.contract.exits import CommandError
 from tests.support.servers.postgres_proxy import Fault, PostgresProxy
 
 
-def test_block_that_returns_while_a_statement_is_under_way_only_closes(dsn: str) -> None:
+def test_returning_during_a_statement_only_closes(dsn: str) -> None:
     with operator_connection(dsn) as connection:
         connection.pgconn.send_query(b"SELECT pg_sleep(60)")
     assert connection.closed
@@ -26,7 +26,7 @@ def test_lost_answer_to_a_commit_is_not_taken_for_no_change(dsn: str) -> None:
     assert "changed nothing" not in str(raised.value)
 
 
-def test_upgrade_without_an_answer_to_its_commit_is_not_called_off(dsn: str) -> None:
+def test_upgrade_with_unanswered_commit_is_not_reported_as_failed(dsn: str) -> None:
     with PostgresProxy(dsn, Fault.ANSWER_LOST, 2) as proxy:
         with pytest.raises(CommandError) as raised:
             upgrade(proxy.dsn)

@@ -111,7 +111,7 @@ def test_subjects_are_listed_in_the_order_of_their_bytes_page_by_page(scene: str
 
 
 @pytest.mark.parametrize(("most", "at_first", "at_most"), [(20_000, 9, 9), (1, 1, 50), (1, 2, 2)])
-def test_subjects_that_are_held_up_are_found_also_where_names_are_walked(
+def test_blocked_subjects_are_listed_when_names_are_walked(
     most: int, at_first: int, at_most: int, scene: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subjects_store, "HELD_MAX", most)
@@ -178,7 +178,7 @@ IN_ORDER = """
 
 
 @pytest.mark.parametrize(("at_first", "at_most"), [(1_000, 100_000), (1, 100_000), (2, 2)])
-def test_attempts_of_everybody_are_found_however_few_are_looked_at(
+def test_attempts_of_all_subjects_are_listed_with_small_limits(
     world: World, at_first: int, at_most: int, scene: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     everything = world.db.execute(IN_ORDER).fetchall()
@@ -342,9 +342,7 @@ def make_snapshot(scene: str) -> Iterator[Callable[[], int]]:
         yield make
 
 
-def test_overview_counts_what_happened_and_names_what_needs_a_person(
-    world: World, scene: str
-) -> None:
+def test_overview_counts_events_and_lists_what_needs_a_person(world: World, scene: str) -> None:
     found = _json(scene, "overview", code=ExitCode.DEGRADED)
     assert found["totals"] == {
         "entries": 8,

@@ -170,7 +170,7 @@ def test_without_a_receiver_deliveries_are_counted_by_receipt(sides: Sides) -> N
     assert "limited to 1 of each kind" in holdfast(*ALL, "--limit", "1", dsn=sides.dsn).stdout
 
 
-def test_decision_that_was_refused_as_stale_is_not_called_applied(sides: Sides) -> None:
+def test_decision_refused_as_stale_is_not_reported_as_applied(sides: Sides) -> None:
     """An outbox whose numbering began again: the receiver had a higher sequence of the subject."""
     sides.at_receiver("UPDATE payouts.inbox SET outcome = 'stale' WHERE key = %s")
     sides.db.execute(
@@ -196,7 +196,7 @@ def test_decision_that_was_refused_as_stale_is_not_called_applied(sides: Sides) 
     assert found["findings"]["stale_there"] == 0, "a later one had been delivered from here before"
 
 
-def test_receiver_that_cannot_be_read_is_said_without_its_address(sides: Sides) -> None:
+def test_unreadable_receiver_is_reported_without_its_address(sides: Sides) -> None:
     for receiver, options, code, words in (
         ("host=/nowhere password=canary", (), ExitCode.FAILED, "cannot be reached"),
         ("postgresql://u:canary@[", (), ExitCode.USAGE, "cannot be read"),

@@ -48,9 +48,7 @@ def audited(db: psycopg.Connection) -> list[tuple[str, str, str]]:
     return [(action, target, reason) for action, target, reason in db.execute(query).fetchall()]
 
 
-def test_file_is_planned_applied_and_changes_nothing_a_second_time(
-    world: World, file: Path
-) -> None:
+def test_applying_a_file_twice_changes_nothing_the_second_time(world: World, file: Path) -> None:
     other = ("--url", "https://x.example/", "--secret-ref", "env:HOLDFAST_SECRET_S")
     world.holdfast("endpoint", "add", "other", *other)
     planned = world.holdfast("endpoint", "apply", str(file), "--check", code=ExitCode.DEGRADED)

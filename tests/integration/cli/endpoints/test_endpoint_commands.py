@@ -225,7 +225,7 @@ def test_state_changes_for_a_reason_alone(dsn: str, db: psycopg.Connection) -> N
     assert shown(dsn)["state_reason"] == "moving house"
 
 
-def test_types_of_an_endpoint_that_is_sent_to_name_the_pause_as_it_is_typed(dsn: str) -> None:
+def test_changing_types_of_an_active_endpoint_asks_for_a_pause(dsn: str) -> None:
     holdfast(*ADD, dsn=dsn)
     done = holdfast("endpoint", "set", "payouts", "--type", "a.b", "--reason", "x", dsn=dsn)
     assert done.returncode == ExitCode.FAILED

@@ -97,7 +97,7 @@ def steps(content: dict[str, Any]) -> list[tuple[str, str]]:
     return [(step["step"], step["end"]) for step in content["steps"]]
 
 
-def test_receiver_that_keeps_to_the_protocol_accepts_the_signature_and_acts_on_nothing(
+def test_conforming_receiver_accepts_the_signature_and_does_nothing(
     dsn: str, db: psycopg.Connection, receiver: Receiver
 ) -> None:
     add_endpoint(db, receiver.url, state="paused")
@@ -189,7 +189,7 @@ def test_what_is_not_reached_says_where_the_way_ends(dsn: str, db: psycopg.Conne
     assert (code, content["verdict"]) == (ExitCode.FAILED, "name_unknown")
 
 
-def test_a_receiver_that_takes_everything_proves_itself_by_its_receipt(world: World) -> None:
+def test_receiver_that_accepts_everything_is_proved_by_its_receipt(world: World) -> None:
     with listening() as everything:
         world.add_endpoint(everything.url, envelope="cloudevents")
         code, content = probed(world.dsn)
@@ -220,7 +220,7 @@ def test_certificate_is_judged_as_the_engine_judges_it(
         assert content["steps"][-1]["detail"].startswith("TLSv1.3, certificate until ")
 
 
-def test_nothing_is_sent_where_nobody_confirms_or_a_secret_is_missing(
+def test_nothing_is_sent_without_confirmation_or_secret(
     world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(SECRET, raising=False)
@@ -236,7 +236,7 @@ def test_nothing_is_sent_where_nobody_confirms_or_a_secret_is_missing(
     assert world.db.execute("SELECT FROM holdfast.operator_action").fetchall() == []
 
 
-def test_answer_is_shown_without_what_it_repeats_of_headers_and_secrets(
+def test_answer_is_shown_without_echoed_headers_and_secrets(
     world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SECRET, secret_text())

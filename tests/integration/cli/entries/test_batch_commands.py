@@ -320,7 +320,7 @@ def _add_endpoint(dsn: str, type_: str) -> None:
 
 
 @pytest.mark.usefixtures("continued")
-def test_decision_before_it_is_traced_to_its_own_batch_and_can_be_reissued(world: World) -> None:
+def test_previous_decision_is_traced_to_its_batch_for_reissue(world: World) -> None:
     [key] = [each["key"] for each in _continued_json(world.dsn, "entries", "list")["entries"]]
     assert _continued_json(world.dsn, "trace", key)["batch"]["batch_id"] == 3
     _add_endpoint(world.dsn, BLOCK)

@@ -32,7 +32,7 @@ def _listed(dsn: str, *words: str) -> dict[str, Any]:
     return holdfast("late", "list", *words, "--json", dsn=dsn, code=ExitCode.OK).json
 
 
-def test_events_that_were_not_applied_are_listed_with_reason_and_watermark(late: str) -> None:
+def test_events_not_applied_have_a_reason_and_a_watermark(late: str) -> None:
     found = _listed(late)["late_events"]
     assert [row["event_id"] for row in found] == ["e3", "e2", "e1", "e0"]
     assert found[-1] == {

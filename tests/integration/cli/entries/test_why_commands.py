@@ -180,7 +180,7 @@ def test_tried_entry_wanted_no_more_is_no_gap(world: World) -> None:
     assert "None" not in again.stdout
 
 
-def test_entry_without_endpoint_is_given_the_command_to_make_one(world: World) -> None:
+def test_entry_without_endpoint_shows_the_command_to_add_one(world: World) -> None:
     row = world.decisions.row("m_1")
     world.decisions.write_rows([row])
     answer = why(world.dsn, Key.of(row["key"]).text, code=ExitCode.DEGRADED)["answer"]

@@ -88,7 +88,7 @@ def _entries_of(dsn: str, rows: Mapping[int, str]) -> Iterator[bool]:
         yield outcome.written
 
 
-def test_row_that_is_dismissed_while_others_are_put_back_is_not_written(world: World) -> None:
+def test_row_dismissed_during_a_requeue_is_not_written(world: World) -> None:
     first, second, third = _kept(world.dsn, *map(_entry, range(3)))
     before: list[Row] = []
     work = partial(_put_back, world.dsn, [first, second, third], before)
@@ -106,7 +106,7 @@ def test_row_that_is_dismissed_while_others_are_put_back_is_not_written(world: W
     ]
 
 
-def test_rows_resolved_by_another_meanwhile_are_reported_as_not_done(world: World) -> None:
+def test_rows_resolved_concurrently_are_reported_as_not_done(world: World) -> None:
     [number] = _kept(world.dsn, _entry(0))
     with Quarantine.connect(world.dsn) as store:
         rows, _ = open_among(store, [number])

@@ -90,7 +90,7 @@ def test_exported_line_is_put_back_corrected(world: World, tmp_path: Path) -> No
     assert [row[0] for row in contents(world.db)["entry"]] == ["m_0", "m_1", "m_2"]
 
 
-def test_requeue_that_died_before_it_was_marked_writes_nothing_twice(world: World) -> None:
+def test_requeue_killed_before_its_mark_writes_nothing_twice(world: World) -> None:
     [number] = set_aside(world.dsn, ("bad_data", json.dumps(GOOD)))
     assert _requeue(world.dsn, number)[0] == ExitCode.OK
     before = contents(world.db)

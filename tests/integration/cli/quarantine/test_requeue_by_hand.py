@@ -64,7 +64,7 @@ def _file(directory: Path, row: object) -> Path:
         *("data", "data added", "data removed", "data unfit", "data nested", "no data"),
     ],
 )
-def test_requeue_alone_cannot_write_another_decision_than_the_kept_one(
+def test_requeue_writes_only_the_stored_decision(
     world: World, tmp_path: Path, change: dict[str, Any], member: str
 ) -> None:
     [number] = set_aside(world.dsn, ("bad_data", json.dumps(GOOD)))
@@ -252,7 +252,7 @@ def test_other_merchant_or_event_needs_second_person(world: World, tmp_path: Pat
     ("reason", "frees"),
     [("wrong_currency", "currency"), ("bad_amount", "amount_minor"), ("missing_type", "type")],
 )
-def test_source_line_with_another_amount_currency_or_type_needs_a_second_person(
+def test_changed_amount_currency_or_type_needs_a_second_person(
     world: World, tmp_path: Path, reason: str, frees: str
 ) -> None:
     kept = {"event_id": "e1", "merchant_id": "m_1", "type": "payout_submitted"}

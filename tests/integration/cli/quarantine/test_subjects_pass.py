@@ -40,7 +40,7 @@ def lanes_of(dsn: str) -> dict[str, Any]:
         return lanes(db)
 
 
-def test_lane_continues_once_a_person_gives_up_its_missing_entries(world: World) -> None:
+def test_lane_continues_after_its_missing_entries_are_passed(world: World) -> None:
     world.add_endpoint(state="disabled")
     world.write("m_1", "m_1", "m_1", "m_1", "m_1", "m_2", "m_2")
     world.drain()
@@ -104,7 +104,7 @@ def test_lane_without_a_gap_ahead_stays(world: World) -> None:
     assert "under way" in under_way
 
 
-def test_advice_passes_the_lane_of_that_subject_and_of_no_other(
+def test_advised_command_passes_only_the_lane_of_its_subject(
     dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
 ) -> None:
     odd = ("m  two", "m two", "m\ttab", "-x", "it's $(x)", "a" * 400, "whsec_abcdefgh")

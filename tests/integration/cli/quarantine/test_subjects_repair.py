@@ -83,7 +83,7 @@ def silenced(dsn: str, db: psycopg.Connection) -> Iterator[Silenced]:
         spark.sink.close()
 
 
-def test_silenced_subject_is_put_right_by_two_people_and_decides_again(silenced: Silenced) -> None:
+def test_silenced_subject_is_repaired_by_two_people(silenced: Silenced) -> None:
     before = silenced.states()
     code, told, error = silenced.ask("--stream", "payouts")
     assert code == ExitCode.DEGRADED, error
@@ -161,7 +161,7 @@ def test_operator_says_state_of_nothing_stored(silenced: Silenced, nothing: bool
     assert [row[1] for row in silenced.states()] == [BLOCK]
 
 
-def test_state_that_the_sink_moved_after_it_was_proposed_is_left_alone(silenced: Silenced) -> None:
+def test_state_changed_after_the_proposal_is_not_repaired(silenced: Silenced) -> None:
     id_ = silenced.approved()
     further = silenced.ahead + timedelta(days=1)
     silenced.spark.batch(3, decision("m_1", 6, BLOCK, occurred_at=further))
@@ -302,7 +302,7 @@ def _silence(dsn: str, db: psycopg.Connection, ahead: timedelta = timedelta(days
     spark.sink.close()
 
 
-def test_suppressed_decisions_are_listed_by_page_and_by_what_is_asked_for(written: str) -> None:
+def test_suppressed_decisions_are_listed_by_page_and_filter(written: str) -> None:
     code, told = _json(written, "suppressed", "list")
     assert code == ExitCode.OK
     keys = [row["key"] for row in told["suppressed"]]
@@ -358,7 +358,7 @@ def test_suppressed_decision_is_shown_with_content_and_state(written: str) -> No
     assert (found["state"]["stream"], found["state"]["last_type"]) == ("payouts", BLOCK)
 
 
-def test_whoever_asks_about_a_suppressed_key_is_told_where_to_look(written: str) -> None:
+def test_query_for_a_suppressed_key_names_the_next_command(written: str) -> None:
     key = _key(OVERTAKEN)
     where = f"holdfast suppressed show {key}"
     told = _json(written, "why", key)[1]
@@ -380,7 +380,7 @@ def test_overtaken_decisions_are_counted_and_need_nobody(written: str) -> None:
         assert "1 decision overtaken: holdfast suppressed list --cause overtaken" in said
 
 
-def test_a_silenced_subject_needs_a_person_until_it_is_put_right(world: World) -> None:
+def test_silenced_subject_needs_a_person_until_repaired(world: World) -> None:
     _silence(world.dsn, world.db)
     code, told = _json(world.dsn, "status")
     assert code == ExitCode.DEGRADED
@@ -423,7 +423,7 @@ def test_a_date_within_the_tolerance_silences_nobody(dsn: str, db: psycopg.Conne
     assert "silenced_subjects" not in [need["kind"] for need in told["needs"]]
 
 
-def test_silenced_subject_is_shown_with_its_would_be_state_and_cost(world: World) -> None:
+def test_silenced_subject_shows_its_expected_state_and_cost(world: World) -> None:
     _silence(world.dsn, world.db)
     reports = Driver(world.dsn, stream="reports")
     reports.batch(0, decision("m_1", 9, "report.daily"))
@@ -465,7 +465,7 @@ def test_check_misses_no_suppressed_row_of_a_dropped_day(world: World, written: 
     assert _json(written, *asked)[0] == ExitCode.OK
 
 
-def test_days_of_suppressed_decisions_are_pruned_as_entries_are(world: World, written: str) -> None:
+def test_suppressed_decisions_are_pruned_like_entries(world: World, written: str) -> None:
     age(world.db, OLD)
     told = _json(written, "db", "prune", "--older-than", "90d", "--reason", "t")[1]
     outcomes = {day["outcome"] for day in told["days"] if day["table"] == "suppressed"}

@@ -175,7 +175,7 @@ def test_crash_before_booking_writes_once(desk: Desk, monkeypatch: pytest.Monkey
     assert (sequences(desk.db, "m_1"), len(desk.audited())) == ([1, 2, 3, 4], 1)
 
 
-def test_subject_that_is_still_silenced_is_to_be_repaired_first(silenced: Desk) -> None:
+def test_silenced_subject_must_be_repaired_first(silenced: Desk) -> None:
     code, _, error = silenced.write()
     assert (code, "holdfast subjects repair" in error) == (ExitCode.FAILED, True)
 

@@ -74,7 +74,7 @@ def test_named_entries_are_sent_again_or_told_why(world: World) -> None:
     assert "`holdfast why KEY`" in unwanted.stderr
 
 
-def test_what_keeps_it_from_being_sent_is_said_before_it_is_agreed_to(world: World) -> None:
+def test_obstacles_to_sending_are_shown_before_confirmation(world: World) -> None:
     world.add_endpoint()
     with Decisions(world.dsn) as decisions:
         row = decisions.row("m_dead")
@@ -108,7 +108,7 @@ def test_what_keeps_it_from_being_sent_is_said_before_it_is_agreed_to(world: Wor
     assert ended.json["obstacles"] == []
 
 
-def test_person_at_a_terminal_who_says_no_leaves_everything_as_it_was(world: World) -> None:
+def test_declining_at_a_terminal_changes_nothing(world: World) -> None:
     world.add_endpoint()
     with Decisions(world.dsn) as decisions:
         row = decisions.row("m_1")

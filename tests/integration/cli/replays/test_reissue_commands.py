@@ -58,7 +58,7 @@ def _written(decisions: Decisions, dsn: str, *subjects: str) -> list[str]:
     return [Key.of(row["key"]).text for row in rows]
 
 
-def test_action_is_repeated_under_a_new_key_each_time_that_somebody_says_so(
+def test_each_confirmed_reissue_gets_a_new_key(
     dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
 ) -> None:
     [key] = _written(decisions, dsn, "m_1")
@@ -84,7 +84,7 @@ def test_action_is_repeated_under_a_new_key_each_time_that_somebody_says_so(
     assert [row["stream"] for row in listed] == ["test.reissue", "test.reissue", "test"]
 
 
-def test_dead_one_is_given_up_its_lane_goes_on_and_the_new_one_comes_last(world: World) -> None:
+def test_reissued_dead_letter_frees_its_lane_and_comes_last(world: World) -> None:
     dead, behind = _written(world.decisions, world.dsn, "m_dead", "m_dead")
     world.write("m_dead", type_=RELEASE)
     early = world.holdfast("reissue", behind, *WHY, "--yes", code=ExitCode.FAILED)
@@ -112,7 +112,7 @@ def test_dead_one_is_given_up_its_lane_goes_on_and_the_new_one_comes_last(world:
     assert world.receiver.seen[-1].header("webhook-id") == new
 
 
-def test_reissue_that_died_half_way_goes_on_and_writes_nothing_twice(world: World) -> None:
+def test_killed_reissue_continues_and_writes_nothing_twice(world: World) -> None:
     [key] = _written(world.decisions, world.dsn, "m_1")
     assert world.holdfast("reissue", key, *WHY, "--yes").returncode == ExitCode.OK
     world.db.execute("UPDATE holdfast.replay SET state = 'planned', finished_at = NULL")

@@ -44,7 +44,7 @@ def _reissue(dsn: str, keys: list[str], *more: str) -> dict[str, object]:
     ).json
 
 
-def test_ten_and_ten_of_one_person_in_a_day_need_a_second_person(world: World) -> None:
+def test_split_reissues_of_a_day_count_towards_the_limit(world: World) -> None:
     keys = _written(world.decisions, world.dsn, 4)
     assert _reissue(world.dsn, keys[:2], "--limit", "2")["approve"] is None
     second = _reissue(world.dsn, keys[2:3], "--limit", "2")
@@ -121,7 +121,7 @@ def _forgotten(db: psycopg.Connection) -> None:
     db.execute("UPDATE holdfast.endpoint_pace SET key_window_seconds=0, key_window_seen_at=now()")
 
 
-def test_keys_that_the_receiver_may_have_forgotten_count_as_repeated(world: World) -> None:
+def test_forgotten_keys_count_as_repeated(world: World) -> None:
     keys = _written(world.decisions, world.dsn, 12)
     _forgotten(world.db)
     ten = ("--outside-window", "--yes", "--json")
@@ -144,7 +144,7 @@ def test_keys_that_the_receiver_may_have_forgotten_count_as_repeated(world: Worl
     assert len(world.receiver.seen) == 23
 
 
-def test_plan_whose_keys_are_forgotten_later_is_counted_when_it_is_applied(world: World) -> None:
+def test_keys_forgotten_after_planning_count_on_apply(world: World) -> None:
     keys = _written(world.decisions, world.dsn, 11)
     chosen = [part for key in keys for part in ("--key", key)]
     made = world.holdfast("replay", "plan", *chosen, *WHY, "--outside-window", "--json")
@@ -165,7 +165,7 @@ def test_plan_cancelled_before_any_write_is_not_counted(world: World) -> None:
     assert _reissue(world.dsn, keys[1:], "--limit", "1")["approve"] is None
 
 
-def test_keys_that_are_forgotten_only_after_the_plan_began_are_not_sent(
+def test_keys_forgotten_after_the_plan_began_are_not_sent(
     dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
 ) -> None:
     keys = _written(decisions, dsn, 11)

@@ -221,7 +221,7 @@ def test_failing_receiver_gets_everything(world: World, monkeypatch: pytest.Monk
     assert (report.lost, report.out_of_order, report.owed, report.degraded) == (0, 0, 0, False)
 
 
-def test_command_prints_a_line_for_each_and_ends_with_a_report_on_a_signal(tmp_path: Path) -> None:
+def test_command_prints_a_line_each_and_a_report_on_a_signal(tmp_path: Path) -> None:
     expect = tmp_path / "keys.jsonl"
     expect.write_text("".join(f'{{"key":"{key_of("m_1", n)}"}}\n' for n in (1, 2)))
     with running("--expect", str(expect), "--drop-after-apply", "1") as (process, ready):
@@ -246,7 +246,7 @@ def test_command_prints_a_line_for_each_and_ends_with_a_report_on_a_signal(tmp_p
     assert process.returncode == ExitCode.DEGRADED
 
 
-def test_command_ends_when_as_many_were_acknowledged_as_it_should_wait_for() -> None:
+def test_command_ends_after_the_requested_acknowledgements() -> None:
     with running("--until", "2") as (process, ready):
         with httpx.Client() as client:
             for sent in (block(), block(), Sent.of("m_1", "release", 2)):

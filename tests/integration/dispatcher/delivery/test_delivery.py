@@ -309,7 +309,7 @@ def test_receipt_is_kept_only_when_it_is_genuine(world: World, receiver: Webhook
     assert kept["forged"] is None
 
 
-def test_endpoint_that_a_drain_leaves_waiting_is_named_with_its_end(world: World) -> None:
+def test_drain_names_each_endpoint_left_waiting(world: World) -> None:
     names = ("paused", "broken", "held", "idle", "fine")
     ids = {name: world.add_endpoint(f"{world.receiver.url}/{name}", name=name) for name in names}
     world.db.execute("UPDATE holdfast.endpoint SET types = '{nothing}' WHERE name = 'idle'")
@@ -340,7 +340,7 @@ def test_endpoint_that_a_drain_leaves_waiting_is_named_with_its_end(world: World
     }
 
 
-def test_endpoint_that_nothing_can_be_sent_to_keeps_its_decisions(world: World) -> None:
+def test_unusable_endpoint_keeps_its_decisions(world: World) -> None:
     refs = [f"env:{SECRET}", "env:HOLDFAST_SECRET_NO"]
     world.add_endpoint(name="secret", secret_refs=refs)
     world.add_endpoint("http://127.0.0.1:1/a#b", name="url")

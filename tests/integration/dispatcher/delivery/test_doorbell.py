@@ -57,7 +57,7 @@ def latencies(decisions: Decisions, receiver: WebhookReceiver, count: int) -> li
     return found
 
 
-async def test_batch_is_delivered_because_of_the_doorbell_and_not_by_polling(
+async def test_doorbell_delivers_a_batch_without_polling(
     world: World, ringing: Decisions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Polling runs once a minute here, so only the doorbell can be the cause."""
@@ -93,7 +93,7 @@ async def test_batch_is_delivered_because_of_the_doorbell_and_not_by_polling(
     assert sorted(each.subject for each in world.receiver.seen) == [f"m_{n}" for n in range(10)]
 
 
-def test_idle_dispatcher_without_a_doorbell_finds_each_batch_by_looking(world: World) -> None:
+def test_polling_delivers_each_batch_without_a_doorbell(world: World) -> None:
     world.add_endpoint()
     with world.dispatching() as running:
         running.says("dispatcher.started")
@@ -183,7 +183,7 @@ def test_own_words_come_back_where_nothing_is_between(dsn: str) -> None:
     assert rings == 1  # once after it began to listen: for who rang before
 
 
-def test_line_that_carries_nothing_any_more_is_found_out_and_replaced(dsn: str) -> None:
+def test_dead_doorbell_connection_is_detected_and_replaced(dsn: str) -> None:
     with PostgresProxy(dsn) as proxy:
         swallowed = False
 
@@ -204,7 +204,7 @@ def _written(writer: Writer, batch_id: int) -> object:
     return writer.write(batch_id, InDriver(prepared))
 
 
-def test_doorbell_that_cannot_be_rung_is_a_warning_and_the_batch_is_written(
+def test_failed_doorbell_is_a_warning_and_the_batch_is_written(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from uuid import uuid4

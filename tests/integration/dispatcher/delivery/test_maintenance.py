@@ -133,7 +133,7 @@ def test_day_with_undelivered_is_kept_and_delivered(world: World, old: date) -> 
     assert _stored(world.db) == 4
 
 
-def test_maintenance_that_fails_is_a_warning_and_delivery_goes_on(world: World, old: date) -> None:
+def test_failed_maintenance_is_a_warning_and_delivery_continues(world: World, old: date) -> None:
     world.db.execute("""
         REVOKE EXECUTE ON FUNCTION
             holdfast.prune_day(text, date, integer, boolean, text, text) FROM holdfast_dispatcher

@@ -134,7 +134,7 @@ def test_five_endpoints_that_hang_cost_a_healthy_one_nothing(world: World) -> No
     assert len(world.lanes(healthy)) == 50
 
 
-def test_rate_that_is_used_up_for_an_hour_is_claimed_within_seconds(world: World) -> None:
+def test_rate_used_up_for_an_hour_is_claimed_within_seconds(world: World) -> None:
     """As after a clock that was set back; a replay's rate, too."""
     world.add_endpoint(rate_per_second=RATE)
     world.write("m_1")

@@ -29,7 +29,7 @@ SERVE = ("--lease-seconds", "10")
 SLOW = ReplayFilter(endpoint="slow")
 
 
-def test_delivered_entry_arrives_once_more_with_the_same_bytes_and_key(world: World) -> None:
+def test_replayed_entry_has_the_same_bytes_and_key(world: World) -> None:
     world.add_endpoint()
     world.write("m_1", "m_2", "m_1")
     world.drain()
@@ -58,7 +58,7 @@ def test_delivered_entry_arrives_once_more_with_the_same_bytes_and_key(world: Wo
     assert world.lanes() == before
 
 
-def test_released_dead_letter_lets_its_lane_go_on_with_a_full_schedule(
+def test_released_dead_letter_frees_its_lane_with_a_full_schedule(
     dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
 ) -> None:
     add_endpoint(db, receiver.url, schedule_seconds=[0])
@@ -105,7 +105,7 @@ def test_passed_dead_letter_is_sent_and_resolved(world: World) -> None:
     assert letter == ("redelivered",)
 
 
-def test_retry_that_is_brought_forward_is_one_attempt_with_the_next_number(
+def test_retry_brought_forward_is_one_attempt(
     dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
 ) -> None:
     add_endpoint(db, receiver.url, schedule_seconds=[3600] * 3)
@@ -246,7 +246,7 @@ def test_entry_that_is_no_longer_stored_is_settled_in_words(world: World) -> Non
     assert len(world.receiver.seen) == 1
 
 
-def test_key_that_the_receiver_may_have_forgotten_is_sent_only_where_a_person_said_so(
+def test_forgotten_key_is_sent_only_with_confirmation(
     world: World,
 ) -> None:
     world.add_endpoint()
@@ -365,7 +365,7 @@ def _kinds_by_subject(items: object) -> list[str]:
     return [kinds[each["subject"]] for each in items]  # type: ignore[attr-defined]
 
 
-def test_plan_that_finds_nothing_and_an_empty_filter_are_refused(world: World) -> None:
+def test_empty_plan_and_empty_filter_are_refused(world: World) -> None:
     world.add_endpoint("http://127.0.0.1:1/")
     world.write("m_1")
     with Replays.connect(world.dsn) as store:
@@ -434,7 +434,7 @@ def test_outdated_plan_is_refused(world: World) -> None:
     assert _actions(world.db) == ["replay.plan", "replay.plan", "replay.apply", "replay.cancel"]
 
 
-def test_what_another_replay_is_about_to_send_is_left_out_and_counted(world: World) -> None:
+def test_entries_of_another_replay_are_left_out_and_counted(world: World) -> None:
     world.add_endpoint()
     world.write("m_1")
     first_at = world.db.execute("SELECT max(created_at) FROM holdfast.entry").fetchone()
@@ -456,7 +456,7 @@ def test_what_another_replay_is_about_to_send_is_left_out_and_counted(world: Wor
     assert rest["counts"]["kinds"] == {"nothing": 1, "resend": 1}
 
 
-def test_two_operators_who_apply_the_same_entries_at_once_send_them_once(world: World) -> None:
+def test_concurrent_applies_send_entries_once(world: World) -> None:
     world.add_endpoint()
     world.write("m_1", "m_2")
     world.drain()
@@ -478,7 +478,7 @@ def test_two_operators_who_apply_the_same_entries_at_once_send_them_once(world: 
     assert len(world.receiver.seen) == 4
 
 
-def test_keys_that_the_receiver_may_have_forgotten_are_counted_and_refused(
+def test_forgotten_keys_are_counted_and_refused(
     dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
 ) -> None:
     add_endpoint(db, receiver.url)

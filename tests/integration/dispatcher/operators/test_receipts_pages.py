@@ -139,7 +139,7 @@ def test_each_entry_comes_once_with_the_attempt_that_counts(
         *("applied once", "and redelivered behind a later one"),
     ],
 )
-def test_stale_is_explained_only_by_what_was_sent_from_here_before(
+def test_stale_is_explained_only_by_earlier_deliveries(
     world: World, store: Sent, rows: list[tuple[Any, ...]], explained: bool
 ) -> None:
     begin = datetime.now(UTC) - timedelta(hours=1)

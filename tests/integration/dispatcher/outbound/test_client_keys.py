@@ -34,7 +34,7 @@ extend(Dying(ssl.PROTOCOL_TLS_CLIENT), target)
 """
 
 
-def test_process_that_is_killed_between_writing_and_loading_a_key_leaves_no_file(
+def test_kill_between_writing_and_loading_a_key_leaves_no_file(
     tmp_path: Path,
 ) -> None:
     died = subprocess.run(
@@ -50,7 +50,7 @@ def test_process_that_is_killed_between_writing_and_loading_a_key_leaves_no_file
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_key_that_was_loaded_leaves_neither_a_file_nor_a_descriptor(
+def test_loaded_key_leaves_no_file_and_no_descriptor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: bool
 ) -> None:
     """Also where the system has no files in memory."""

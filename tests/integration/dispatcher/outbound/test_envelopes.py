@@ -69,7 +69,7 @@ def test_cloudevents_are_headers_around_the_same_bytes(
 
 
 @pytest.mark.usefixtures("secret_dir")
-def test_headers_of_an_operator_arrive_and_their_tokens_are_read_anew(
+def test_operator_headers_arrive_and_tokens_are_reread(
     dsn: str,
     db: psycopg.Connection,
     decisions: Decisions,
@@ -123,7 +123,7 @@ def test_headers_that_nobody_checked_keep_the_endpoint_waiting(
 
 
 @pytest.mark.usefixtures("secret_dir")
-def test_certificate_that_cannot_be_read_keeps_the_endpoint_waiting(
+def test_unreadable_certificate_keeps_the_endpoint_waiting(
     dsn: str,
     db: psycopg.Connection,
     decisions: Decisions,

@@ -38,7 +38,7 @@ def sent(
 REFUSED = ("env:HOLDFAST_DSN", "env:PGPASSWORD", "env:OTEL_EXPORTER_OTLP_HEADERS", "env:AWS_SECRET")
 
 
-def test_header_cannot_carry_what_the_dispatcher_is_started_with(
+def test_header_cannot_carry_secrets_of_the_dispatcher(
     dsn: str,
     db: psycopg.Connection,
     decisions: Decisions,

@@ -149,9 +149,7 @@ def test_cancelled_request_tells_that_it_was_sent(send: Sending, receiver: Webho
 
 
 @each_engine
-def test_request_that_could_not_connect_tells_that_it_was_not_sent(
-    send: Sending, receiver: WebhookReceiver
-) -> None:
+def test_failed_connect_is_reported_as_not_sent(send: Sending, receiver: WebhookReceiver) -> None:
     receiver.stop()
 
     async def work() -> bool:
@@ -164,7 +162,7 @@ def test_request_that_could_not_connect_tells_that_it_was_not_sent(
 
 
 @each_engine
-def test_request_that_ran_out_of_time_is_over_for_the_receiver_too(
+def test_timed_out_request_ends_for_the_receiver_too(
     send: Sending, receiver: WebhookReceiver
 ) -> None:
     ended: list[float] = []

@@ -91,7 +91,7 @@ def test_plain_http_needs_an_allowed_network(send: Sending) -> None:
 
 
 @pytest.mark.parametrize("name", [NAME, "LocalHost", "localhost.", "xn--mnchen-3ya.test"])
-def test_address_that_was_judged_is_the_one_that_is_connected_to(send: Sending, name: str) -> None:
+def test_checked_address_is_the_one_connected_to(send: Sending, name: str) -> None:
     with (
         webhooks.listening(host="127.0.0.2") as second,
         webhooks.listening(port=second.port) as first,
@@ -101,7 +101,7 @@ def test_address_that_was_judged_is_the_one_that_is_connected_to(send: Sending, 
         assert (len(second.seen), len(first.seen)) == (1, 0)
 
 
-def test_name_that_is_rebound_is_never_followed_to_a_private_address(send: Sending) -> None:
+def test_rebound_name_never_reaches_a_private_address(send: Sending) -> None:
     with webhooks.listening(host="127.0.0.2") as second:
         url, port = named(second), second.port
         resolve = answering(["127.0.0.2"], ["127.0.0.1"])
@@ -169,7 +169,7 @@ def test_resolver_that_hangs_is_not_sent_within_the_connect_timeout(send: Sendin
     assert time.monotonic() - started < 25
 
 
-def test_address_that_swallows_packets_is_not_sent_within_the_connect_timeout(
+def test_unresponsive_address_is_not_sent_within_the_connect_timeout(
     send: Sending,
 ) -> None:
     with webhooks.unaccepting() as port:

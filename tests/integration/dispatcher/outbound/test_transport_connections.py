@@ -42,7 +42,7 @@ def test_answer_that_switches_the_protocol_ends_its_connection(
 
 @each_engine
 @pytest.mark.parametrize("ending", ["surplus", "closed"])
-def test_what_came_while_the_loop_was_busy_is_seen_before_the_next_request(
+def test_bytes_arriving_while_busy_are_seen_before_the_next_request(
     send: Sending, receiver: WebhookReceiver, ending: str
 ) -> None:
     done = Event()
@@ -149,9 +149,7 @@ def test_connection_that_ended_is_no_garbage(receiver: WebhookReceiver, loop: Lo
 
 
 @pytest.mark.parametrize("loop", [None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def test_request_that_is_under_way_at_the_end_takes_its_connection_along(
-    receiver: WebhookReceiver, loop: Loop
-) -> None:
+def test_running_request_takes_its_connection_along(receiver: WebhookReceiver, loop: Loop) -> None:
     gate, hung_up = webhooks.Gate(answer(200)), Event()
 
     async def behave(seen: Seen, wire: Wire) -> None:

@@ -73,7 +73,7 @@ def _sleeping(machine: Machine, *, call: int) -> Resolve:
     return resolve
 
 
-def test_time_that_is_over_when_the_name_is_resolved_is_not_sent(
+def test_deadline_over_after_name_resolution_is_not_sent(
     send: Sending, receiver: WebhookReceiver, machine: Machine
 ) -> None:
     url = receiver.url.replace(receiver.host, NAME)

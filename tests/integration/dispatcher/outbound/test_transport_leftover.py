@@ -58,7 +58,7 @@ def _two(send: Sending, receiver: HastyReceiver, body: bytes, ca_file: Path) -> 
 @each_encryption
 @each_engine
 @pytest.mark.parametrize("status", [302, 400, 409, 422, 429, 500, 503, 999])
-def test_answer_to_an_unread_body_is_never_that_of_the_next_request(
+def test_answer_to_an_unread_body_is_never_reused(
     send: Sending, encrypted: bool, status: int, tmp_path: Path
 ) -> None:
     tls = AUTHORITY.server() if encrypted else None
@@ -71,7 +71,7 @@ def test_answer_to_an_unread_body_is_never_that_of_the_next_request(
 @each_encryption
 @each_engine
 @pytest.mark.parametrize("interim", [b"", response(100) + response(103)], ids=["", "interim"])
-def test_early_2xx_to_what_the_kernel_still_holds_ends_its_connection(
+def test_early_2xx_with_unsent_kernel_bytes_ends_the_connection(
     send: Sending, encrypted: bool, interim: bytes, tmp_path: Path
 ) -> None:
     tls = AUTHORITY.server() if encrypted else None
@@ -84,7 +84,7 @@ def test_early_2xx_to_what_the_kernel_still_holds_ends_its_connection(
 @each_encryption
 @each_loop
 @pytest.mark.parametrize("status", [200, 503])
-def test_early_answer_to_what_a_transport_still_holds_ends_its_connection(
+def test_early_answer_with_unsent_transport_bytes_ends_the_connection(
     loop: Loop, encrypted: bool, status: int, tmp_path: Path
 ) -> None:
     """The asyncio engine alone reads before all is written; httpx would wait for its deadline."""
@@ -114,9 +114,7 @@ def test_transport_below_tls_is_asked_what_it_holds(loop: Loop, tmp_path: Path) 
 
 
 @each_engine
-def test_second_answer_in_a_record_of_its_own_never_answers_the_next_request(
-    send: Sending, tmp_path: Path
-) -> None:
+def test_second_answer_in_its_own_record_is_never_reused(send: Sending, tmp_path: Path) -> None:
     async def twice(_seen: Seen, wire: Wire) -> None:
         line: socket.socket = wire.writer.get_extra_info("socket")
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
@@ -143,9 +141,7 @@ def test_connection_is_used_again_behind_a_2xx_alone(
 
 
 @each_engine
-def test_large_body_that_is_read_to_its_end_leaves_its_connection_usable(
-    send: Sending, tmp_path: Path
-) -> None:
+def test_fully_read_large_body_leaves_its_connection_usable(send: Sending, tmp_path: Path) -> None:
     with webhooks.listening(AUTHORITY.server()) as receiver:
         url = receiver.url.replace("127.0.0.1", "localhost")
         large = Request(REQUEST.headers, b'{"data":{"merchant_id":"' + b"m" * 500_000 + b'"}}')

@@ -56,7 +56,7 @@ def test_first_request_finds_a_client_whose_name_is_resolved(receiver: WebhookRe
     asyncio.run(work())
 
 
-def test_request_that_comes_meanwhile_waits_for_the_same_client(receiver: WebhookReceiver) -> None:
+def test_concurrent_request_waits_for_the_same_client(receiver: WebhookReceiver) -> None:
     async def work() -> None:
         names = Names()
         transport = await _loaded(names, _named(receiver))
@@ -70,7 +70,7 @@ def test_request_that_comes_meanwhile_waits_for_the_same_client(receiver: Webhoo
     asyncio.run(work())
 
 
-def test_name_that_could_not_be_resolved_yet_is_resolved_for_the_request(
+def test_unresolved_name_is_resolved_for_the_request(
     receiver: WebhookReceiver,
 ) -> None:
     async def work() -> list[Answer]:

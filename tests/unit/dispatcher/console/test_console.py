@@ -127,7 +127,7 @@ def test_bars_stand_upon_each_other_within_the_chart() -> None:
     assert "690 delivered, 37 failed" in chart.said
 
 
-def test_line_that_stays_at_nothing_is_named_and_a_bar_that_is_not_there_is_not() -> None:
+def test_zero_line_is_labelled_and_missing_bar_is_not() -> None:
     series = [Series("written", "wait", [1] * 60), Series("delivered", "good", [0] * 60)]
     lines = per_minute("Entries", MINUTES, series, stacked=False)
     assert [each.name for each in lines.legend] == ["written", "delivered"]
@@ -203,7 +203,7 @@ def test_way_of_many_attempts_shows_the_first_and_the_newest() -> None:
     ]
 
 
-def test_copied_request_is_quoted_for_the_shell_and_tells_no_secret() -> None:
+def test_copied_request_is_shell_quoted_without_secrets() -> None:
     entry = {
         "key": f"hf_{'a' * 32}",
         "subject_id": 1,
@@ -306,7 +306,7 @@ def test_plan_warns_of_what_a_person_must_know() -> None:
     assert plans.warnings(_plan(), ()) == []
 
 
-def test_plan_can_be_applied_unless_keys_may_be_forgotten_without_a_word() -> None:
+def test_plan_with_forgotten_keys_needs_consent() -> None:
     assert plans.can_apply(_plan())
     assert not plans.can_apply(_plan(outside_window=1))
     assert plans.can_apply({**_plan(outside_window=1), "outside_window": True})

@@ -125,7 +125,7 @@ async def test_lanes_that_were_given_back_untried_call_for_no_more() -> None:
     assert bench.flow.wanted(one) == {1: 3}
 
 
-async def test_lanes_that_wait_here_put_off_a_claim_that_would_bring_few() -> None:
+async def test_waiting_lanes_defer_a_claim_that_would_bring_few() -> None:
     bench = Bench()
     one = {1: ready(1, 8)}
     bench.flow.wanted(one)
@@ -145,7 +145,7 @@ async def test_claim_is_no_larger_than_allowed() -> None:
     assert bench.flow.wanted({1: ready(1, 64), 2: ready(2, 64)}) == {1: 3, 2: 2}
 
 
-async def test_claim_too_small_for_all_endpoints_turns_to_each_of_them() -> None:
+async def test_small_claims_rotate_over_all_endpoints() -> None:
     """Also to one without lanes, while another has none due."""
     bench = Bench(concurrency=256, claim_lanes=4)
     both = {1: ready(1, 64), 2: ready(2, 64)}
@@ -188,7 +188,7 @@ async def test_fault_while_sending_is_reported_and_frees_its_slot() -> None:
     await bench.settle(1)
 
 
-async def test_under_a_rate_lanes_are_claimed_ahead_for_a_tenth_of_a_second_alone() -> None:
+async def test_rate_limits_claims_ahead_to_a_tenth_of_a_second() -> None:
     bench = Bench()
     assert room(bench) == 4
     bench.flow.take(lanes(1, 40), {1: 40})
@@ -327,7 +327,7 @@ def _flow(requests: list[str] | None = None, *, concurrency: int = 8) -> Flow:
 NOTHING = Claim((), ())
 
 
-async def test_announced_batch_is_routed_and_claimed_at_once_but_not_twice_in_a_row() -> None:
+async def test_announced_batch_is_claimed_at_once_but_not_twice_in_a_row() -> None:
     store, routes = _Store((Routed(1, 0), NOTHING)), list[str]()
     steps = _steps(store, _flow())
 
@@ -344,7 +344,7 @@ async def test_announced_batch_is_routed_and_claimed_at_once_but_not_twice_in_a_
     assert routes == []
 
 
-async def test_announced_batch_that_cannot_be_claimed_at_once_is_left_to_routing() -> None:
+async def test_unclaimable_announced_batch_is_left_to_routing() -> None:
     for done in (None, (Routed(0, 0), NOTHING)):
         store, routes = _Store(done), list[str]()
         steps = _steps(store, _flow())
@@ -372,7 +372,7 @@ async def test_lanes_of_an_unknown_priority_are_claimed_at_once() -> None:
     assert requests == ["claim"]
 
 
-async def test_endpoint_that_is_about_to_be_held_is_not_claimed_from_until_that_is_stored() -> None:
+async def test_endpoint_about_to_be_held_is_not_claimed_until_stored() -> None:
     """Its lanes would be released and claimed again, as fast as the database answers."""
     endpoint = Endpoint(1, "e", "https://x/", (), 1, 2, 8, (5,), OrderPolicy.STOP)
     entry = Entry(1, 1, UUID(int=7), datetime(2026, 11, 2, tzinfo=UTC), None, b"{}")
@@ -397,7 +397,7 @@ def lane(endpoint_id: int, claimed_at: float) -> Lane:
     return Lane(endpoint_id, 1, UUID(int=1), 0, (), 100.0, claimed_at=claimed_at)
 
 
-def test_lanes_claimed_before_a_hold_are_not_begun_and_later_ones_are() -> None:
+def test_only_lanes_claimed_before_a_hold_are_not_begun() -> None:
     holds = Holds(clock=lambda: 50.0)
     assert holds.allow(lane(1, 0.0))
     holds.mark_held([1])
@@ -427,7 +427,7 @@ def after(*settlements: Settlement, endpoint: Endpoint = ENDPOINT) -> Holds:
     return holds
 
 
-def test_as_many_failures_as_open_the_breaker_wait_for_the_database_to_know_of_them() -> None:
+def test_failures_that_open_the_breaker_wait_until_stored() -> None:
     holds = after(FAILURE, FAILURE)
     assert holds.allow(lane(1, 1.0))
     holds.stored(FAILURE)
@@ -452,12 +452,12 @@ def test_answer_in_between_ends_a_row_of_failures(answer: Settlement) -> None:
     assert not holds.allow(lane(1, 1.0))
 
 
-def test_what_a_lane_delivered_before_it_failed_ends_the_row_too() -> None:
+def test_delivery_before_a_failure_ends_the_failure_streak() -> None:
     later = result(attempt(Outcome.DELIVERED), attempt(Outcome.FAILED))
     assert after(FAILURE, FAILURE, later).allow(lane(1, 1.0))
 
 
-def test_faults_of_ours_and_breakers_that_never_open_hold_nothing() -> None:
+def test_own_faults_and_disabled_breakers_hold_nothing() -> None:
     ours = result(attempt(Outcome.FAILED, ours=True))
     assert after(FAILURE, FAILURE, ours).allow(lane(1, 1.0))
     never = replace(ENDPOINT, breaker_threshold=0)

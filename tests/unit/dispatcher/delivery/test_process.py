@@ -40,7 +40,7 @@ def test_representation_hides_the_dsn() -> None:
     assert "hunter2" not in repr(Settings(dsn="postgresql://u:hunter2@h/d"))
 
 
-def test_interpreter_is_tuned_while_a_dispatcher_runs_and_as_before_afterwards() -> None:
+def test_interpreter_is_tuned_only_while_a_dispatcher_runs() -> None:
     before = gc.get_threshold()
     with suppress(KeyError), tuned_for_deliveries():
         within = gc.get_threshold(), gc.get_freeze_count()

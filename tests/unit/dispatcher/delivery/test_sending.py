@@ -98,7 +98,7 @@ def test_paced_entry_is_sent_soon_after_its_claim_or_given_back() -> None:
     assert (in_time.posted, late.posted) == (1, 0)
 
 
-def test_key_that_may_be_forgotten_is_refused_also_before_its_window_is_loaded() -> None:
+def test_forgotten_key_is_refused_before_its_window_is_loaded() -> None:
     assert READY.key_window is None
     sent = Sent(check_repeat=no_answer)
     (attempt,) = sent.run(entry(2, forgotten=True)).attempts

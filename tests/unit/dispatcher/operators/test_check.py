@@ -69,7 +69,7 @@ def test_every_rule_is_of_an_invariant_and_says_what_to_do() -> None:
     assert all(meaning.endswith(".") and meaning.count(".") >= 2 for meaning in MEANING.values())
 
 
-def test_every_difference_from_a_receiver_that_needs_a_person_violates_a_rule() -> None:
+def test_receiver_differences_for_a_person_violate_a_rule() -> None:
     assert set(OF_RECEIPTS) == NEEDS_A_PERSON
 
 
@@ -87,7 +87,7 @@ def test_pieces_are_added_up_and_only_the_first_rows_are_kept() -> None:
     assert not whole.holds
 
 
-def test_days_that_are_there_without_a_gap_begin_after_the_last_that_was_dropped() -> None:
+def test_contiguous_days_begin_after_the_last_dropped_day() -> None:
     kept_for_something = date(2026, 10, 1)
     days = [kept_for_something, *(date(2026, 11, day) for day in (3, 4, 5))]
     assert unbroken_since(days) == datetime(2026, 11, 3, tzinfo=UTC)
@@ -119,7 +119,7 @@ class Slow(Checks):
         """Check nothing."""
 
 
-def test_piece_that_takes_too_long_is_taken_again_in_smaller_ones() -> None:
+def test_slow_piece_is_retried_in_smaller_pieces() -> None:
     store = Slow(500)
     checking.check([store], RANGE, Checked(20), lambda _what, _done, _total: None)
     begins = [first for first, _ in store.done]
@@ -128,7 +128,7 @@ def test_piece_that_takes_too_long_is_taken_again_in_smaller_ones() -> None:
     assert ends[-1] >= RANGE.last_subject
 
 
-def test_database_that_is_too_slow_for_the_smallest_piece_is_said() -> None:
+def test_database_too_slow_for_the_smallest_piece_is_reported() -> None:
     with pytest.raises(CommandError, match="too long for the smallest piece"):
         checking.check([Slow(0)], RANGE, Checked(20), lambda _what, _done, _total: None)
 
@@ -184,13 +184,13 @@ def test_both_sides_give_one_finding(ours: Here, theirs: There | None, finding: 
     assert compare(ours, theirs) is finding
 
 
-def test_what_is_stale_behind_what_was_sent_from_here_is_overtaken() -> None:
+def test_stale_entry_behind_a_sent_one_is_overtaken() -> None:
     for proof in (None, Proof(STALE, AT)):
         assert compare(here(proof=proof), there(STALE), overtaken=True) is Finding.OVERTAKEN
     assert compare(here(), there(), overtaken=True) is Finding.AGREED
 
 
-def test_only_a_delivered_key_that_the_receiver_applied_word_for_word_is_agreed() -> None:
+def test_only_keys_applied_with_identical_bodies_agree() -> None:
     """Over everything that the two sides can say about a key."""
     proofs = [None, *(Proof(*said) for said in product((APPLIED, DUPLICATE, STALE), (AT, LATER)))]
     tables = [
@@ -209,7 +209,7 @@ def test_only_a_delivered_key_that_the_receiver_applied_word_for_word_is_agreed(
         )
 
 
-def test_each_finding_has_a_sentence_and_those_for_a_person_are_the_five() -> None:
+def test_every_finding_has_a_sentence_and_five_need_a_person() -> None:
     assert RECEIPT_MEANING.keys() == set(Finding)
     assert {each.value for each in NEEDS_A_PERSON} == {
         *("missing_there", "other_body", "other_outcome", "other_time", "stale_there")
@@ -284,7 +284,7 @@ def test_receipt_of_another_secret_is_not_believed() -> None:
         judged(_answer(), KEY, [Secret(OTHER_KEY_BYTES)])
 
 
-def test_question_is_repeated_only_where_another_answer_may_come() -> None:
+def test_question_is_repeated_only_if_the_answer_may_change() -> None:
     assert all(map(may_pass, (Response(503), Response(429), Response(500), NoAnswer("x"))))
     assert not any(map(may_pass, (Response(200), Response(404), Response(401), Refused("x"))))
     assert asked_seconds(Response(503, ("3",))) == 3

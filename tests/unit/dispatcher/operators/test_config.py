@@ -47,7 +47,7 @@ def test_registry_has_exactly_the_variables_that_the_packages_name() -> None:
     assert named - of_compose == {setting.name for setting in config.SETTINGS}
 
 
-def test_every_value_says_where_it_came_from_and_hides_what_may_be_secret() -> None:
+def test_every_value_names_its_source_and_hides_secrets() -> None:
     given = {
         "HOLDFAST_DSN": "postgresql://u:hunter2@h/d",
         "HOLDFAST_SPARK_JAVA_OPTIONS": "-Dpassword=hunter2",
@@ -67,7 +67,7 @@ def test_every_value_says_where_it_came_from_and_hides_what_may_be_secret() -> N
     }
 
 
-def test_a_variable_that_nobody_reads_is_named_with_the_nearest_one() -> None:
+def test_unread_variable_is_reported_with_the_nearest_name() -> None:
     ours = ["HOLDFAST_DSN", "HOLDFAST_SECRET_NEXT", "HOLDFAST_TOKEN", "PATH"]
     environment = ["HOLDFAST_DNS", "HOLDFAST_QQ", *ours]
     assert config.unknown(environment, {"HOLDFAST_TOKEN"}) == {

@@ -72,7 +72,7 @@ def test_scheme_in_capitals_is_stored_as_the_table_wants_it(scheme: str) -> None
     assert stored == f"{scheme.lower()}://Pay.example/Hook?A=B"
 
 
-def test_every_setting_is_checked_in_one_place_whoever_gives_it() -> None:
+def test_every_setting_is_checked_in_one_place() -> None:
     assert set(KEYS) == set(CHECKS) == {option.column for option in OPTIONS.values()}
 
 

@@ -182,7 +182,7 @@ def test_console_has_a_page_for_each_kind_of_need() -> None:
     assert PLACES.keys() == {kind.value for kind in NeedKind}
 
 
-def test_address_that_our_guard_refuses_is_said_at_once_and_not_as_a_receiver_that_fails() -> None:
+def test_address_refused_by_the_guard_is_no_failing_receiver() -> None:
     facts = {"breaker_open_seconds": BREAKER_SECONDS + 1, "breaker_reason": f"{BARRED}: 10.0.0.1"}
     found = _one(endpoints=[_endpoint("a", **facts)])
     assert (found["kind"], found["count"]) == ("addresses_refused", 1)
@@ -202,7 +202,7 @@ def test_refused_secret_is_named_once_and_at_once() -> None:
     assert _one(endpoints=[_endpoint("a", **long)])["kind"] == "credentials_refused"
 
 
-def test_decisions_that_were_called_stale_without_a_reason_are_counted_by_endpoint() -> None:
+def test_unexplained_stale_decisions_are_counted_by_endpoint() -> None:
     found = _one(stale=["ledger", "a", "ledger"])
     assert (found["kind"], found["count"]) == ("stale_answers", 3)
     assert found["command"] == "holdfast receipts --endpoint a"
@@ -259,7 +259,7 @@ def test_database_needs_its_schema_and_its_days() -> None:
     assert database_needs({**found, "partitions": [{"days_ahead": 2}], "revision": "0002"}) == []
 
 
-def test_proposals_are_named_until_they_are_applied_or_cancelled() -> None:
+def test_open_proposals_are_listed() -> None:
     command = "holdfast proposal list"
     for planned, approved in ((1, 0), (0, 1), (2, 3)):
         need = _one(proposals_planned=planned, proposals_approved=approved)
@@ -354,7 +354,7 @@ def _lacks(root: Any, words: list[str]) -> list[str]:
     return [each.name for each in needed if not {*each.opts} & {*words}]
 
 
-def test_command_that_names_its_object_has_every_option_that_it_needs(root: Any) -> None:
+def test_suggested_command_has_every_required_option(root: Any) -> None:
     advised = _advised()
     assert (
         "dispatcher/delivery/rules/hold_reason.py",

@@ -128,7 +128,7 @@ def test_exported_lines_end_where_the_export_ended_them(tmp_path: Path, separato
     } == {1: {"note": separator}, 2: {"note": separator}}
 
 
-def test_each_line_is_written_once_whole_under_a_name_that_follows_from_it(tmp_path: Path) -> None:
+def test_each_line_is_written_once_under_a_derived_name(tmp_path: Path) -> None:
     first, second = write_lines(tmp_path, {1: '{"a": "é"}', 2: "{"})
     assert first.read_bytes() == '{"a": "é"}\n'.encode()
     written = first.stat().st_mtime_ns
@@ -170,7 +170,7 @@ def test_row_says_how_it_is_put_back_to_whom_refused_it() -> None:
     assert dismiss.command == "holdfast quarantine dismiss 7 --reason TEXT"
 
 
-def test_text_of_a_stranger_is_shown_without_what_drives_a_terminal() -> None:
+def test_untrusted_text_is_shown_without_terminal_controls() -> None:
     assert visible("é m_1\x1b[2J\u202e\x9b\n") == r"é m_1\x1b[2J\u202e\x9b\n"
     assert shortened("x" * 3000).startswith("x" * 2000 + " ... (3,000 characters")
 
@@ -313,7 +313,7 @@ def test_number_that_is_not_canonical_is_corrected_alone(kept: str, given: objec
     assert _differ("bad_data", text, mended) == []
 
 
-def test_data_that_is_absent_or_nested_too_deeply_is_decided_by_hand() -> None:
+def test_absent_or_deeply_nested_data_is_decided_by_hand() -> None:
     absent = {name: value for name, value in ENTRY.items() if name != "data"}
     assert _differ("bad_data", absent, ENTRY) == ["data"]
     deep = json.dumps(ENTRY).replace('{"x": 1}', '{"x": ' + "[" * 400 + "1" + "]" * 400 + "}")
@@ -419,7 +419,7 @@ def test_person_has_one_spelling_and_ten_are_not_eleven() -> None:
     ]
 
 
-def test_time_of_a_row_that_was_dated_ahead_is_corrected_alone_and_nothing_else() -> None:
+def test_only_the_time_of_a_future_dated_row_is_corrected() -> None:
     far = ENTRY | {"occurred_at": "9999-01-01T00:00:00Z"}
     assert _differ("future_dated", far, ENTRY) == []
     assert _differ("future_dated", far, ENTRY | {"subject": "m_2"}) == ["subject"]

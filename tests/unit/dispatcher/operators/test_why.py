@@ -296,7 +296,7 @@ def test_due_waits_for_dispatcher_and_locks(around: Around, verdict: Verdict, wo
     assert words in answer.sentence
 
 
-def test_whoever_holds_a_row_is_named_with_the_command_that_ends_it() -> None:
+def test_holder_of_a_row_is_named_with_the_command_to_end_it() -> None:
     answer = judge(ROW, ENTRY, _around(IDLE))
     assert answer.holder is not None
     assert answer.holder.pid == 99
@@ -329,7 +329,7 @@ def test_old_snapshot_is_named_and_a_young_one_is_not() -> None:
     assert snapshot_holder([IDLE | {"snapshot": True}]) is None
 
 
-def test_entry_behind_another_has_the_answer_of_the_one_that_goes_first() -> None:
+def test_entry_behind_another_shows_the_answer_of_the_first() -> None:
     dead = judge(ROW | DEAD, ENTRY, _around())
     ahead = Ahead(KEY, 3, dead)
     behind = Subject("hf_" + "1" * 32, "m_482", 4, "payout_hold.release", NOW, BATCH)
@@ -341,14 +341,14 @@ def test_entry_behind_another_has_the_answer_of_the_one_that_goes_first() -> Non
     assert (waits.verdict, waits.needs_a_person) == (Verdict.BEHIND, False)
 
 
-def test_dead_letter_at_an_endpoint_that_is_paused_says_that_it_is() -> None:
+def test_dead_letter_at_a_paused_endpoint_mentions_the_pause() -> None:
     row = ROW | DEAD
     assert judge(row, ENTRY, _around()).also == ()
     [paused] = judge(row | {"endpoint_state": "paused"}, ENTRY, _around()).also
     assert paused.startswith("the endpoint was paused")
 
 
-def test_what_else_holds_an_entry_up_stands_behind_what_a_person_does_first() -> None:
+def test_human_action_is_listed_before_other_causes() -> None:
     row = ROW | {"endpoint_state": "paused", "breaker": "open", "breaker_until": NOW + SECOND}
     answer = judge(row, ENTRY, _around(dispatcher=None))
     assert answer.verdict is Verdict.PAUSED
@@ -358,7 +358,7 @@ def test_what_else_holds_an_entry_up_stands_behind_what_a_person_does_first() ->
     assert breaker.startswith("the endpoint's breaker is open")
 
 
-def test_text_of_strangers_in_a_sentence_is_one_line_without_controls() -> None:
+def test_untrusted_text_in_a_sentence_has_no_controls() -> None:
     row = ROW | DEAD | {"dead_detail": "no\n\x1b[2Jentry"}
     sentence = judge(row, ENTRY, _around()).sentence
     assert "\x1b" not in sentence
@@ -370,7 +370,7 @@ def test_times_between_steps_have_a_sign() -> None:
     assert between(NOW, NOW - 0.25 * SECOND) == "-250 ms"
 
 
-def test_batch_that_commits_after_a_later_one_is_looked_for_as_long_as_it_may_come() -> None:
+def test_late_commit_is_awaited_as_long_as_it_is_possible() -> None:
     followed = BatchCursor(10)
     followed.see([11, 14], 0.0)
     assert (followed.after, followed.missing) == (14, [12, 13])
@@ -482,7 +482,7 @@ def test_open_letter_has_three_ways_out(change: dict[str, Any], commands: list[s
     assert [each.command.split()[1] for each in what_helps(DEAD_ROW | change)] == commands
 
 
-def test_later_entries_go_out_without_it_only_where_it_holds_them() -> None:
+def test_later_entries_are_released_only_if_it_holds_them() -> None:
     *_, holding = what_helps(DEAD_ROW)
     *_, beside = what_helps(DEAD_ROW | {"holds_lane": False})
     assert ("--skip" in holding.command, "continues" in holding.effect) == (True, True)

@@ -151,7 +151,7 @@ def test_answer_names_another_key_however_it_is_written(
 @given(
     KEYS, KEYS, MEMBERS, st.integers(0, 200), st.booleans(), st.sampled_from(["utf-8", "utf-16"])
 )
-def test_answer_that_is_cut_names_another_key_unless_it_names_ours_too(
+def test_truncated_answer_is_ours_only_if_it_names_our_key(
     ours: str, named: str, more: dict[str, Any], pad: int, both: bool, encoding: str
 ) -> None:
     said = [{"key": named}, *([{"key": ours}] if both else [])]
@@ -367,7 +367,7 @@ def test_short_values_and_other_words_are_left() -> None:
 
 
 @pytest.mark.parametrize("written", ["a/b+c=d", r"a\/b+c=d", "a%2Fb%2Bc%3Dd"])
-def test_token_is_hidden_without_its_scheme_and_as_others_write_it(written: str) -> None:
+def test_token_is_hidden_in_every_spelling(written: str) -> None:
     assert hide(f"no: {written}.", spellings(["Bearer a/b+c=d"])) == "no: ***."
 
 

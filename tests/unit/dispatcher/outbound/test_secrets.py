@@ -112,7 +112,7 @@ def test_pipe_without_a_writer_does_not_block(tmp_path: Path) -> None:
         {"client_cert_ref": "env:TEST_S", "client_key_ref": "file:/nowhere"},
     ],
 )
-def test_row_that_was_not_validated_is_a_fault_and_shows_nothing(
+def test_invalid_row_is_a_fault_and_reveals_nothing(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEST_BROKEN", f"{CANARY}\r\nhost: b")
@@ -212,7 +212,7 @@ def test_reference_below_what_is_allowed_is_fine(reference: str) -> None:
         "file:./srv/secrets/a",
     ],
 )
-def test_any_other_reference_is_refused_and_what_is_allowed_is_named(reference: str) -> None:
+def test_other_references_are_refused_and_allowed_ones_named(reference: str) -> None:
     fault = OURS.fault(reference) or ""
     for named in (reference, "PAYOUTS_*", "HOLDFAST_SECRET_*", "/srv/secrets"):
         assert named in fault

@@ -91,7 +91,7 @@ def explained(content: bytes = BODY, *, at: datetime = CLOCK, **changes: str | N
     return explain(refused.value, pairs, content, [Secret(KEY_BYTES)], at)
 
 
-def test_signature_that_does_not_match_is_compared_with_the_expected_one() -> None:
+def test_wrong_signature_is_shown_beside_the_expected_one() -> None:
     wrong = sign(KEY, NOW, BODY, bytes(32))
     why = explained(webhook_signature=wrong)
     assert (why.reason, why.status, why.found) == (Reason.NO_MATCH, 401, wrong)
@@ -183,7 +183,7 @@ def test_hold_is_an_order_that_the_payouts_service_understands(action: Action) -
     assert body.key == sample.key.text
 
 
-def test_the_same_arguments_make_the_same_bytes_and_other_data_keeps_the_key() -> None:
+def test_same_arguments_give_same_bytes_and_new_data_keeps_the_key() -> None:
     assert made() == made()
     changed = made(changes=["exposure_minor=1"])
     assert (changed.key, changed.body == made().body) == (made().key, False)
@@ -195,7 +195,7 @@ def test_another_decision_has_another_key(changes: dict[str, Any]) -> None:
     assert made("payout_hold.release").key != made().key
 
 
-def test_members_are_json_where_they_are_json_and_text_where_not() -> None:
+def test_members_are_json_if_valid_json_else_text() -> None:
     changes = ["a=5", "b=five", 'c="5"', "d=[1]", "e=true", "f=", "g=x=y"]
     data = parse_body(made("note.added", changes=changes).body).data
     assert data == {

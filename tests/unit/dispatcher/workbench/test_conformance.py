@@ -198,7 +198,7 @@ def test_invalid_argument_is_refused_with_a_reason(options: dict[str, Any], why:
         plan_of(**{"url": URL, "known": [SECRET], "seed": 1, **options})
 
 
-def test_patterns_choose_rules_and_one_that_matches_none_is_named() -> None:
+def test_patterns_select_rules_and_unmatched_ones_are_named() -> None:
     plan = plan_of(URL, [SECRET], seed=1, only=["time.*"], skip=["time.day-*"])
     assert {rule.id.partition(".")[0] for rule in RULES if plan.wants(rule)} == {"time"}
     assert not any(plan.wants(rule) for rule in RULES if rule.id == "time.day-old")

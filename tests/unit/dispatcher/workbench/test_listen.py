@@ -54,7 +54,7 @@ def test_a_key_with_another_body_needs_a_person() -> None:
     assert (found.conflicting, found.owed, found.degraded) == (1, 0, True)
 
 
-def test_a_sequence_that_never_came_is_lost_unless_gaps_are_allowed() -> None:
+def test_missing_sequence_is_lost_unless_gaps_are_allowed() -> None:
     arrivals = came(3), came(4), came(7), came(2, subject="m_2")
     found = report(*arrivals)
     assert (found.missing_sequences, found.lost, found.degraded) == (2, 2, True)
@@ -69,18 +69,18 @@ def test_a_gap_as_wide_as_an_integer_is_counted_at_once() -> None:
     assert len(found.missing_shown) == SHOWN_MAX
 
 
-def test_a_new_key_after_a_higher_sequence_is_out_of_order_and_fills_its_gap() -> None:
+def test_new_key_after_a_higher_sequence_fills_its_gap_out_of_order() -> None:
     found = report(came(1), came(3), came(2, "stale"))
     assert (found.out_of_order, found.stale, found.lost) == (1, 1, 0)
 
 
-def test_an_old_key_that_comes_again_is_a_duplicate_and_not_out_of_order() -> None:
+def test_repeated_old_key_is_a_duplicate_not_out_of_order() -> None:
     found = report(came(1), came(2), came(1, "duplicate"))
     assert (found.duplicated, found.out_of_order) == (1, 0)
 
 
 @pytest.mark.parametrize("status", [500, 429, 408, None])
-def test_going_on_before_a_delivery_was_acknowledged_is_out_of_order(status: int | None) -> None:
+def test_next_delivery_before_an_acknowledgement_is_out_of_order(status: int | None) -> None:
     outcome = "applied" if status is None else FAILED
     found = report(came(1, outcome, status), came(2))
     assert (found.out_of_order, found.owed) == (1, 1)
@@ -94,7 +94,7 @@ def test_going_on_after_a_final_answer_is_in_order(status: int) -> None:
     assert (found.out_of_order, found.owed, found.failed_on_purpose) == (0, 1, 1)
 
 
-def test_an_answer_that_could_not_be_written_is_no_acknowledgement() -> None:
+def test_unwritten_answer_is_no_acknowledgement() -> None:
     record = Record()
     record.add(came(1))
     assert record.acknowledged == 1
@@ -105,7 +105,7 @@ def test_an_answer_that_could_not_be_written_is_no_acknowledgement() -> None:
     assert (found.unanswered, found.owed, found.out_of_order) == (1, 1, 1)
 
 
-def test_answer_to_a_duplicate_that_could_not_be_written_leaves_the_first_one() -> None:
+def test_unwritten_answer_to_a_duplicate_keeps_the_first_answer() -> None:
     """The first answer was read; only what came again hung up."""
     record = Record()
     record.add(came(1))
@@ -119,7 +119,7 @@ def test_answer_to_a_duplicate_that_could_not_be_written_leaves_the_first_one() 
     assert record.acknowledged == 1
 
 
-def test_expected_keys_that_were_not_acknowledged_are_lost_and_named() -> None:
+def test_unacknowledged_expected_keys_are_lost_and_named() -> None:
     record = Record()
     for arrival in (came(1), came(2, FAILED, 500), came(9, subject="m_9")):
         record.add(arrival)
@@ -129,7 +129,7 @@ def test_expected_keys_that_were_not_acknowledged_are_lost_and_named() -> None:
     assert found.lost_shown == tuple(sorted(wanted[1:]))
 
 
-def test_requests_of_nobody_are_counted_by_reason_and_need_a_person() -> None:
+def test_unattributed_requests_are_counted_by_reason() -> None:
     refused = Arrival(1, NOW, REFUSED, 401, 10, reason="no_match", detail="not ours")
     found = report(refused, refused, came(1))
     assert found.refused == {"no_match": 2}

@@ -71,7 +71,7 @@ def test_checksum_file_is_blamed_where_it_matches(content: bytes, data: st.DataO
     assert are_sums_damaged(flipped, cut) == (covered <= at or len(cut) < 8)
 
 
-def test_checksum_files_of_intact_files_alone_are_written_again(tmp_path: Path) -> None:
+def test_checksums_are_rewritten_only_for_intact_files(tmp_path: Path) -> None:
     content = bytes(range(200)) * 10
     state, entry = tmp_path / "state/1.changelog", tmp_path / "sources/0/9.compact"
     for file in (state, entry):
@@ -122,7 +122,7 @@ BEFORE = [Link(3, "a" * 36), Link(4, "b" * 36)]
 RECORDS = [(b"\2\0key", b"value"), (b"\4\0key", b"x" * 90), (b"\4\0key", None)]
 
 
-def test_changelog_has_its_earlier_versions_and_the_bytes_of_each_kind_of_value() -> None:
+def test_changelog_has_earlier_versions_and_values_of_each_kind() -> None:
     found = Changelog(_changelog(BEFORE, RECORDS))
     assert found.before == tuple(BEFORE)
     assert found.sizes() == {2: 10, 4: 100}
@@ -135,7 +135,7 @@ def test_changelog_that_is_cut_anywhere_is_refused() -> None:
             Changelog(whole[:length]).sizes()
 
 
-def test_snapshot_names_shared_files_and_is_refused_where_a_member_is_damaged() -> None:
+def test_snapshot_names_shared_files_and_damage_is_refused() -> None:
     described = {
         "sstFiles": [{"localFileName": "1.sst", "dfsSstFileName": "1-x.sst", "sizeBytes": 1}],
         "columnFamilyMapping": {"ids": 4},
@@ -325,7 +325,7 @@ def test_batch_that_took_over_a_savepoint_says_so(checkpoint: Path) -> None:
     assert "took over" not in "\n".join(_text(checkpoint, 1))
 
 
-def test_compact_entry_names_the_files_of_entries_that_were_removed(checkpoint: Path) -> None:
+def test_compact_entry_names_files_of_removed_entries(checkpoint: Path) -> None:
     everything = [(0, "events/a"), (1, "events/b"), (1, "events/c"), (2, "events/d")]
     for name in ("0", "1", "2"):
         (checkpoint / "sources/0" / name).unlink()

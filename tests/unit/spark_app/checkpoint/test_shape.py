@@ -46,7 +46,7 @@ def test_a_difference_is_named_by_its_option() -> None:
 
 
 @pytest.mark.parametrize("name", PINNED)
-def test_a_checkpoint_that_spark_wrote_by_another_setting_is_refused_by_its_name(name: str) -> None:
+def test_checkpoint_of_other_spark_settings_is_refused_by_name(name: str) -> None:
     kept = _kept()
     kept["spark"][name] = "something else"
     with pytest.raises(CommandError) as raised:
@@ -84,7 +84,7 @@ def test_a_file_that_is_not_ours_is_refused_in_words(text: str, said: str) -> No
         _kept(text)
 
 
-def test_a_new_checkpoint_gets_four_key_groups_a_partition_unless_told_otherwise() -> None:
+def test_new_checkpoint_gets_four_key_groups_a_partition_by_default() -> None:
     job = Job(("/events",), Format.JSON, "/checkpoint", "payouts", POLICY)
     assert Shape.of(job).key_groups == len(job.groups) == 8
     assert Shape.of(replace(job, partitions=8)).key_groups == 32
@@ -142,7 +142,7 @@ def test_two_changes_at_one_watermark_count_as_the_last() -> None:
     assert versions.to_pylist() == ["v1", "v3"]
 
 
-def test_going_back_before_anything_was_decided_by_it_is_another_change() -> None:
+def test_change_reverted_before_any_decision_is_a_new_change() -> None:
     history = PolicyHistory.begin(V1).followed_by(V2, at("12:15")).followed_by(V1, at("12:20"))
     versions = history.policy.versions_at(np.array([at("12:15"), at("12:30")]))
     assert versions.to_pylist() == ["v1", "v1"]

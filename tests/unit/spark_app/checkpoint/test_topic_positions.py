@@ -151,7 +151,7 @@ def test_a_batch_that_was_planned_reads_what_is_left_of_it() -> None:
     assert files.texts == {"offsets/0": _plan({P0: 8}), "offsets/1": _plan({P0: 8, P1: 1})}
 
 
-def test_a_batch_that_was_planned_beyond_the_end_is_refused_or_ends_there() -> None:
+def test_batch_planned_beyond_the_end_is_refused_or_ends_there() -> None:
     plans = {"offsets/0": _plan({P0: 3}), "offsets/1": _plan({P0: 7, P1: 1})}
     files = _Files(dict(plans))
     broker = _Broker(SAME, {P0: Range(0, 5)})
@@ -175,7 +175,7 @@ def test_recreated_topic_is_read_from_its_start(capsys: pytest.CaptureFixture[st
     assert "made again under its name" in capsys.readouterr().err
 
 
-def test_where_a_topic_began_is_compared_before_its_first_batch() -> None:
+def test_topic_start_is_checked_before_its_first_batch() -> None:
     initial = "\0v1\n" + to_line({P0: 3})
     files = _Files({"sources/0/0": initial})
     gone = _Broker(SAME, {P0: Range(5, 9)})

@@ -190,7 +190,7 @@ def test_measured_range_is_that_of_the_report(report: dict[str, Any]) -> None:
     assert max(each["merchants"] for each in sizes) == pytest.approx(RANGE.merchants, rel=0.05)
 
 
-def test_unit_costs_of_the_report_are_those_of_its_measurements(report: dict[str, Any]) -> None:
+def test_reported_unit_costs_match_the_measurements(report: dict[str, Any]) -> None:
     # The measurements in the report are rounded to four digits.
     assert recovery.units(report) == pytest.approx(report["units"], rel=0.02)
 
@@ -272,7 +272,7 @@ def test_only_what_the_options_leave_open_is_not_known() -> None:
         assert set(UNKNOWN) <= set(said)
 
 
-def test_a_load_beyond_what_was_measured_is_a_warning_and_no_failure() -> None:
+def test_load_beyond_the_measured_range_is_only_a_warning() -> None:
     inside = ("--events-per-second", "3000", "--merchants", "5000")
     assert _json(*inside)["extrapolated"] == []
     assert "warning" not in _estimated(*inside).stdout

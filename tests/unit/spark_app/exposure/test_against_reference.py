@@ -60,7 +60,7 @@ def test_order_and_chunks_of_rows_do_not_matter(run: Run, random: Random, chunks
 @pytest.mark.rest
 @given(runs())
 @settings(max_examples=50, deadline=None)
-def test_timer_tells_exactly_when_a_step_without_rows_does_something(run: Run) -> None:
+def test_timer_is_set_exactly_when_an_empty_step_has_work(run: Run) -> None:
     policy, state = Policy.parse(run.policy), GroupState.empty()
     for batch in run.batches:
         state, _ = apply(state, batch, policy, run.settings)
@@ -104,7 +104,7 @@ def test_idle_clock_equals_reference(idle_reference: Callable[[], Reference], ru
 @pytest.mark.rest
 @given(idle_runs(prompt=False))
 @settings(max_examples=100, deadline=None)
-def test_the_watermark_never_moves_back_and_follows_the_clock_while_nothing_comes(
+def test_watermark_never_moves_back_and_follows_the_clock_when_idle(
     run: IdleRun,
 ) -> None:
     batches = played(run)
@@ -122,7 +122,7 @@ def test_the_watermark_never_moves_back_and_follows_the_clock_while_nothing_come
 @pytest.mark.rest
 @given(idle_runs(prompt=True))
 @settings(max_examples=150, deadline=None)
-def test_the_idle_clock_makes_no_event_late_that_arrives_within_the_delay(run: IdleRun) -> None:
+def test_idle_clock_makes_no_event_within_the_delay_late(run: IdleRun) -> None:
     policy, state = Policy.parse(POLICY), GroupState.empty()
     for each in played(run):
         state, output = apply(state, each.batch, policy, run.settings)

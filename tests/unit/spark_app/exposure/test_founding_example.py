@@ -25,7 +25,7 @@ def blocked() -> Group:
     return group
 
 
-def test_timers_are_emission_at_the_end_and_forgetting_at_the_cutoff(blocked: Group) -> None:
+def test_timers_emit_at_the_end_and_forget_at_the_cutoff(blocked: Group) -> None:
     assert blocked.timer == at("12:30")
     blocked.batch("12:30")
     assert blocked.timer == at("12:32")

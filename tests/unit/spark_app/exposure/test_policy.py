@@ -285,7 +285,7 @@ def test_nothing_is_decided_before_the_first_watermark() -> None:
         ),
     ],
 )
-def test_a_change_of_what_was_decided_is_refused_with_who_and_when(
+def test_change_of_decided_limits_is_refused_with_author_and_time(
     entries: list[str], said: str
 ) -> None:
     with pytest.raises(PolicyError, match=re.escape(said)):
@@ -333,7 +333,7 @@ ENTRIES = st.lists(
 
 
 @given(ENTRIES, ENTRIES, st.integers(-1, 10))
-def test_it_is_refused_exactly_where_some_decided_moment_has_other_limits(
+def test_policy_is_refused_iff_a_decided_moment_changes(
     before: list[tuple[str | None, int | None, int]],
     after: list[tuple[str | None, int | None, int]],
     decided: int,

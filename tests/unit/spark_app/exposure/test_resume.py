@@ -63,7 +63,7 @@ def _published(results: Sequence[BatchResult]) -> tuple[list[Emission], list[Dec
 @pytest.mark.rest
 @given(policies(), splits(), st.data())
 @settings(max_examples=100, deadline=None)
-def test_a_stream_that_lost_its_checkpoint_goes_on_as_if_it_had_not(
+def test_stream_recovers_from_a_lost_checkpoint(
     text: str, split: tuple[list[Batch], list[Batch]], data: st.DataObject
 ) -> None:
     before, after = split
@@ -121,7 +121,7 @@ def test_a_run_that_begins_settled_equals_the_reference(
         assert plain(output) == naive.batch(list(batch.rows), batch.watermark)
 
 
-def test_a_row_of_a_settled_window_is_late_by_the_ordinary_rule_first() -> None:
+def test_late_rule_applies_before_the_settled_window() -> None:
     group = _resumed("12:15")
     group.batch("12:16:59", row("a", "12:01", 1), row("b", "11:59", 1))
     assert group.refused == [("late", "b"), ("settled", "a")]
@@ -132,13 +132,13 @@ def test_a_row_of_a_settled_window_is_late_by_the_ordinary_rule_first() -> None:
     assert group.state.is_empty
 
 
-def test_a_row_of_a_settled_window_is_kept_as_such_although_its_id_is_known() -> None:
+def test_row_of_a_settled_window_is_recorded_although_its_id_is_known() -> None:
     group = _resumed("12:15").batch(None, row("a", "12:16", 1))
     group.batch(None, row("a", "12:01", 1))
     assert group.refused == [("settled", "a")]
 
 
-def test_a_repeated_id_is_a_duplicate_once_the_cutoff_of_the_settled_window_is_over() -> None:
+def test_repeated_id_is_a_duplicate_past_the_settled_cutoff() -> None:
     group = _resumed("12:15").batch(None, row("a", "12:16", 1))
     group.batch("12:17", row("a", "12:01", 1))
     assert group.refused == [("duplicate", "a")]
@@ -184,7 +184,7 @@ def test_a_hold_without_a_moment_is_refused() -> None:
         resumed(None, _holds(("m", None)), SETTINGS)
 
 
-def test_merchants_are_sorted_and_those_without_a_hold_are_left_out() -> None:
+def test_merchants_with_holds_are_listed_in_order() -> None:
     rows = [
         {"merchant_id": "b", "held": True, "latest_end": at("12:15")},
         {"merchant_id": "a", "held": True, "latest_end": None},

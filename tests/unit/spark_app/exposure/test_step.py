@@ -65,7 +65,7 @@ def test_id_of_another_merchant_is_no_duplicate() -> None:
     assert group.ids == ["a", "a", "b", "b"]
 
 
-def test_id_of_a_window_that_this_batch_forgets_is_still_a_duplicate() -> None:
+def test_id_of_a_window_forgotten_in_this_batch_is_a_duplicate() -> None:
     group = Group().batch(None, row("a", "12:00", 5))
     group.batch("12:17", row("a", "12:20", 5))
     assert group.refused == [("duplicate", "a")]
@@ -79,7 +79,7 @@ def test_id_of_a_forgotten_window_is_new_again() -> None:
     assert group.windows == [("m", "12:30", 0, 5)]
 
 
-def test_row_is_late_from_the_cutoff_on_and_not_a_moment_before() -> None:
+def test_row_is_late_exactly_from_the_cutoff() -> None:
     group = Group()
     group.batch("12:16:59.999", row("in_time", "12:14", 1))
     assert group.refused == []
@@ -95,7 +95,7 @@ def test_late_row_is_not_absorbed_so_a_later_copy_counts() -> None:
     assert group.windows == [("m", "12:30", 0, 5)]
 
 
-def test_late_row_does_not_take_the_id_from_a_copy_in_the_same_batch() -> None:
+def test_late_row_does_not_claim_the_id_of_a_copy_in_its_batch() -> None:
     group = Group().batch("12:17", row("a", "12:14", 5), row("a", "12:16", 7))
     assert group.refused == [("late", "a")]
     assert group.windows == [("m", "12:30", 0, 7)]
@@ -232,7 +232,7 @@ def test_open_window_whose_rows_add_up_to_nothing_is_emitted() -> None:
     assert group.batch("12:15").emitted == [("m", "12:15", 1, 0)]
 
 
-def test_window_is_emitted_and_forgotten_when_the_watermark_jumps_over_both() -> None:
+def test_watermark_jump_emits_and_forgets_a_window() -> None:
     group = Group().batch(None, row("a", "12:00", 5), row("b", "14:00", 1))
     assert group.batch("13:00").emitted == [("m", "12:15", 1, 5)]
     assert group.windows == [("m", "14:15", 0, 1)]
@@ -367,7 +367,7 @@ def test_empty_window_comes_between_the_windows_that_exist() -> None:
     ]
 
 
-def test_hold_from_an_earlier_batch_closes_the_empty_window_before_a_later_one() -> None:
+def test_earlier_hold_closes_the_empty_window_before_a_later_one() -> None:
     group = held().batch("12:15", row("a", "12:31", 200))
     group.batch("12:45")
     assert group.emitted == [("m", "12:30", 1, 0), ("m", "12:45", 1, 200)]
@@ -380,7 +380,7 @@ def test_no_empty_window_where_the_next_one_has_events() -> None:
     assert group.merchants == {"m": True}
 
 
-def test_correction_of_the_latest_window_decides_again_with_the_next_ordinal() -> None:
+def test_corrected_latest_window_decides_with_the_next_ordinal() -> None:
     group = held()
     assert group.batch("12:16", row("a", "12:01", -61)).decided == [
         ("m", "release", "12:15", 1, 40)
@@ -404,7 +404,7 @@ def test_correction_of_an_older_window_does_not_change_the_hold() -> None:
     assert group.decided == []
 
 
-def test_empty_window_is_the_latest_so_the_one_before_decides_no_more() -> None:
+def test_empty_latest_window_ends_decisions_of_the_one_before() -> None:
     group = held(late_cutoff_us=3_600_000_000).batch("12:30")
     group.batch("12:31", row("a", "12:01", 900))
     assert group.emitted == [("m", "12:15", 2, 1001)]
@@ -504,7 +504,7 @@ def test_a_step_without_rows_does_not_look_at_ids() -> None:
     assert group.timer == other.timer == at("12:32")
 
 
-def test_open_window_wakes_the_group_at_its_end_and_then_at_its_cutoff() -> None:
+def test_open_window_sets_timers_for_end_and_cutoff() -> None:
     group = Group().batch(None, row("a", "12:00", 5))
     assert group.timer == at("12:15")
     assert group.batch("12:15").timer == at("12:17")

@@ -154,7 +154,7 @@ def test_too_large_value_is_refused(kind: Any, name: str, written: Any, reason: 
     assert _fault(_record(**{name: kind}), **{name: written}).reason is reason
 
 
-def test_field_that_the_schema_lacks_is_null_and_an_alias_is_not_guessed() -> None:
+def test_missing_field_is_null_and_aliases_are_ignored() -> None:
     schema = _record(amount_minor=None, amount={"type": "long"})
     schema["fields"][-1]["aliases"] = ["amount_minor"]
     assert _row(schema, amount=5)["amount_minor"] is None
@@ -274,7 +274,7 @@ def test_schema_of_many_values_without_bytes_is_refused() -> None:
     assert _prepared(*[["null", "string"]] * 500, *["null"] * 9).parsed
 
 
-def test_types_that_are_named_twice_and_maps_of_nothing_are_read() -> None:
+def test_types_named_twice_and_empty_maps_are_read() -> None:
     one = {"type": "record", "name": "One", "fields": [{"name": "a", "type": "int"}]}
     assert _prepared(one, "One", ["null", "One"], {"type": "map", "values": "null"}).parsed
 

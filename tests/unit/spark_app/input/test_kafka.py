@@ -40,7 +40,7 @@ def _connection(*options: str, servers: str = "kafka:9092") -> Connection:
 
 @pytest.mark.parametrize("name", sorted(_REFUSED))
 @pytest.mark.parametrize("spelling", [str, str.upper])
-def test_an_option_that_breaks_a_guarantee_is_refused_in_any_spelling(
+def test_option_that_breaks_a_guarantee_is_refused_in_any_spelling(
     name: str, spelling: "type[str]"
 ) -> None:
     with pytest.raises(CommandError) as raised:
@@ -290,7 +290,7 @@ _VALUES = st.one_of(
 
 
 @given(st.lists(_VALUES, max_size=12))
-def test_every_record_is_an_event_or_is_refused_under_its_own_offset(
+def test_every_record_is_an_event_or_refused_by_offset(
     values: list[bytes | None],
 ) -> None:
     good, refused = _read(values)

@@ -229,7 +229,7 @@ def test_rfc_3339_is_read_to_the_microsecond(text: str, micros: int) -> None:
         "1793620800",
     ],
 )
-def test_anything_else_is_no_time_and_costs_its_neighbours_nothing(text: str) -> None:
+def test_invalid_time_does_not_affect_other_lines(text: str) -> None:
     assert parse_time(text) is None
     column = parse_times(pa.array([text, "2026-11-02T12:00:00Z", None]))
     assert column.cast(pa.int64()).to_pylist() == [None, NOON, None]
@@ -328,14 +328,14 @@ def test_names_that_are_skipped_are_reported_without_checksums(tmp_path: Path) -
     assert (skipped(str(tmp_path / "gone")), skipped("hdfs://host/a")) == ([], [])
 
 
-def test_the_files_that_are_gone_are_told_by_the_first_one_and_their_number() -> None:
+def test_missing_files_are_reported_by_first_name_and_count() -> None:
     one = missing_describe(["file:/data/events/3.jsonl"], 4)
     assert one.startswith("/data/events/3.jsonl is gone, and batch 4 was planned to read it. ")
     three = missing_describe(["s3a://bucket/a b.jsonl", "file:/b", "file:/c"], 4)
     assert three.startswith("s3a://bucket/a b.jsonl (and 2 more) are gone, and batch 4 was planned")
 
 
-def test_a_file_that_is_gone_may_come_back_and_has_its_own_word_on_what_to_do() -> None:
+def test_missing_file_may_return_and_has_its_own_advice() -> None:
     error = FileGone(missing_describe(["s3a://me:secret@bucket/new\nline"], 4))
     gone = diagnose(error, jvm_gone=True)
     assert (gone.cause, gone.permanent) == (Cause.FILE, False)

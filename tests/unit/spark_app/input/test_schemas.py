@@ -78,7 +78,7 @@ def test_file_without_schema_is_refused(tmp_path: Path, content: bytes | None, s
         ("https://registry", "env:HOLDFAST_NO_COLON", "expected NAME:PASSWORD"),
     ],
 )
-def test_registry_that_cannot_be_asked_is_refused_without_its_secret(
+def test_unavailable_registry_is_reported_without_its_secret(
     monkeypatch: pytest.MonkeyPatch, url: str, user: str | None, said: str
 ) -> None:
     monkeypatch.setenv("HOLDFAST_NO_COLON", "sesame")
@@ -95,7 +95,7 @@ def test_registry_that_cannot_be_asked_is_refused_without_its_secret(
         ("http://127.0.0.1:8081", None, "env:HOLDFAST_READER"),
     ],
 )
-def test_password_is_not_sent_in_clear_and_a_certificate_not_ignored(
+def test_password_needs_tls_and_certificates_are_checked(
     monkeypatch: pytest.MonkeyPatch, url: str, user: str | None, ca: str | None
 ) -> None:
     monkeypatch.setenv("HOLDFAST_READER", "reader:sesame")
@@ -145,7 +145,7 @@ def test_schema_is_fetched_once_per_process(server: RegistryServer) -> None:
     assert server.seen == [("/schemas/ids/7", None)]
 
 
-def test_unknown_id_is_a_fault_of_the_record_and_asked_for_again(server: RegistryServer) -> None:
+def test_unknown_schema_id_refuses_the_record_and_is_retried(server: RegistryServer) -> None:
     client = Registry(server.url)
     assert _fault(client.schema(5)) == "the schema registry has no schema 5"
     server.answers["/schemas/ids/5"] = server.answers["/schemas/ids/7"]
@@ -180,7 +180,7 @@ def test_user_is_sent_and_not_shown(server: RegistryServer) -> None:
         ((302, {}), "it answered 302"),
     ],
 )
-def test_answer_that_is_not_of_a_registry_fails_the_batch_in_one_sentence(
+def test_invalid_registry_answer_fails_the_batch(
     server: RegistryServer, answer: tuple[int, Any], said: str
 ) -> None:
     server.answers["/schemas/ids/7"] = answer

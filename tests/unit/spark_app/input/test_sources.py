@@ -50,7 +50,7 @@ def test_each_path_is_a_source_and_the_ticks_are_the_last() -> None:
 
 
 @given(st.permutations("abcdef"), st.integers(1, 6), st.booleans(), st.booleans(), st.randoms())
-def test_what_a_checkpoint_has_keeps_its_place_in_any_order_of_the_options(
+def test_sources_of_a_checkpoint_keep_their_place(
     names: list[str], had: int, ticked: bool, ticks: bool, random: Any
 ) -> None:
     kept = _files(*names[:had])

@@ -114,7 +114,7 @@ def test_refused_rows_are_text_that_postgres_takes() -> None:
     assert max(map(len, texts)) < 100_000
 
 
-def test_bytes_of_a_parquet_file_that_are_not_utf_8_are_refused() -> None:
+def test_parquet_bytes_that_are_not_utf_8_are_refused() -> None:
     """Spark hands a string column over without looking at it."""
     ids = pa.array([b"e1", b"e\xff"], pa.binary()).view(pa.string())
     batch = pa.RecordBatch.from_pylist([GOOD, GOOD], schema=EVENT)

@@ -25,7 +25,7 @@ def _view(group: Group, merchant_id: str = "m") -> Merchant:
     return found
 
 
-def test_an_open_window_has_its_ids_and_is_due_to_be_emitted_and_to_expire() -> None:
+def test_open_window_shows_ids_emission_and_expiry() -> None:
     group = Group().batch(
         "12:13:30",
         row("e917", "12:16", 2_500_000),
@@ -69,7 +69,7 @@ def test_an_emitted_window_waits_for_its_cutoff_alone() -> None:
     assert [timer.due for timer in _view(group).timers] == [Due.EXPIRE]
 
 
-def test_a_hold_closes_the_next_window_unless_an_event_fell_into_it() -> None:
+def test_hold_closes_the_next_window_if_it_is_empty() -> None:
     group = Group().batch("12:00", row("e1", "12:01", 6_000_000)).batch("12:18")
     held = _view(group)
     assert (held.held, held.latest_end_us, held.windows) == (True, at("12:15"), ())

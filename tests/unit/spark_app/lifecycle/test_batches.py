@@ -42,7 +42,7 @@ class _Sink:
         self.batches.append(batch_id)
 
 
-def test_closing_waits_for_the_running_batch_and_turns_the_next_one_away() -> None:
+def test_closing_waits_for_the_running_batch_and_refuses_the_next() -> None:
     sink = _Sink()
     batches = Batches(sink)
     batches.begin(uuid4(), uuid4())
@@ -109,7 +109,7 @@ def test_an_error_is_told_in_one_line_by_its_name() -> None:
     assert "\n" not in told
 
 
-def test_a_batch_that_must_not_be_written_does_not_reach_the_sink() -> None:
+def test_forbidden_batch_does_not_reach_the_sink() -> None:
     sink = _Sink()
     sink.go_on.set()
     batches = Batches(sink)
@@ -127,7 +127,7 @@ def test_a_batch_that_must_not_be_written_does_not_reach_the_sink() -> None:
     assert batches.failure is gone
 
 
-def test_a_stream_that_no_run_ever_had_is_left_to_the_first_batch() -> None:
+def test_new_stream_is_claimed_by_its_first_batch() -> None:
     sink = _Sink()
     sink.go_on.set()
     batches = Batches(sink)
@@ -175,13 +175,13 @@ def test_rows_and_data_that_wait_begin_the_timeout_anew() -> None:
 @pytest.mark.parametrize(
     "message", ["Initializing sources", "Getting offsets from FileStreamSource[file:/events]"]
 )
-def test_a_source_that_was_not_asked_or_does_not_answer_is_not_silent(message: str) -> None:
+def test_unqueried_source_is_not_treated_as_silent(message: str) -> None:
     watched = Watched().at(11, message=message).at(99, message=message)
     assert watched.ticks == []
     assert watched.at(100).ticks == [100]
 
 
-def test_a_tick_that_cannot_be_written_is_an_error_and_not_forgotten() -> None:
+def test_unwritable_tick_is_an_error_and_is_retried() -> None:
     clock = IdleClock(0, lambda asked_ms: asked_ms / 0)
     clock.ask(_query(**WAITS))
     for _ in range(2):
@@ -189,7 +189,7 @@ def test_a_tick_that_cannot_be_written_is_an_error_and_not_forgotten() -> None:
             clock.observe(0)
 
 
-def test_a_timeout_below_twice_the_trigger_interval_is_refused_in_words() -> None:
+def test_timeout_below_twice_the_trigger_interval_is_refused() -> None:
     assert timeout_milliseconds("0", 1000) == 0
     assert timeout_milliseconds("0s", 1000) == 0
     assert timeout_milliseconds("60s", 1000) == 60_000

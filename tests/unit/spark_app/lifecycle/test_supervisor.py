@@ -81,13 +81,13 @@ def test_a_broken_file_is_reported_sooner() -> None:
     assert query.starts == FILE_RESTARTS + 1
 
 
-def test_a_file_that_cannot_be_read_once_after_other_failures_is_tried_again() -> None:
+def test_unreadable_file_is_retried_after_other_failures() -> None:
     query = _Query(*[GONE] * FILE_RESTARTS, BROKEN)
     _supervise(query)
     assert query.starts == FILE_RESTARTS + 2
 
 
-def test_without_restarts_the_first_failure_ends_the_job_in_its_own_words() -> None:
+def test_without_restarts_the_first_failure_ends_the_job() -> None:
     query = _Query(GONE)
     with pytest.raises(CommandError) as raised:
         _supervise(query, max_restarts=0)
@@ -113,7 +113,7 @@ def test_other_errors_come_out_as_they_are() -> None:
         _supervise(refused)
 
 
-def test_a_stop_during_the_pause_ends_well_without_another_start() -> None:
+def test_stop_during_the_pause_prevents_a_restart() -> None:
     query, stop, paused = _Query(GONE), Event(), Event()
     running = Thread(
         target=supervise,
@@ -173,13 +173,13 @@ AND_THEN = "\nDuring handling of the above exception, another exception occurred
         (FRAME, "an error of Python code that has no name"),
     ],
 )
-def test_error_of_a_python_process_is_its_last_one_without_its_stack(text: str, said: str) -> None:
+def test_python_error_is_reported_without_its_stack(text: str, said: str) -> None:
     """What the JVM hands on of a worker's error is its traceback as text."""
     about = "An exception was thrown from the Python worker:\n" + text
     assert _python(about) == (said.partition(":")[0] if text != FRAME else "", said)
 
 
-def test_a_database_that_is_away_may_come_back_and_another_driver_may_not() -> None:
+def test_database_outage_is_retried_and_a_second_driver_is_not() -> None:
     away = diagnose(sink_errors.SinkUnavailable("nobody answers. Nothing was written"))
     assert (away.cause, away.permanent) == (Cause.DATABASE, False)
     assert away.message == "SinkUnavailable: nobody answers. Nothing was written"
@@ -187,13 +187,13 @@ def test_a_database_that_is_away_may_come_back_and_another_driver_may_not() -> N
     assert fenced.permanent
 
 
-def test_a_python_process_that_starts_too_late_is_named_and_tried_again() -> None:
+def test_slow_python_start_is_named_and_retried() -> None:
     late = diagnose(PySparkException("[X] Python worker failed to connect back. SQLSTATE: XXKST"))
     assert (late.cause, late.permanent) == (Cause.WORKER, False)
     assert "too busy" in late.message
 
 
-def test_with_a_dead_jvm_all_else_that_was_said_is_beside_the_point() -> None:
+def test_dead_jvm_is_reported_before_other_errors() -> None:
     died = diagnose(RuntimeError("an answer that makes no sense"), jvm_gone=True)
     assert (died.cause, died.permanent) == (Cause.JAVA, False)
     assert died == diagnose(ConnectionRefusedError()) == diagnose(Py4JNetworkError())
@@ -201,7 +201,7 @@ def test_with_a_dead_jvm_all_else_that_was_said_is_beside_the_point() -> None:
     assert "Nothing is lost" in died.message
 
 
-def test_a_database_that_is_away_is_named_also_when_the_jvm_died_with_it() -> None:
+def test_database_outage_is_named_even_if_the_jvm_died() -> None:
     both = diagnose(sink_errors.SinkUnavailable("nobody answers"), jvm_gone=True)
     assert both.cause is Cause.DATABASE
 
@@ -229,7 +229,7 @@ def test_a_message_of_a_task_comes_without_its_stack() -> None:
     assert one_line(said) == "Lost task 0.0: java.io.IOException: Mkdirs failed"
 
 
-def test_connection_that_failed_is_said_without_an_address_to_read_on() -> None:
+def test_failed_connection_is_reported_without_an_address() -> None:
     said = (
         "Call From here/127.0.0.1 to namenode:8020 failed on connection exception:"
         " java.net.ConnectException: Connection refused"

@@ -59,7 +59,7 @@ class _World:
         self.writes += 1
 
 
-def test_a_topic_that_was_made_anew_is_refused_before_and_after_the_read() -> None:
+def test_recreated_topic_is_refused_before_and_after_the_read() -> None:
     world = _World()
     world.watch.require(0)
     world.watch.require_same()
@@ -71,7 +71,7 @@ def test_a_topic_that_was_made_anew_is_refused_before_and_after_the_read() -> No
     assert world.writes == 0
 
 
-def test_a_new_topic_of_a_pattern_is_recorded_once_before_its_records_are_written() -> None:
+def test_new_topic_of_a_pattern_is_recorded_once_before_its_records() -> None:
     world = _World()
     world.ids["pay2"] = "id9"
     world.watch.require(0)
@@ -83,7 +83,7 @@ def test_a_new_topic_of_a_pattern_is_recorded_once_before_its_records_are_writte
         world.watch.require_same()
 
 
-def test_a_topic_is_silent_only_where_every_record_is_in_a_plan() -> None:
+def test_topic_is_silent_only_if_every_record_is_planned() -> None:
     world = _World()
     assert world.watch.is_read()
     world.stable = world.end = 8

@@ -76,7 +76,7 @@ def test_rows_at_a_later_watermark_leave_the_old_timer_nothing(operator: Operato
     assert operator.timers == [at("12:17")]
 
 
-def test_a_hold_closes_the_empty_window_behind_it_without_any_event(operator: Operator) -> None:
+def test_hold_closes_its_empty_window_without_events(operator: Operator) -> None:
     operator.rows(table(row("e1", "12:01", OVER)))
     operator.watermark(at("12:15"))
     operator.watermark(at("12:17"))
@@ -86,7 +86,7 @@ def test_a_hold_closes_the_empty_window_behind_it_without_any_event(operator: Op
     assert _moments(put_out, "decisions", "window_end", "action") == [(12 * 60 + 30, "release")]
 
 
-def test_a_watermark_that_jumps_hours_closes_every_window_in_order(operator: Operator) -> None:
+def test_watermark_jump_closes_every_window_in_order(operator: Operator) -> None:
     operator.rows(
         table(
             row("e1", "12:50", OVER),
@@ -143,7 +143,7 @@ def test_a_batch_writes_the_window_and_the_ids_that_it_added(operator: Operator)
     }
 
 
-def test_a_timer_reads_no_ids_and_lists_them_only_to_forget_them(operator: Operator) -> None:
+def test_timer_reads_no_ids_and_lists_them_only_to_forget(operator: Operator) -> None:
     operator.rows(table(row("e1", "12:01", 1), row("e2", "12:20", 1)))
     operator.calls.clear()
     operator.watermark(at("12:15"))
@@ -171,7 +171,7 @@ def test_eight_pieces_of_ids_become_one(operator: Operator) -> None:
     assert len(duplicates["late"]) == 8
 
 
-def test_state_of_a_newer_version_is_refused_and_stays_as_it_was(
+def test_state_of_a_newer_version_is_refused_unchanged(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as newer:
@@ -225,7 +225,7 @@ def _held(*merchants: tuple[str, str], settled: str | None) -> GroupState:
     return resumed(None if settled is None else at(settled), held, Settings())
 
 
-def test_a_checkpoint_that_begins_with_holds_waits_for_their_empty_windows() -> None:
+def test_initial_holds_wait_for_their_empty_windows() -> None:
     operator = Operator(_held(("m", "12:15"), settled="12:15"))
     assert operator.timers == [at("12:17")]  # nothing is settled any more
     assert operator.kept.load().merchants.num_rows == 1
@@ -236,7 +236,7 @@ def test_a_checkpoint_that_begins_with_holds_waits_for_their_empty_windows() -> 
     assert _moments(put_out, "decisions", "window_end", "action") == [(12 * 60 + 30, "release")]
 
 
-def test_rows_of_settled_windows_are_put_out_whole_and_change_nothing() -> None:
+def test_rows_of_settled_windows_are_emitted_and_change_nothing() -> None:
     operator = Operator(_held(("m", "12:15"), settled="12:15"))
     put_out = operator.rows(
         table(row("a", "12:01", OVER), row("b", "11:00", 1, "other"), row("c", "12:16", 5))
@@ -251,7 +251,7 @@ def test_rows_of_settled_windows_are_put_out_whole_and_change_nothing() -> None:
     assert set(operator.kept.windows) == {at("12:30")}
 
 
-def test_a_group_without_holds_waits_for_nothing_once_nothing_is_settled() -> None:
+def test_group_without_holds_or_settled_windows_has_no_timer() -> None:
     operator = Operator(_held(settled="12:15"))
     assert not operator.kept.is_empty
     assert operator.timers == [at("12:17")]
@@ -269,9 +269,7 @@ def test_a_group_without_a_past_begins_with_nothing() -> None:
 @pytest.mark.rest
 @given(runs(), st.data())
 @settings(max_examples=30, deadline=None)
-def test_a_checkpoint_that_begins_with_a_whole_state_goes_on_from_it(
-    run: Run, data: st.DataObject
-) -> None:
+def test_checkpoint_continues_from_a_full_initial_state(run: Run, data: st.DataObject) -> None:
     policy, state = Policy.parse(run.policy), GroupState.empty()
     first = data.draw(st.integers(0, len(run.batches)))
     watermark = None

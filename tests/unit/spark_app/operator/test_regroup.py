@@ -116,7 +116,7 @@ def beginnings(draw: st.DrawFn) -> GroupState:
 @pytest.mark.rest
 @given(runs(MERCHANTS), beginnings(), st.data())
 @settings(max_examples=50, deadline=None)
-def test_groups_that_are_merged_and_split_decide_as_undisturbed_ones(
+def test_merged_and_split_groups_decide_as_undisturbed_ones(
     run: Run, beginning: GroupState, data: st.DataObject
 ) -> None:
     policy, one = Policy.parse(run.policy), beginning

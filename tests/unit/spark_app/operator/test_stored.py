@@ -43,7 +43,7 @@ def _keep(kept: Kept, group: Group) -> tuple[set[int], set[SegmentKey]]:
 @pytest.mark.rest
 @given(runs())
 @settings(max_examples=100, deadline=None)
-def test_a_state_that_is_stored_and_read_at_every_batch_is_the_state_in_memory(run: Run) -> None:
+def test_state_stored_at_each_batch_equals_the_state_in_memory(run: Run) -> None:
     policy, memory, kept = Policy.parse(run.policy), GroupState.empty(), Kept()
     for batch in run.batches:
         memory, expected = apply(memory, batch, policy, run.settings)
@@ -80,7 +80,7 @@ def test_an_id_whose_amount_is_nothing_is_kept_too() -> None:
     assert _keep(kept, group) == (set(), {SegmentKey(at("12:15"), 1)})
 
 
-def test_windows_and_ids_leave_together_without_the_ids_being_read() -> None:
+def test_windows_and_ids_expire_together_without_reading_ids() -> None:
     kept = Kept()
     group = Group().batch(None, row("a", "12:00", 1), row("b", "12:20", 1))
     _keep(kept, group)
@@ -276,7 +276,7 @@ def test_a_decision_is_an_entry_with_the_key_of_its_business_action() -> None:
     assert (release["type"], release["priority"]) == ("payout_hold.release", 1)
 
 
-def test_a_decision_beyond_what_json_carries_goes_out_with_the_most_it_carries() -> None:
+def test_decision_beyond_json_integers_is_sent_with_the_maximum() -> None:
     exposures = [INTEGER_MAX, INTEGER_MAX + 1, 2**63 - 1, -INTEGER_MAX, -INTEGER_MAX - 1, -(2**63)]
     decisions = [
         DECISION | {"ordinal": number, "exposure_minor": exposure}

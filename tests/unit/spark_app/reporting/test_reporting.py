@@ -51,7 +51,7 @@ def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return registry.get_sample_value(f"holdfast_job_{name}", {"stream": "payouts", **labels})
 
 
-def test_every_metric_is_told_and_every_metric_that_is_told_exists() -> None:
+def test_every_metric_is_documented_and_exists() -> None:
     text = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     told = {
         name: (kind, set(re.findall(r"`(\w+)`", labels)))
@@ -67,7 +67,7 @@ def test_every_metric_is_told_and_every_metric_that_is_told_exists() -> None:
     assert told == made
 
 
-def test_a_written_batch_is_counted_and_a_replayed_one_only_as_such() -> None:
+def test_replayed_batches_are_counted_separately() -> None:
     metrics = Metrics("payouts")
     metrics.done(FinishedBatch(_outcome(Written), BEFORE_SINK))
     metrics.done(FinishedBatch(_outcome(Replayed), BEFORE_SINK))
@@ -190,7 +190,7 @@ def test_page_explains_every_field_of_the_line_in_its_order() -> None:
     assert [pair.partition("=")[0] for pair in example.split()] == explained[:-2]
 
 
-def test_watermark_ahead_of_the_clock_is_told_and_its_late_events_counted() -> None:
+def test_watermark_ahead_of_the_clock_is_reported_with_late_events() -> None:
     ahead, metrics = "210s", Metrics("payouts")
     assert dict(_line())["ahead"] == ahead
     done = FinishedBatch(WRITTEN, BatchCounts(late=Counter(late=3, duplicate=2)))
@@ -268,7 +268,7 @@ def test_ticks_are_not_rows_of_events() -> None:
     assert (event_rows(report), tick_rows(report)) == (27, 1)
 
 
-def test_the_report_of_a_query_that_waits_is_of_the_batch_to_come() -> None:
+def test_report_of_a_waiting_query_is_of_the_next_batch() -> None:
     assert not is_recorded(_query((6, RAN), (7, {"triggerExecution": 1})), 7)
     assert is_recorded(_query(*[(8, {"triggerExecution": 1})] * 3), 7)
 

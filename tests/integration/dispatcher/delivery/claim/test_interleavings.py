@@ -112,7 +112,7 @@ async def test_unwanted_dead_letter_holds_no_lane(world: World, store: PostgresS
 
 
 @pytest.mark.parametrize("gone", [False, True])
-async def test_dead_letter_that_is_still_wanted_or_stored_no_more_holds_its_lane(
+async def test_wanted_or_pruned_dead_letter_holds_its_lane(
     store: PostgresStore, dsn: str, db: psycopg.Connection, decisions: Decisions, *, gone: bool
 ) -> None:
     endpoint_id = add_endpoint(db, URL, types=[BLOCK])
@@ -197,7 +197,7 @@ async def test_lane_begins_at_first_entry_in_any_order(world: World, store: Post
     assert world.lanes()["m_1"][:2] == (0, 3)
 
 
-def test_batch_that_is_routed_late_makes_its_lane_as_urgent_as_its_entries(world: World) -> None:
+def test_batch_routed_late_raises_the_urgency_of_its_lane(world: World) -> None:
     """Two dispatchers may route two batches of a subject in any order."""
     world.add_endpoint("http://127.0.0.1:1/")
     world.write("m_1")
@@ -275,7 +275,7 @@ async def _prepared(connection: Connection) -> dict[str, int]:
     }
 
 
-async def test_delivery_prepares_nothing_on_a_connection_that_was_just_made(world: World) -> None:
+async def test_delivery_prepares_nothing_on_a_new_connection(world: World) -> None:
     endpoint_id = world.add_endpoint("http://127.0.0.1:1/")
     world.write("m_1", "m_2")
     store = PostgresStore(world.dsn, connections_max=1)
@@ -367,7 +367,7 @@ async def test_limit_that_came_since_the_last_claim_holds(
     assert dict(rows) == {free: 8, limited: later}
 
 
-def test_decision_waits_for_the_database_three_times_before_it_is_sent(world: World) -> None:
+def test_decision_waits_for_three_round_trips_before_it_is_sent(world: World) -> None:
     """Two for routing and one for its claim, or two for both: each is a message and its answer."""
     endpoint_id = world.add_endpoint(URL)
     turns = Turns()

@@ -391,7 +391,7 @@ async def _play(world: World, trail: list[str]) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 5, 10, 11])
-def test_whatever_the_order_nothing_fails_and_each_entry_arrives_in_its_order(
+def test_random_interleavings_never_fail_and_keep_order(
     dsn: str, db: psycopg.Connection, seed: int
 ) -> None:
     trail: list[str] = []

@@ -129,7 +129,7 @@ def settled_behind(change: str, dsn: str, db: psycopg.Connection) -> list[Settle
     return settled
 
 
-def test_settlement_that_waited_for_routing_leaves_what_was_routed_due(world: World) -> None:
+def test_settlement_after_routing_leaves_routed_entries_due(world: World) -> None:
     world.write("m_1")
     (settled,) = settled_behind(ROUTED, world.dsn, world.db)
     assert settled.due_at is not None
@@ -212,7 +212,7 @@ def test_newest_lane_version_is_met_first(world: World, name: str, routed: dict[
     ],
 )
 @pytest.mark.parametrize(("change", "fewest", "most"), [(VERSION, 0, 40), (UNCOUNTED, 60, 999)])
-def test_new_version_of_a_lane_passes_no_old_one_where_turns_are_counted(
+def test_updated_lane_never_overtakes_where_turns_are_counted(
     world: World, change: str, fewest: int, most: int, name: str, node: str, routed: dict[str, Any]
 ) -> None:
     """A unique index looks at every version of its key, dead ones too, before it takes another."""
@@ -289,7 +289,7 @@ def places(db: psycopg.Connection, table: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("end", [psycopg.Connection.commit, psycopg.Connection.rollback])
-async def test_two_dispatchers_that_make_a_lane_at_once_leave_one_lane(
+async def test_concurrent_dispatchers_create_one_lane(
     world: World, store: PostgresStore, end: Callable[[psycopg.Connection], None]
 ) -> None:
     endpoint_id = world.add_endpoint(URL)
@@ -343,7 +343,7 @@ async def test_key_without_a_lane_lets_it_begin(world: World, store: PostgresSto
     )
 
 
-def test_lane_that_is_made_while_the_upgrade_waits_gets_its_key(world: World) -> None:
+def test_lane_created_while_the_upgrade_waits_gets_its_key(world: World) -> None:
     world.add_endpoint(URL)
     downgrade(world.dsn, "0021")
     with psycopg.connect(world.dsn) as router, ThreadPoolExecutor(1) as pool:
@@ -355,7 +355,7 @@ def test_lane_that_is_made_while_the_upgrade_waits_gets_its_key(world: World) ->
     assert places(world.db, "lane") == places(world.db, "lane_key") == [(1, 1)]
 
 
-def test_backfill_and_routing_at_once_wait_for_each_other_in_one_order(
+def test_concurrent_backfill_and_routing_lock_in_one_order(
     dsn: str, db: psycopg.Connection, decisions: Decisions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Routing has the lane of m_1 and wants to make that of m_2, which the backfill has made."""

@@ -70,7 +70,7 @@ def routed(db: psycopg.Connection) -> int:
 
 
 @pytest.mark.parametrize("count", [3, 500], ids=["kept plans", "a plan of its own"])
-async def test_few_new_entries_are_routed_and_leased_in_one_transaction(
+async def test_small_batch_is_routed_and_leased_in_one_transaction(
     world: World, store: PostgresStore, endpoint_id: int, count: int
 ) -> None:
     names = [f"m_{n}" for n in range(count)]
@@ -128,7 +128,7 @@ def held(db: psycopg.Connection, endpoint_id: int) -> None:
 
 
 @pytest.mark.parametrize("change", [limited, opened, held])
-async def test_endpoint_that_is_not_sent_to_freely_is_left_to_an_ordinary_claim(
+async def test_limited_endpoint_is_left_to_an_ordinary_claim(
     world: World, store: PostgresStore, endpoint_id: int, change: Change
 ) -> None:
     await learn(store, world.decisions, endpoint_id)
@@ -144,7 +144,7 @@ async def test_endpoint_that_is_not_sent_to_freely_is_left_to_an_ordinary_claim(
 
 
 @pytest.mark.parametrize("change", [limited, opened, held])
-async def test_claim_in_one_message_skips_an_endpoint_that_is_limited_by_then(
+async def test_claim_in_one_message_skips_a_newly_limited_endpoint(
     world: World, store: PostgresStore, endpoint_id: int, change: Change
 ) -> None:
     other = world.add_endpoint(URL, name="other")
@@ -229,7 +229,7 @@ async def test_claim_reports_a_lane_whose_next_entry_is_missing(
     assert (again.lanes, again.gaps) == ([], gap)
 
 
-async def test_dispatchers_that_hear_of_a_batch_at_once_lease_each_lane_once(
+async def test_concurrent_announcements_lease_each_lane_once(
     store: PostgresStore, dsn: str, db: psycopg.Connection, decisions: Decisions, endpoint_id: int
 ) -> None:
     async def beside(other: PostgresStore) -> None:
@@ -311,7 +311,7 @@ async def test_block_of_a_waiting_lane_is_in_the_scan_of_urgent_ones(
     assert states["other"] is LaneState.DUE
 
 
-async def test_missing_entry_of_an_endpoint_that_is_busy_keeps_no_other_claim(
+async def test_missing_entry_of_a_busy_endpoint_blocks_no_other_claim(
     world: World, store: PostgresStore, endpoint_id: int
 ) -> None:
     other = world.add_endpoint(URL, name="other")

@@ -246,7 +246,7 @@ async def test_long_idle_subject_costs_no_look_at_days(world: World, store: Post
 
 @pytest.mark.parametrize("pause", [0.0, 1e6], ids=["each a full scan", "none"])
 @pytest.mark.parametrize("rate", [None, 1_000_000], ids=["free", "at a rate"])
-async def test_release_of_days_ago_is_claimed_beside_blocks_that_fill_claims(
+async def test_old_release_is_claimed_beside_many_blocks(
     world: World, store: PostgresStore, rate: int | None, pause: float
 ) -> None:
     endpoint_id = world.add_endpoint(URL, rate_per_second=rate)
@@ -270,7 +270,7 @@ async def test_release_of_days_ago_is_claimed_beside_blocks_that_fill_claims(
 
 @each_choice
 @pytest.mark.parametrize("known", [True, False], ids=["lane is there", "new lane"])
-async def test_batch_of_days_ago_that_is_routed_last_still_goes_first(
+async def test_old_batch_routed_last_still_goes_first(
     world: World, store: PostgresStore, types: list[str], known: bool
 ) -> None:
     endpoint_id = world.add_endpoint(URL, types=types)

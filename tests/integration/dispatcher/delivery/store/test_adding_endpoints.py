@@ -101,7 +101,7 @@ def test_routing_waits_for_and_sees_new_endpoint(world: World, threads: ThreadPo
 
 
 @pytest.mark.parametrize(("from_beginning", "expected"), [(False, [2]), (True, [1, 2])])
-def test_endpoint_that_is_added_waits_for_routing_and_starts_behind_it(
+def test_added_endpoint_waits_for_routing_and_starts_after_it(
     world: World, threads: ThreadPoolExecutor, from_beginning: bool, expected: list[int]
 ) -> None:
     world.db.execute(HOLD_ROUTING)

@@ -118,7 +118,7 @@ def test_dropped_entries_that_were_never_wanted_stop_no_lane(world: World) -> No
     assert "gaps" not in report.counts
 
 
-def test_endpoint_from_the_beginning_begins_where_retention_left_off(world: World) -> None:
+def test_endpoint_from_the_beginning_starts_at_the_retention_limit(world: World) -> None:
     alternate(world.decisions, "m_1", 3)
     world.db.execute("UPDATE holdfast.batch SET routed_at = now()")
     world.db.execute("DELETE FROM holdfast.entry WHERE sequence < 4")

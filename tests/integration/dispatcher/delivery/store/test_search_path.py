@@ -170,7 +170,7 @@ def test_every_function_of_ours_keeps_to_the_servers_own_names(db: psycopg.Conne
     assert db.execute(query).fetchall() == []
 
 
-def test_sessions_of_other_commands_keep_to_the_servers_own_names(evil: str) -> None:
+def test_sessions_of_other_commands_use_the_server_search_path(evil: str) -> None:
     """The payouts service; schema commands, also after a ROLLBACK; a receiver's inbox."""
     shown = "SHOW search_path"
     with payouts(evil) as session:

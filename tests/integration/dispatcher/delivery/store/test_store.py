@@ -323,7 +323,7 @@ async def test_connection_that_does_not_become_ready_is_replaced(
     assert stuck
 
 
-async def test_line_that_breaks_is_told_in_the_error_and_nowhere_else(
+async def test_broken_connection_is_reported_only_in_the_error(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What a library says would stand between the lines of JSON of the dispatcher's log."""

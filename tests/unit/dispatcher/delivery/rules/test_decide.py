@@ -62,7 +62,7 @@ def test_lane_that_delivered_all_goes_on_behind_them() -> None:
     assert (settlement.delivered_sequence, settlement.attempt) == (12, 0)
 
 
-def test_entry_that_was_claimed_and_not_reached_keeps_its_attempts() -> None:
+def test_claimed_but_unreached_entry_keeps_its_attempts() -> None:
     given = lane(1, 4, 1)
     settlement = settle(given, tried(given, Outcome.DELIVERED), ENDPOINT, draw=0.5)
     assert (settlement.delivered_sequence, settlement.attempt) == (11, 3)
@@ -128,7 +128,7 @@ INSTRUCTIONS = {"throttled": 4, "unavailable": 7}
 
 
 @given(ways=st.lists(st.sampled_from([*WAYS, "rescued"]), max_size=40))
-def test_only_failures_use_up_the_schedule_whatever_comes_between(ways: list[str]) -> None:
+def test_only_failures_use_up_the_schedule(ways: list[str]) -> None:
     schedule = (5, 30, 120, 600)
     endpoint = replace(ENDPOINT, schedule_seconds=schedule)
     failures = attempts = rescued = 0
@@ -172,7 +172,7 @@ def test_refused_secret_takes_no_step_and_ends_with_the_budget(
     assert (dead.reason, dead.detail) == (DeadReason.EXHAUSTED, "answered 401")
 
 
-def test_entry_whose_receiver_puts_it_off_for_ever_is_dead_when_its_budget_is_used_up() -> None:
+def test_deferred_entry_is_dead_when_its_budget_ends() -> None:
     given = replace(lane(900), tried_seconds=ENDPOINT.budget_seconds)
     (last,) = tried(given, Outcome.THROTTLED, status=503)
     settlement = settle(given, [replace(last, asked_seconds=1.0)], ENDPOINT, draw=0.5)

@@ -173,7 +173,7 @@ def test_answered_probe_begins_a_slow_start_that_ends_closed(outcome: Outcome) -
 
 
 @pytest.mark.parametrize("changed", [0, 1, 86_400])
-def test_slow_start_goes_on_as_it_began_when_its_length_is_changed(changed: int) -> None:
+def test_changed_length_does_not_affect_a_running_slow_start(changed: int) -> None:
     pace = judged(probing(), tried(Outcome.DELIVERED), at=20)
     limits = replace(LIMITS, slow_start_seconds=changed)
     for seconds in (0, 30, 59.9):
@@ -181,7 +181,7 @@ def test_slow_start_goes_on_as_it_began_when_its_length_is_changed(changed: int)
         assert allowance(pace, limits, 10_000, 1, after(20 + seconds)) == before
 
 
-def test_breaker_that_opens_in_its_slow_start_stays_open_for_longer() -> None:
+def test_breaker_opening_in_its_slow_start_stays_open_longer() -> None:
     pace = judged(probing(), tried(Outcome.DELIVERED), at=20)
     pace = judged(pace, *[tried(Outcome.FAILED)] * 3, at=22)
     assert (pace.breaker, pace.breaker_until) == (BreakerState.OPEN, after(32))
@@ -247,7 +247,7 @@ def test_running_clock_stands_still_while_the_breaker_is_open() -> None:
     assert running_us(pace, 25) == 5_000_000
 
 
-def test_running_clock_stands_still_during_a_hold_and_counts_no_second_twice() -> None:
+def test_running_clock_pauses_in_a_hold_and_counts_seconds_once() -> None:
     unbroken, wait = replace(LIMITS, breaker_threshold=0), tried(Outcome.THROTTLED, asked=10)
     held = judged(CLOSED, wait, at=1, limits=unbroken)
     assert [running_us(held, at) for at in (1, 5, 11, 12)] == [10**6, 10**6, 10**6, 2 * 10**6]
@@ -269,7 +269,7 @@ def test_paused_endpoint_has_a_clock_that_no_probe_starts() -> None:
 
 
 @pytest.mark.parametrize("at", [19.9, 20])
-def test_slow_start_of_no_length_is_none_whichever_transaction_began_first(at: float) -> None:
+def test_zero_length_slow_start_is_none_in_any_transaction_order(at: float) -> None:
     """A claim's `now()` may lie before that of the settlement whose row it then waits for."""
     limits = replace(LIMITS, slow_start_seconds=0)
     pace = judged(probing(), tried(Outcome.DELIVERED), at=20, limits=limits)
@@ -277,7 +277,7 @@ def test_slow_start_of_no_length_is_none_whichever_transaction_began_first(at: f
     assert allowance(pace, limits, 64, 8, after(20)).lanes == 64
 
 
-def test_clock_that_is_set_back_never_makes_a_stall_count_for_less_than_nothing() -> None:
+def test_clock_set_back_never_gives_a_negative_stall() -> None:
     stalled = replace(judged(CLOSED, *[tried(Outcome.FAILED)] * 3, at=50), probe=TOKEN)
     # Set back by two minutes, the hold that a receiver asks for ends before the stall began.
     held = judged(stalled, tried(Outcome.THROTTLED, asked=10), at=-100)
@@ -381,7 +381,7 @@ def test_bounds_keep_an_opening_and_a_hold(openings: int, draw: float, asked: fl
     assert as_of(pace, NOON) == pace
 
 
-def test_slow_start_that_is_longer_than_an_opening_keeps_its_length() -> None:
+def test_slow_start_longer_than_an_opening_keeps_its_length() -> None:
     until = after(24 * 3600)
     pace = replace(CLOSED, breaker=BreakerState.SLOW_START, breaker_until=until)
     assert as_of(pace, NOON) == pace

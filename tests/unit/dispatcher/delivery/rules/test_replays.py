@@ -116,7 +116,7 @@ def test_item_that_was_not_sent_is_given_back() -> None:
     assert (after.outcome, after.settled, after.charged, after.delay_us) == (None, False, 0, 0)
 
 
-def test_item_that_is_put_off_uses_up_no_step_and_ends_with_its_budget() -> None:
+def test_deferred_item_uses_no_step_and_ends_with_its_budget() -> None:
     put_off = replace(attempt(Outcome.THROTTLED, 9), asked_seconds=1.0)
     after = item_after(settle(lane(9, steps=2), [put_off], ENDPOINT, draw=0.5))
     assert (after.charged, after.settled) == (0, False)

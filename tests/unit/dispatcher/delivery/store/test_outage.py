@@ -40,7 +40,7 @@ def test_reads_between_refused_writes_do_not_end_the_outage(clock: Clock) -> Non
     assert lines[1]["seconds"] == 30 + REFUSED_SECONDS
 
 
-def test_server_that_did_not_answer_is_back_with_the_next_transaction(clock: Clock) -> None:
+def test_unresponsive_server_is_back_with_the_next_transaction(clock: Clock) -> None:
     with capture_logs() as lines:
         outage = Outage(Telemetry())
         outage.away(StoreUnavailableError("no answer"))

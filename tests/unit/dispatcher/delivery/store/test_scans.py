@@ -76,7 +76,7 @@ def test_priorities_of_an_endpoint_without_lanes_are_read_by_each_claim(plan: Sc
     assert plan.next([1]).unknown == []
 
 
-def test_endpoint_that_a_full_scan_left_out_has_its_own_at_once(plan: ScanPlan) -> None:
+def test_endpoint_left_out_by_a_full_scan_gets_its_own_scan(plan: ScanPlan) -> None:
     claimed(plan, 1, 2, limited=(2,))
     assert plan.next([1, 2]).full == {2}
     claimed(plan, 1)
@@ -182,13 +182,13 @@ def test_repeated_claim_has_the_same_ranges() -> None:
     assert [first(cursors, 1), first(cursors, 1)] == [100, 0]
 
 
-def test_urgent_lanes_come_first_except_in_every_eighth_claim_when_all_others_take_turns() -> None:
+def test_every_eighth_claim_serves_less_urgent_lanes_in_turn() -> None:
     cursors = known(0, 1, 100)
     firsts = Counter(first(cursors, 1) for _ in range(4 * FAIR_EVERY))
     assert firsts == {0: 4 * (FAIR_EVERY - 1), 1: 2, 100: 2}
 
 
-def test_less_urgent_lanes_come_first_at_each_endpoint_however_claims_alternate() -> None:
+def test_every_endpoint_gets_fair_turns_however_claims_alternate() -> None:
     cursors = known(0, 100)
     for priority in (0, 100):
         cursors.know(2, priority)
@@ -213,7 +213,7 @@ def test_time_between_full_scans_grows_with_their_duration() -> None:
     assert timer.begin()
 
 
-def test_full_scan_that_waited_for_a_lock_delays_the_next_one_by_ten_seconds_at_most() -> None:
+def test_lock_wait_delays_the_next_full_scan_by_ten_seconds_at_most() -> None:
     now = [100.0]
     timer = FullScanTimer(1.0, clock=lambda: now[0])
     assert timer.begin()

@@ -143,7 +143,7 @@ def test_counters_of_an_endpoint_begin_at_zero_and_keep_what_they_have() -> None
     assert value_of("holdfast_dead_total", {"endpoint": "ledger"}) == 2
 
 
-def test_api_shows_before_the_first_refusal_that_there_was_none() -> None:
+def test_api_refusal_counter_starts_at_zero() -> None:
     registry = ApiMeasures(lambda: PoolCounts(2, 1, 0, 0.5)).registry
     for missing in ("token", "role"):
         value = registry.get_sample_value("holdfast_api_auth_failures_total", {"missing": missing})
