@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -55,6 +55,11 @@ class Problem(BaseModel):
     detail: str
     """A sentence for a person: what happened, what was not lost, what to do."""
 
+    code: str | None = Field(
+        default=None,
+        description="A stable name of what happened, for programs: the code that the command has"
+        " for the same error. Null, or not there, where no command has such an error.",
+    )
     faults: list[Fault] | None = None
 
 
@@ -164,7 +169,8 @@ def _share(description: dict[str, Any]) -> None:
 
 
 def _refused(_: Request, error: CommandError) -> JSONResponse:
-    return problem(STATUS.get(error.exit_code, HTTPStatus.CONFLICT), str(error))
+    status = STATUS.get(error.exit_code, HTTPStatus.CONFLICT)
+    return problem(status, str(error), code=error.code)
 
 
 def _away(_: Request, error: StoreUnavailableError) -> JSONResponse:

@@ -1,5 +1,6 @@
 """The root of the `holdfast` command: its groups, their help texts, and how errors are printed."""
 
+import json
 import os
 import sys
 from functools import cache
@@ -8,7 +9,7 @@ from importlib.metadata import EntryPoint, entry_points, version
 from inspect import cleandoc
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -117,7 +118,7 @@ def command(*first: str) -> Any:
 
     Finding the groups takes most of the time of a short command.
     """
-    return exact(get_command(application(list(first))), typer.BadParameter)
+    return exact(_record_json(get_command(application(list(first)))), typer.BadParameter)
 
 
 def _add(app: typer.Typer, name: str, place: str) -> None:
@@ -149,23 +150,76 @@ def fill_help(app: typer.Typer) -> None:
             fill_help(group.typer_instance)
 
 
+class _Output:
+    """How errors are printed: as JSON for a command that was run with --json."""
+
+    as_json = False
+
+    @classmethod
+    def record(cls, _context: Any, _parameter: Any, value: bool) -> bool:
+        """Take --json as it was parsed."""
+        cls.as_json = value
+        return value
+
+    @classmethod
+    def guess(cls) -> bool:
+        """Take --json from arguments that are not parsed, or not completely."""
+        arguments = sys.argv[1:]
+        end = arguments.index("--") if "--" in arguments else len(arguments)
+        cls.as_json = "--json" in arguments[:end]
+        return cls.as_json
+
+
+def _record_json(command: Any) -> Any:
+    """Have `--json` of this command, and of all commands in it, recorded; return the command."""
+    for parameter in getattr(command, "params", ()):
+        if "--json" in parameter.opts:
+            parameter.callback = _Output.record
+    for each in getattr(command, "commands", {}).values():
+        _record_json(each)
+    return command
+
+
+_ClickError: type[Exception] = next(
+    each for each in typer.BadParameter.__mro__ if each.__name__ == "ClickException"
+)
+"""What click raises for a wrong argument; typer has it, but does not export it."""
+
+
 def main() -> None:
     """Run the command; the process exits with one of `ExitCode`."""
     _prepare_output()
     try:
         try:
-            command(*sys.argv[1:2])()
+            _run()
         finally:
             _write_out()
     except CommandError as error:
-        _print_error(str(error))
-        sys.exit(error.exit_code)
+        _fail(str(error), error.code, error.exit_code)
     except UnicodeError:
-        _print_error("an argument or an answer is not UTF-8 text. Nothing was changed.")
-        sys.exit(ExitCode.USAGE)
+        unreadable = "an argument or an answer is not UTF-8 text. Nothing was changed."
+        _fail(unreadable, "invalid_text", ExitCode.USAGE)
     except OSError as error:
-        _print_error(f"{error}. What was committed before is kept; see `holdfast status`.")
-        sys.exit(ExitCode.FAILED)
+        kept = f"{error}. What was committed before is kept; see `holdfast status`."
+        _fail(kept, "system_error", ExitCode.FAILED)
+
+
+def _run() -> None:
+    """Run the command; with --json, print click's own errors as JSON too."""
+    may_be_json = _Output.guess()
+    run = command(*sys.argv[1:2])
+    _Output.as_json = False
+    if not may_be_json:
+        run()
+        return
+    try:
+        code = run(standalone_mode=False)
+    except _ClickError as error:
+        _Output.guess()
+        _fail(error.format_message(), "usage", error.exit_code)  # type: ignore[attr-defined]
+    except typer.Abort:
+        _fail("aborted.", "aborted", ExitCode.FAILED)
+    sys.exit(code if isinstance(code, int) else ExitCode.OK)
 
 
 def _prepare_output() -> None:
@@ -208,6 +262,16 @@ def _load(point: EntryPoint, *, wanted: bool) -> typer.Typer:
             ) from None
         return typer.Typer(help=f"(not installed: needs {missing})", callback=lambda: None)
     return loaded
+
+
+def _fail(message: str, code: str, exit_code: int) -> NoReturn:
+    """Print an error, with --json as one line of JSON, and exit."""
+    if _Output.as_json:
+        content = {"error": message, "code": code, "exit_code": int(exit_code)}
+        sys.stderr.write(json.dumps(content) + "\n")
+    else:
+        _print_error(message)
+    sys.exit(exit_code)
 
 
 def _print_error(message: str) -> None:

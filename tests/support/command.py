@@ -59,6 +59,12 @@ class Done(subprocess.CompletedProcess[str]):
         """Return its standard output, read as JSON."""
         return json.loads(self.stdout)
 
+    @property
+    def error(self) -> dict[str, Any]:
+        """Return the last line of its standard error, the JSON of an error with --json."""
+        read: dict[str, Any] = json.loads(self.stderr.splitlines()[-1])
+        return read
+
 
 def runs_here(word: str) -> bool:
     """Return whether a command that begins with `word` needs no process of its own."""
