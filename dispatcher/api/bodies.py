@@ -10,6 +10,8 @@ from starlette.exceptions import HTTPException
 
 from holdfast.dispatcher.api.access import Session
 from holdfast.dispatcher.operators.audit.store import Audit
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.common.verbs import Bodies
 from holdfast.dispatcher.operators.dead_letters.rules import without_answer
 from holdfast.sink.contract.states import AccessRole
 
@@ -33,6 +35,20 @@ def note(session: Session, action: str, target: str, **detail: Any) -> None:
     """
     with session.open(Audit) as audit:
         audit.record_read(action, target, detail)
+
+
+def hidden(declared: Bodies | None, row: Row) -> Row:
+    """Return a row without what only `seen` shows."""
+    return row if declared is None else declared.hide(row)
+
+
+def seen(session: Session, declared: Bodies | None, row: Row, *, body: bool) -> Row:
+    """Return a row with its bodies, and record that they are read; or without them."""
+    if declared is None or not body:
+        return hidden(declared, row)
+    detail = {name: row[member] for name, member in declared.detail.items()}
+    note(session, declared.action, row[declared.target], **detail)
+    return row
 
 
 def without(row: dict[str, Any], *names: str) -> dict[str, Any]:

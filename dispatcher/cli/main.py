@@ -6,7 +6,6 @@ import sys
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points, version
-from inspect import cleandoc
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -16,8 +15,9 @@ from rich.console import Console
 from rich.markup import escape
 from typer.main import get_command
 
+from holdfast.dispatcher.cli import verbs
 from holdfast.dispatcher.cli.options import AsJson
-from holdfast.dispatcher.cli.output import print_json
+from holdfast.dispatcher.cli.output import help_of, print_json
 from holdfast.dispatcher.operators.common.text import visible
 from holdfast.sink.contract import standard_error
 from holdfast.sink.contract.exits import CommandError, ExitCode
@@ -50,12 +50,12 @@ COMMANDS = {
     "quarantine": "quarantine.commands:app",
     "suppressed": "suppressed:app",
     "late": "late_events:app",
-    "dead": "dead_letters:app",
+    "dead": "dead_letters",
     "replay": "replays.commands:app",
     "proposal": "proposals:app",
     "config": "config:app",
     "api": "api:app",
-    "token": "tokens:app",
+    "token": "tokens",
 }
 """The dispatcher's own commands and groups in the order of the help: name to module:attribute."""
 
@@ -123,21 +123,15 @@ def command(*first: str) -> Any:
 
 def _add(app: typer.Typer, name: str, place: str) -> None:
     module, _, attribute = place.partition(":")
+    if not attribute:
+        declared = import_module(f"holdfast.dispatcher.operators.{module}.verbs").GROUP
+        app.add_typer(verbs.group(declared), name=name)
+        return
     command = getattr(import_module(f"holdfast.dispatcher.cli.{module}"), attribute)
     if isinstance(command, typer.Typer):
         app.add_typer(command, name=name)
     else:
         app.command(name)(command)
-
-
-def help_of(text: str) -> str:
-    r"""Return a docstring as help text: one line for each paragraph, no markup in brackets.
-
-    >>> help_of("Make it.\n\n    [endpoint.NAME] is\n    a table.")
-    'Make it.\n\n\\[endpoint.NAME] is a table.'
-    """
-    paragraphs = cleandoc(text).split("\n\n")
-    return escape("\n\n".join(" ".join(each.split()) for each in paragraphs))
 
 
 def fill_help(app: typer.Typer) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
+from inspect import cleandoc
 from pathlib import Path
 from textwrap import fill
 from typing import IO, Any
@@ -16,12 +17,13 @@ from typing import IO, Any
 import typer
 from rich.cells import cell_len
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
 from holdfast.dispatcher.operators.common.session import Row
-from holdfast.dispatcher.operators.common.text import visible
+from holdfast.dispatcher.operators.common.text import counted, display, shortened, visible
 from holdfast.sink.contract.canonical import rfc3339
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.shell import shell_word
@@ -32,6 +34,7 @@ __all__ = [
     "counted",
     "display",
     "export_rows",
+    "help_of",
     "json_default",
     "open_output",
     "print_facts",
@@ -47,8 +50,6 @@ __all__ = [
 
 PIPE_COLUMNS = 10_000
 _WIDE: ContextVar[bool] = ContextVar("wide", default=False)
-BODY_CHARACTERS_MAX = 2_000
-
 
 BORDER = 1
 PADDING = 2
@@ -133,36 +134,6 @@ def console() -> Console:
 def set_wide(value: bool) -> None:
     """Keep every column of the lists of this command: the callback of `--wide`."""
     _WIDE.set(value)
-
-
-def shortened(text: str, most: int = BODY_CHARACTERS_MAX) -> str:
-    """Return `visible(text)`, cut after `most` characters."""
-    cut = f" ... ({len(text):,} characters; --json shows all)" if len(text) > most else ""
-    return visible(text[:most]) + cut
-
-
-def display(value: Any) -> str:
-    """Return a value as safe text for a terminal; `-` for None."""
-    match value:
-        case None:
-            return "-"
-        case datetime():
-            return rfc3339(value)
-        case _:
-            return visible(str(value))
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun, in the plural unless it is 1.
-
-    >>> counted(1, "entry"), counted(2, "entry"), counted(0, "batch"), counted(3, "replay")
-    ('1 entry', '2 entries', '0 batches', '3 replays')
-    """
-    if count == 1:
-        return f"1 {noun}"
-    if noun.endswith("ry"):
-        return f"{count} {noun[:-1]}ies"
-    return f"{count} {noun}{'es' if noun.endswith('ch') else 's'}"
 
 
 @contextmanager
@@ -372,3 +343,13 @@ def print_page(
     if not as_json and page.further is not None:
         kind = "older" if page.option == "before" else "more"
         typer.echo(f"{kind} rows: --{page.option} {shell_word(_cursor(page.further))}")
+
+
+def help_of(text: str) -> str:
+    r"""Return a docstring as help text: one line for each paragraph, no markup in brackets.
+
+    >>> help_of("Make it.\n\n    [endpoint.NAME] is\n    a table.")
+    'Make it.\n\n\\[endpoint.NAME] is a table.'
+    """
+    paragraphs = cleandoc(text).split("\n\n")
+    return escape("\n\n".join(" ".join(each.split()) for each in paragraphs))

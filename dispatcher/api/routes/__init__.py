@@ -2,13 +2,13 @@
 
 from fastapi import APIRouter
 
+from holdfast.dispatcher.api import verbs
 from holdfast.dispatcher.api.routes import (
     attempts,
     audit,
     batches,
     check,
     database,
-    dead_letters,
     dispatchers,
     endpoints,
     entries,
@@ -21,9 +21,10 @@ from holdfast.dispatcher.api.routes import (
     streams,
     subjects,
     suppressed,
-    tokens,
     trace,
 )
+from holdfast.dispatcher.operators.dead_letters import verbs as dead_letters
+from holdfast.dispatcher.operators.tokens import verbs as tokens
 
 ROUTERS: tuple[APIRouter, ...] = (
     overview.status_router,
@@ -37,7 +38,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     batches.router,
     quarantine.router,
     suppressed.router,
-    dead_letters.router,
+    verbs.router(dead_letters.GROUP),
     replays.router,
     replays.redelivery_router,
     reissue.router,
@@ -47,6 +48,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     dispatchers.router,
     database.router,
     audit.router,
-    tokens.router,
+    verbs.router(tokens.GROUP),
 )
 """In the order in which OpenAPI lists them."""

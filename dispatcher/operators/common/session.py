@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from uuid import UUID
 
 import psycopg
@@ -42,6 +42,9 @@ _ACTOR: ContextVar[tuple[str, str] | None] = ContextVar("actor", default=None)
 """The name in the audit trail, and the person."""
 
 
+Store = TypeVar("Store", bound="OperatorSession")
+
+
 class OperatorSession:
     """Runs statements on an open connection, each by the name of its file."""
 
@@ -59,6 +62,10 @@ class OperatorSession:
 
     def _begin(self) -> None:
         """Set what the session of one command needs; a connection of a pool is left as it is."""
+
+    def beside(self, other: type[Store]) -> Store:
+        """Return a store of another verb on the same connection."""
+        return other(self._connection)
 
     def moment(self, when: When | None) -> datetime | None:
         """Return the moment that a person wrote, by the database's clock; None for none."""

@@ -1,6 +1,11 @@
 """Durations and untrusted text, as a person reads them. Pure."""
 
 from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.sink.contract.canonical import rfc3339
+
+BODY_CHARACTERS_MAX = 2_000
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 
@@ -46,3 +51,33 @@ def visible(text: str) -> str:
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
     )
+
+
+def shortened(text: str, most: int = BODY_CHARACTERS_MAX) -> str:
+    """Return `visible(text)`, cut after `most` characters."""
+    cut = f" ... ({len(text):,} characters; --json shows all)" if len(text) > most else ""
+    return visible(text[:most]) + cut
+
+
+def display(value: Any) -> str:
+    """Return a value as safe text for a terminal; `-` for None."""
+    match value:
+        case None:
+            return "-"
+        case datetime():
+            return rfc3339(value)
+        case _:
+            return visible(str(value))
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless it is 1.
+
+    >>> counted(1, "entry"), counted(2, "entry"), counted(0, "batch"), counted(3, "replay")
+    ('1 entry', '2 entries', '0 batches', '3 replays')
+    """
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith("ry"):
+        return f"{count} {noun[:-1]}ies"
+    return f"{count} {noun}{'es' if noun.endswith('ch') else 's'}"

@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Annotated
 
+from holdfast.dispatcher.operators.common import verbs
 from holdfast.dispatcher.operators.common.session import OperatorSession, Row, actor
 from holdfast.sink.contract.canonical import rfc3339
 from holdfast.sink.contract.exits import CommandError, ExitCode
@@ -20,14 +22,18 @@ DISMISS = "dead.dismiss"
 class Filter:
     """A filter of dead letters; None means any."""
 
-    endpoint: str | None = None
-    subject: str | None = None
-    reason: DeadReason | None = None
-    open: bool = True
-    """Only unresolved ones."""
+    endpoint: verbs.OfEndpoint = None
+    subject: verbs.OfSubject = None
+    reason: Annotated[
+        DeadReason | None, verbs.Param("Only dead letters with this reason.", label="Died of")
+    ] = None
+    open: verbs.Open = True
+    resolved: verbs.Resolved = False
 
-    resolved: bool = False
-    """Only resolved ones."""
+    @property
+    def unresolved(self) -> bool:
+        """Whether only unresolved ones match."""
+        return self.open and not self.resolved
 
 
 class DeadLetters(OperatorSession):
@@ -120,7 +126,7 @@ class DeadLetters(OperatorSession):
         return {
             **found,
             "reason": wanted.reason,
-            "open": wanted.open,
+            "open": wanted.unresolved,
             "resolved": wanted.resolved,
         }
 

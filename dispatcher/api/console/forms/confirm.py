@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,6 +11,7 @@ from fastapi.responses import Response
 from holdfast.dispatcher.api.console.forms.fields import given
 from holdfast.dispatcher.api.console.frame.pages import page
 from holdfast.dispatcher.api.requests import TEXT
+from holdfast.dispatcher.operators.common.verbs import Question
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.numbers import is_whole
 from holdfast.sink.contract.states import AccessRole
@@ -31,36 +31,6 @@ CHOSEN_MAX = 200
 Choice = TypeVar("Choice", bound=StrEnum)
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A change to be confirmed."""
-
-    title: str
-    action: str
-    """The URL that the form is posted to."""
-
-    button: str
-    back: str
-    says: Sequence[str]
-    """What will happen: sentences with numbers."""
-
-    warns: Sequence[str] = ()
-    kept: Sequence[tuple[str, str]] = ()
-    """Hidden fields."""
-
-    agreed: tuple[str, str] | None = None
-    """Name and text of a box that must be ticked."""
-
-    option: tuple[str, str] | None = None
-    """Name and text of a box that may be ticked."""
-
-    rate: bool = False
-    reason: bool = True
-    danger: bool = False
-    count: int = 0
-    """Must be typed if it is above `TYPED_ABOVE`."""
-
-
 def ask(
     request: Request,
     person: "Login",
@@ -68,16 +38,14 @@ def ask(
     rows: Sequence[Sequence[str]] = (),
     columns: Sequence[str] = (),
 ) -> Response:
-    """Return the page of a question. `rows` are the affected rows, one text for each of
-    `columns`.
-    """
+    """Return the page of a question; `rows` are those of the question if none are given."""
     return page(
         request,
         person,
         "frame/confirm.html",
         question=question,
-        rows=rows,
-        columns=columns,
+        rows=rows or question.rows,
+        columns=columns or question.columns,
         typed=question.count > TYPED_ABOVE,
         acts=person.may(AccessRole.OPERATOR),
     )

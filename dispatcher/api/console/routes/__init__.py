@@ -2,11 +2,11 @@
 
 from fastapi import APIRouter
 
+from holdfast.dispatcher.api.console import verbs
 from holdfast.dispatcher.api.console.routes import (
     audit,
     batches,
     database,
-    dead_letters,
     dispatchers,
     endpoints,
     entries,
@@ -19,6 +19,7 @@ from holdfast.dispatcher.api.console.routes import (
     subjects,
     suppressed,
 )
+from holdfast.dispatcher.operators.dead_letters import verbs as dead_letters
 
 ROUTERS: tuple[APIRouter, ...] = (
     overview.router,
@@ -30,7 +31,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     batches.router,
     quarantine.router,
     suppressed.router,
-    dead_letters.router,
+    verbs.router(dead_letters.GROUP),
     replays.router,
     endpoints.router,
     dispatchers.router,

@@ -5,12 +5,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import Response
 
-from holdfast.dispatcher.api.console.forms.confirm import Question, ask, reason_of
+from holdfast.dispatcher.api.console.forms.confirm import ask, reason_of
 from holdfast.dispatcher.api.console.frame.guard import Acting, Form, Login, Person
 from holdfast.dispatcher.api.console.frame.pages import page, redirect
 from holdfast.dispatcher.api.console.frame.screens import acts
 from holdfast.dispatcher.api.console.rendering.filters import counted
 from holdfast.dispatcher.api.requests import no_others
+from holdfast.dispatcher.operators.common.verbs import Question
 from holdfast.dispatcher.operators.endpoints.store import Endpoints
 from holdfast.dispatcher.operators.overview.store import Overview
 from holdfast.sink.contract.exits import CommandError, ExitCode

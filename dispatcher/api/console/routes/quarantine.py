@@ -7,7 +7,6 @@ from fastapi.responses import Response
 
 from holdfast.dispatcher.api import bodies
 from holdfast.dispatcher.api.console.forms.confirm import (
-    Question,
     ask,
     numbers_of,
     one_of,
@@ -29,6 +28,7 @@ from holdfast.dispatcher.api.console.frame.screens import (
 from holdfast.dispatcher.api.console.frame.templating import link
 from holdfast.dispatcher.api.requests import DIGITS, no_others
 from holdfast.dispatcher.operators.common.overtaking import overtaken_text
+from holdfast.dispatcher.operators.common.verbs import Question
 from holdfast.dispatcher.operators.quarantine.actions import (
     Way,
     can_go_back,

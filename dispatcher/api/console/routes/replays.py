@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import Response
 
 from holdfast.dispatcher.api import bodies
-from holdfast.dispatcher.api.console.forms.confirm import Question, ask, reason_of, typed, values
+from holdfast.dispatcher.api.console.forms.confirm import ask, reason_of, typed, values
 from holdfast.dispatcher.api.console.forms.fields import exact_time, whole
 from holdfast.dispatcher.api.console.forms.replay_form import (
     Given,
@@ -30,6 +30,7 @@ from holdfast.dispatcher.api.requests import no_others
 from holdfast.dispatcher.api.routes.replays import check_size
 from holdfast.dispatcher.operators.common.person import lacks_approval
 from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.common.verbs import Question
 from holdfast.dispatcher.operators.endpoints.store import Endpoints
 from holdfast.dispatcher.operators.replays.actions import applied, planned
 from holdfast.dispatcher.operators.replays.rules import ReplayScope

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
-from holdfast.dispatcher.api.console.forms.confirm import Question, ask, reason_of
+from holdfast.dispatcher.api.console.forms.confirm import ask, reason_of
 from holdfast.dispatcher.api.console.forms.fields import Field, given
 from holdfast.dispatcher.api.console.frame.guard import Acting, Form, Login, Person
 from holdfast.dispatcher.api.console.frame.pages import page, redirect
@@ -13,6 +13,7 @@ from holdfast.dispatcher.api.console.frame.screens import acts
 from holdfast.dispatcher.api.console.frame.templating import link
 from holdfast.dispatcher.api.requests import no_others
 from holdfast.dispatcher.api.routes.why import CachedTrace, explaining
+from holdfast.dispatcher.operators.common.verbs import Question
 from holdfast.dispatcher.operators.subjects.rules import repair_commands
 from holdfast.dispatcher.operators.subjects.skip_gap import GapSkipper
 from holdfast.dispatcher.operators.subjects.store import WAITING_MAX, Held, Subjects, WantedSubjects

@@ -1,0 +1,212 @@
+"""Pages made from the declarations of verbs: lists with filters, and confirmations of changes."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from enum import StrEnum
+from inspect import signature
+from typing import Annotated, Any, get_args
+from uuid import uuid4
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response
+
+from holdfast.dispatcher.api import bodies
+from holdfast.dispatcher.api.console.forms import confirm, replay_form
+from holdfast.dispatcher.api.console.forms.fields import (
+    SINCE_HINT,
+    UNTIL_HINT,
+    Field,
+    given,
+    when_of,
+    whole,
+)
+from holdfast.dispatcher.api.console.frame.guard import Acting, Form, Login, Person, Posted
+from holdfast.dispatcher.api.console.frame.pages import page, redirect
+from holdfast.dispatcher.api.console.frame.screens import (
+    ROWS,
+    acts,
+    older_than,
+    rows_or_reason,
+    tabs,
+    wants_bodies,
+    which_of,
+)
+from holdfast.dispatcher.api.console.frame.templating import link
+from holdfast.dispatcher.api.requests import no_others
+from holdfast.dispatcher.api.verbs import path_type
+from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.common.verbs import (
+    REQUIRED,
+    Asked,
+    Group,
+    Kind,
+    List,
+    Member,
+    Screen,
+    Verb,
+    signed,
+)
+from holdfast.sink.contract.exits import CommandError, ExitCode
+
+Chosen = Annotated[list[str], Query()]
+
+HINTS = {"since": SINCE_HINT, "until": UNTIL_HINT}
+
+
+def router(declared: Group) -> APIRouter:
+    """Return the pages of a declared group."""
+    made = APIRouter()
+    strict = [Depends(no_others)]
+    if any(verb.asked is not None and verb.asked.do for verb in declared.verbs):
+        made.get(f"{declared.screen}/selected")(_selected(declared))
+    for verb in declared.verbs:
+        if verb.asked is not None:
+            made.post(verb.asked.path)(_change(verb, verb.asked))
+            if verb.asked.do is None:
+                made.get(verb.asked.path, dependencies=strict)(_question(verb, verb.asked))
+    for verb in declared.verbs:
+        if verb.screen is not None:
+            pages = _list(verb, verb.screen) if isinstance(verb, List) else _show(verb, verb.screen)
+            made.get(verb.screen.path, dependencies=strict)(pages)
+    return made
+
+
+def _list(verb: List, screen: Screen) -> Callable[..., Response]:
+    filters = [each for each in verb.members if each.param.label is not None]
+    has_tabs = {"open", "resolved"} <= {each.name for each in verb.members}
+    names = [*(each.name for each in filters), *(["which"] if has_tabs else []), verb.option]
+
+    def show(request: Request, person: Person, **texts: str) -> Response:
+        cursor = texts.pop(verb.option)
+        shown = which_of(texts.get("which", ""))
+        values = {each.name: _parsed(each, texts[each.name]) for each in filters}
+        values |= {"open": shown == "open", "resolved": shown == "resolved"} if has_tabs else {}
+        values |= {"limit": ROWS + 1, verb.option: whole(verb.option, cursor)}
+        with person.session.open(verb.group.store) as store:
+            rows, none_because = rows_or_reason(lambda: list(verb.call(store, values).rows))
+        older = older_than(rows, verb.cursor)
+        asked = {name: text for name, text in texts.items() if name != "which"}
+        return page(
+            request,
+            person,
+            screen.template,
+            rows=[bodies.hidden(verb.bodies, row) for row in rows],
+            none_because=none_because,
+            asked=asked,
+            which=shown,
+            kept={"which": texts.get("which", "")},
+            tabs=tabs(screen.path, shown, asked),
+            filtered=any(asked.values()),
+            fields=[_field(each, texts[each.name]) for each in filters],
+            newest=link(screen.path, **texts) if cursor else None,
+            older=link(screen.path, **texts, **{verb.option: older}) if older else None,
+            acts=acts(person),
+        )
+
+    return signed(show, dict.fromkeys(names, (str, "")))
+
+
+def _show(verb: Verb, screen: Screen) -> Callable[..., Response]:
+    def show(request: Request, person: Person, body: str = "", **values: Any) -> Response:
+        with person.session.open(verb.group.store) as store:
+            row = verb.call(store, values)
+        shown = wants_bodies(request, person, body)
+        row = bodies.seen(person.session, verb.bodies, row, body=shown)
+        context: Row = {screen.name: row, "asked": shown, "acts": acts(person)}
+        return page(request, person, screen.template, **context)
+
+    return signed(show, {each.name: (path_type(each), REQUIRED) for each in verb.members})
+
+
+def _field(member: Member, text: str) -> Field:
+    choices = _choices(member)
+    hint = HINTS.get(member.name, member.param.hint)
+    return Field(member.name, member.param.label or "", text, hint, choices=choices)
+
+
+def _choices(member: Member) -> tuple[str, ...]:
+    kind = _enum(member)
+    return () if kind is None else confirm.values(kind)
+
+
+def _enum(member: Member) -> type[StrEnum] | None:
+    kinds = get_args(member.type) or (member.type,)
+    return next((k for k in kinds if isinstance(k, type) and issubclass(k, StrEnum)), None)
+
+
+def _selected(declared: Group) -> Callable[..., Response]:
+    verbs = {
+        asked.do: (verb, asked) for verb in declared.verbs if (asked := verb.asked) is not None
+    }
+
+    def ask(request: Request, person: Person, do: str = "", id: Chosen = []) -> Response:  # noqa: A002, B006 - the parameter's name; it is never changed
+        if do not in verbs:
+            raise CommandError(
+                f"do must be {' or '.join(sorted(map(str, verbs)))}. Nothing was changed; go back"
+                " to the list.",
+                ExitCode.USAGE,
+                code="unknown_action",
+            )
+        return _ask(request, person, *verbs[do], {"ids": confirm.numbers_of(id)})
+
+    return ask
+
+
+def _question(verb: Verb, asked: Asked) -> Callable[..., Response]:
+    names = list(signature(asked.question).parameters)[1:]
+
+    def ask(request: Request, person: Person, **values: str) -> Response:
+        return _ask(request, person, verb, asked, values)
+
+    return signed(ask, {name: (Annotated[str, Query(min_length=1)], REQUIRED) for name in names})
+
+
+def _ask(request: Request, person: Login, verb: Verb, asked: Asked, values: Row) -> Response:
+    with person.session.open(verb.group.store) as store:
+        question = asked.question(store, **values)
+    kept = question.kept or [
+        pair for name, value in values.items() for pair in _hidden(name, value)
+    ]
+    plan = [(each.name, str(uuid4())) for each in verb.members if each.param.kind is Kind.PLAN]
+    shown = replace(question, action=asked.path, kept=[*kept, *plan])
+    return confirm.ask(request, person, shown)
+
+
+def _hidden(name: str, value: Any) -> list[tuple[str, str]]:
+    return [("id", str(each)) for each in value] if name == "ids" else [(name, str(value))]
+
+
+def _change(verb: Verb, asked: Asked) -> Callable[..., Response]:
+    acting = Annotated[Login, Depends(Acting(verb.least))]
+
+    def change(request: Request, person: Login, form: Form) -> Response:
+        values = {each.name: _posted(each, form) for each in verb.members}
+        with person.session.open(verb.group.store) as store:
+            done = asked.done(verb.call(store, values), values)
+        return redirect(request, person, done.page, done.text, tone=done.tone)
+
+    change.__annotations__["person"] = acting
+    return change
+
+
+def _posted(member: Member, form: Posted) -> Any:
+    text = form.get(member.name, "")
+    match member.param.kind:
+        case Kind.REASON:
+            return confirm.reason_of(form)
+        case Kind.IDS:
+            return confirm.numbers_of(form.getlist("id"))
+        case Kind.RATE:
+            return replay_form.rate_of(form)
+        case Kind.PLAN:
+            return replay_form.id_of(text)
+    return bool(text) if member.type is bool else _parsed(member, text)
+
+
+def _parsed(member: Member, text: str) -> Any:
+    kind = _enum(member)
+    if kind is not None:
+        return confirm.one_of(member.name, text, kind)
+    if member.param.kind is Kind.TIME:
+        return when_of(member.name, text)
+    return given(text)

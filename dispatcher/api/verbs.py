@@ -1,0 +1,132 @@
+"""Routes made from the declarations of verbs, with their entries in the API's description."""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, Field, create_model
+
+from holdfast.dispatcher.api import bodies, requests, responses
+from holdfast.dispatcher.api.access import Admin, Operator, Session, Viewer
+from holdfast.dispatcher.operators.common.verbs import (
+    REQUIRED,
+    Group,
+    Kind,
+    List,
+    Member,
+    Verb,
+    signed,
+)
+from holdfast.sink.contract.states import AccessRole
+
+TYPES: dict[Kind, Any] = {
+    Kind.NAME: requests.Name,
+    Kind.TEXT: requests.Text,
+    Kind.ID: requests.Number,
+    Kind.IDS: requests.Ids,
+    Kind.LIMIT: requests.Limit,
+    Kind.BEFORE_ID: requests.NumberBefore,
+    Kind.CURSOR: requests.Cursor,
+    Kind.KEY: requests.KeyText,
+    Kind.KEYS: requests.Keys,
+    Kind.TIME: requests.Moment,
+    Kind.REASON: requests.Reason,
+}
+
+DESCRIBED = {Kind.LIMIT, Kind.BEFORE_ID, Kind.CURSOR, Kind.KEY, Kind.KEYS, Kind.IDS, Kind.REASON}
+"""Kinds that are described by their type."""
+
+SESSIONS = {AccessRole.VIEWER: Viewer, AccessRole.OPERATOR: Operator, AccessRole.ADMIN: Admin}
+
+PAGES = {Kind.CURSOR: responses.Paged, Kind.BEFORE_ID: responses.PagedByNumber}
+
+
+def router(declared: Group) -> APIRouter:
+    """Return the routes of a declared group."""
+    made = APIRouter(prefix=declared.path, tags=[declared.tag])
+    for verb in declared.verbs:
+        if verb.route is not None:
+            made.add_api_route(
+                verb.route.path,
+                _endpoint(verb, verb.route.path),
+                methods=["POST" if verb.changes else "GET"],
+                status_code=verb.route.status,
+                summary=verb.route.summary,
+            )
+    return made
+
+
+def _endpoint(verb: Verb, path: str) -> Callable[..., Any]:
+    in_path = [each for each in verb.members if f"{{{each.name}}}" in path]
+    others = [each for each in verb.members if each not in in_path]
+    asks = verb.bodies is not None and verb.bodies.action != ""
+
+    def run(**values: Any) -> Any:
+        session: Session = values.pop("session")
+        given, body = values.pop("given", None), values.pop("body", False)
+        bodies.allow(session, body=body)
+        if given is not None:
+            values |= {each.name: getattr(given, each.name) for each in others}
+        with session.open(verb.group.store) as store:
+            result = verb.call(store, values)
+        if isinstance(verb, List):
+            rows = [bodies.hidden(verb.bodies, row) for row in result.rows]
+            return {**result.about, verb.rows: rows, f"next_{verb.option}": result.further}
+        return bodies.seen(session, verb.bodies, result, body=body)
+
+    parameters: dict[str, tuple[Any, Any]] = {"session": (SESSIONS[verb.least], REQUIRED)}
+    parameters |= {each.name: (path_type(each), REQUIRED) for each in in_path}
+    if verb.changes:
+        parameters["given"] = (_body(verb, others), REQUIRED)
+    else:
+        parameters |= {each.name: (_query(each), each.default) for each in others}
+    if asks:
+        parameters["body"] = (requests.AskBody, False)
+    run.__name__, run.__doc__ = verb.run.__name__, verb.run.__doc__
+    return signed(run, parameters, _result(verb))
+
+
+def _type(member: Member) -> Any:
+    kind = TYPES.get(member.param.kind, member.type)
+    return kind | None if member.default is None else kind
+
+
+def _query(member: Member) -> Any:
+    if member.param.kind in DESCRIBED:
+        return _type(member)
+    return Annotated[_type(member), Query(description=member.param.help)]
+
+
+def path_type(member: Member) -> Any:
+    """Return the type of a parameter in a path."""
+    text = member.param.help
+    return Annotated[_type(member), Path(description=text)] if text else _type(member)
+
+
+def _body(verb: Verb, members: list[Member]) -> type[BaseModel]:
+    if verb.body is None:
+        return requests.Because
+    of: dict[str, Any] = {each.name: _in_body(each) for each in members}
+    return create_model(verb.body.name, __base__=requests.RequestBody, __doc__=verb.body.doc, **of)
+
+
+def _in_body(member: Member) -> tuple[Any, Any]:
+    text = None if member.param.kind in DESCRIBED else member.param.help or None
+    kind, param = _type(member), member.param
+    low, high = param.limits
+    of: dict[str, Any] = {"description": text, "ge": low, "le": high}
+    if isinstance(member.type, type) and issubclass(member.type, Enum):
+        of["strict"] = False
+    default = ... if member.default is REQUIRED else member.default
+    return kind, Field(default, **{name: value for name, value in of.items() if value is not None})
+
+
+def _result(verb: Verb) -> Any:
+    if not isinstance(verb, List):
+        return verb.result
+    [base] = [PAGES[m.param.kind] for m in verb.members if m.param.kind in PAGES] or [
+        responses.OnePage
+    ]
+    rows: dict[str, Any] = {verb.rows: (list[verb.result], ...)}  # type: ignore[name-defined]
+    return create_model(verb.page.name, __base__=base, __doc__=verb.page.doc, **rows)

@@ -1,0 +1,149 @@
+"""Commands made from the declarations of verbs."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.dispatcher.cli.options import AsJson, Dsn, Output, Wide, key_of, reason_of, when_of
+from holdfast.dispatcher.cli.output import (
+    Page,
+    export_rows,
+    help_of,
+    print_facts,
+    print_json,
+    print_page,
+    print_rows,
+)
+from holdfast.dispatcher.operators.common.session import OperatorSession, operator_connection
+from holdfast.dispatcher.operators.common.times import When
+from holdfast.dispatcher.operators.common.verbs import (
+    NUMBER_MAX,
+    REQUIRED,
+    Aside,
+    Export,
+    Facts,
+    Group,
+    Kind,
+    List,
+    Member,
+    Table,
+    Text,
+    Verb,
+    signed,
+)
+from holdfast.sink.contract.exits import CommandError, ExitCode
+
+RANGES = {
+    Kind.ID: (1, NUMBER_MAX),
+    Kind.IDS: (1, NUMBER_MAX),
+    Kind.BEFORE_ID: (1, NUMBER_MAX),
+    Kind.LIMIT: (1, 1000),
+}
+
+WRITTEN = {Kind.TIME, Kind.KEY}
+"""Kinds that a person writes as text, whatever type the verb takes."""
+
+
+def group(declared: Group) -> typer.Typer:
+    """Return the commands of a declared group."""
+    app = typer.Typer(help=declared.help, no_args_is_help=True)
+    for verb in declared.verbs:
+        if verb.help:
+            app.command(verb.word, help=help_of(verb.help))(command(verb))
+    return app
+
+
+def command(verb: Verb) -> Callable[..., None]:
+    """Return the function of a verb's command; typer reads its signature."""
+
+    def run(**given: Any) -> None:
+        as_json = given.get("as_json", False)
+        values = {each.name: _parsed(each, given[each.name]) for each in verb.members}
+        with operator_connection(given["dsn"]) as connection:
+            store = verb.group.store(connection)
+            result = verb.call(store, {name: _resolved(store, v) for name, v in values.items()})
+            if isinstance(verb, Export):
+                with result as (count, rows):
+                    _export(verb, count, rows, given["output"])
+                return
+        if isinstance(verb, List):
+            page = Page(verb.rows, result.rows, result.further, verb.option, result.about)
+            print_page(page, lambda _: show(verb.text(result, values)), verb.empty, as_json=as_json)
+        elif as_json:
+            print_json(result)
+        else:
+            show(verb.text(result, values))
+        if (code := verb.ends(result)) is not ExitCode.OK:
+            raise typer.Exit(code)
+
+    own: dict[str, tuple[Any, Any]] = {"dsn": (Dsn, None)}
+    if isinstance(verb, Export):
+        own["output"] = (Output, None)
+    else:
+        own |= {"as_json": (AsJson, False), "wide": (Wide, False)}
+    return signed(run, {**{each.name: _parameter(each) for each in verb.members}, **own})
+
+
+def show(text: Text) -> None:
+    """Print what a verb shows, block by block."""
+    for block in text:
+        match block:
+            case Table(rows, columns, title, leave_out):
+                print_rows(rows, columns, title, leave_out)
+            case Facts(values, width):
+                print_facts(values, width)
+            case Aside():
+                typer.echo(block, err=True)
+            case _:
+                typer.echo(block)
+
+
+def _export(verb: Export, count: int, rows: Any, output: Any) -> None:
+    if not count:
+        raise CommandError(verb.empty, ExitCode.NOTHING_MATCHED, code="nothing_matched")
+    export_rows(rows, count, output, verb.group.noun)
+
+
+def _parameter(member: Member) -> tuple[Any, Any]:
+    param, default = member.param, member.default
+    if param.command_default is not REQUIRED:
+        default = param.command_default
+    low, high = RANGES.get(param.kind, param.limits)
+    limits: dict[str, Any] = {"min": low, "max": high, "help": param.command_help or param.help}
+    if param.argument is not None:
+        info = typer.Argument(metavar=param.argument, **limits)
+    else:
+        info = typer.Option(option_of(member), **limits)
+    kind = str | None if param.kind in WRITTEN and default is None else member.type
+    return Annotated[kind, info], default
+
+
+def option_of(member: Member) -> str:
+    """Return how a command spells a parameter."""
+    return member.param.option or "--" + member.name.rstrip("_").replace("_", "-")
+
+
+def _parsed(member: Member, value: Any) -> Any:
+    if value is None:
+        return None
+    match member.param.kind:
+        case Kind.REASON:
+            return reason_of(value)
+        case Kind.TIME:
+            return when_of(option_of(member), value)
+        case Kind.KEY:
+            return key_of(value)
+        case Kind.TEXT if "\0" in value:
+            raise CommandError(
+                f"{option_of(member)} contains a NUL character, which no name does. Nothing was"
+                " changed.",
+                ExitCode.USAGE,
+                code="invalid_text",
+            )
+        case _:
+            return value
+
+
+def _resolved(store: OperatorSession, value: Any) -> Any:
+    return store.moment(value) if isinstance(value, When) else value
