@@ -67,9 +67,9 @@ def pytest_runtest_makereport(
 @pytest.fixture(scope="session")
 def server_dsn() -> Iterator[str]:
     """DSN of a server on which databases may be created: HOLDFAST_TEST_DSN, or an embedded one."""
-    given = os.environ.get("HOLDFAST_TEST_DSN")
-    if given:
-        yield given
+    dsn_given = os.environ.get("HOLDFAST_TEST_DSN")
+    if dsn_given:
+        yield dsn_given
         return
     from tests.support.servers.embedded import chosen_server
 
@@ -90,8 +90,8 @@ def template_database(server_dsn: str) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def drop_database(server_dsn: str) -> Iterator[Callable[[str], None]]:
     """Drop a database behind the tests that follow."""
-    given = "HOLDFAST_TEST_DSN" in os.environ
-    with dropping_behind(server_dsn, all_of_them=given) as drop:
+    is_external = "HOLDFAST_TEST_DSN" in os.environ
+    with dropping_behind(server_dsn, all_of_them=is_external) as drop:
         yield drop
 
 

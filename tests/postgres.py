@@ -29,16 +29,16 @@ def found(named: Sequence[str]) -> dict[int, str]:
 
 def main(named: Sequence[str]) -> int:
     """Run the tests on each version, one after the other; returns 1 if one failed."""
-    there = found(named)
-    results = dict(_results(there))
+    servers = found(named)
+    results = dict(_results(servers))
     for major in SUPPORTED:
-        said = results.get(major, "not here: name its bin directory")
-        sys.stdout.write(f"Postgres {major}: {said}\n")
+        verdict = results.get(major, "not here: name its bin directory")
+        sys.stdout.write(f"Postgres {major}: {verdict}\n")
     return int(any(each != "passed" for each in results.values()))
 
 
-def _results(there: dict[int, str]) -> Iterator[tuple[int, str]]:
-    for major, chosen in sorted(there.items()):
+def _results(servers: dict[int, str]) -> Iterator[tuple[int, str]]:
+    for major, chosen in sorted(servers.items()):
         command = [sys.executable, "-m", "pytest", "-q", *TESTS]
         done = subprocess.run(command, env={**os.environ, CHOSEN: chosen}, check=False)
         yield major, "passed" if done.returncode == 0 else f"FAILED ({done.returncode})"

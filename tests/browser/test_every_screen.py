@@ -82,8 +82,8 @@ def test_markup_of_strangers_is_read_as_text(
     visits: list[Visit], place: str, routes: set[str]
 ) -> None:
     text = " ".join(canary(place).split())
-    found = {each.route for each in visits if _says(each, text)}
-    assert found >= routes
+    names = {each.route for each in visits if _says(each, text)}
+    assert names >= routes
 
 
 def test_values_of_headers_are_shown_to_nobody(visits: list[Visit], looks: list[Visit]) -> None:

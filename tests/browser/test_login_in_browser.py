@@ -66,8 +66,8 @@ def test_page_that_is_open_ends_with_its_token(
     opened: Window, looked_at: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "TICK_SECONDS", 0.05)
-    given = {"name": "shift", "role": "operator", "days": 1, "reason": "a test"}
-    secret = looked_at.ask("POST", "/tokens", json=given).json()["secret"]
+    body = {"name": "shift", "role": "operator", "days": 1, "reason": "a test"}
+    secret = looked_at.ask("POST", "/tokens", json=body).json()["secret"]
     opened.log_in(secret)
     page = opened.go("/")
     expect(page.get_by_role("heading", name="Needs a person")).to_be_visible()
@@ -81,8 +81,8 @@ def test_session_ending_in_a_refresh_takes_one_navigation(
 ) -> None:
     """Both lead to the login, and a second navigation would abort the first."""
     monkeypatch.setattr(live, "TICK_SECONDS", 0.05)
-    given = {"name": "late-shift", "role": "operator", "days": 1, "reason": "a test"}
-    secret = looked_at.ask("POST", "/tokens", json=given).json()["secret"]
+    body = {"name": "late-shift", "role": "operator", "days": 1, "reason": "a test"}
+    secret = looked_at.ask("POST", "/tokens", json=body).json()["secret"]
     opened.log_in(secret)
     page = opened.go("/")
     refreshes: list[Route] = []

@@ -40,7 +40,7 @@ def refusals(browser: Browser, looked_at: Api) -> dict[str, tuple[int, str]]:
 def test_viewer_who_posts_by_hand_is_refused(
     refusals: dict[str, tuple[int, str]], path: str
 ) -> None:
-    status, said = refusals[path]
+    status, text = refusals[path]
     assert status == 403
-    assert "requires the role" in said
-    assert "Nothing was changed" in said
+    assert "requires the role" in text
+    assert "Nothing was changed" in text

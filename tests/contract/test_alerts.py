@@ -64,15 +64,20 @@ def test_command_of_each_alert_answers(dsn: str) -> None:
 @pytest.fixture
 def promtool(tmp_path: Path) -> Callable[..., str]:
     """Run promtool in a folder with the rules and what plays them; returns what it says."""
-    found = program("promtool")
-    if found is None:
+    program_path = program("promtool")
+    if program_path is None:
         pytest.skip(MISSING.format("promtool"))
     for path in (RULES, PLAYED):
         shutil.copy(path, tmp_path)
 
     def run(*words: str) -> str:
         done = subprocess.run(
-            [found, *words], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+            [program_path, *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -81,8 +86,8 @@ def promtool(tmp_path: Path) -> Callable[..., str]:
 
 
 def test_rules_are_well_formed(promtool: Callable[..., str]) -> None:
-    said = promtool("check", "rules", RULES.name)
-    assert f"{len(list(all_rules()))} rules found" in said
+    text = promtool("check", "rules", RULES.name)
+    assert f"{len(list(all_rules()))} rules found" in text
 
 
 def test_alerts_fire_when_they_should(promtool: Callable[..., str]) -> None:

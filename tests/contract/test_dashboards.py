@@ -36,8 +36,8 @@ PANELS = [
 
 def _graphs(dashboard: Dashboard) -> list[dict[str, Any]]:
     """The panels of the committed file."""
-    found = json.loads((FOLDER / f"{dashboard.name}.json").read_text())["panels"]
-    return [each for each in found if each["type"] != "row"]
+    data = json.loads((FOLDER / f"{dashboard.name}.json").read_text())["panels"]
+    return [each for each in data if each["type"] != "row"]
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda each: each.name)
@@ -109,10 +109,10 @@ def test_every_alert_is_on_a_panel_with_its_limit_and_its_name() -> None:
 def test_panel_of_an_alert_shows_what_the_alert_compares() -> None:
     for rule in all_rules():
         for condition in alert(rule["alert"]).conditions:
-            said = _NUMBER.sub(lambda found: f"{float(found[0]):g}", rule["expr"])
+            text = _NUMBER.sub(lambda match: f"{float(match[0]):g}", rule["expr"])
             number = f"{condition.limit:g}"
             compared = f"{condition.expression} {condition.comparison} {number}"
-            assert compared in said or rule["expr"].startswith("absent(")
+            assert compared in text or rule["expr"].startswith("absent(")
 
 
 def test_picture_of_every_panel_is_in_the_documents_and_small() -> None:

@@ -437,8 +437,8 @@ def _changed(file: Path, old: str, new: str) -> Iterator[None]:
         file.write_text(before)
 
 
-def _is_among(says: str, found: Iterable[str]) -> None:
-    told = list(found)
+def _is_among(says: str, lines: Iterable[str]) -> None:
+    told = list(lines)
     assert any(says in fault for fault in told), told
 
 

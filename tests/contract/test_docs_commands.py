@@ -31,30 +31,30 @@ GROUPS = {words[:count] for words in COMMANDS for count in range(1, len(words))}
 def _meant(text: str) -> list[tuple[str, ...]]:
     """The commands that a text such as `replay plan|apply ID` names."""
     words = re.split(r"[ ]+", text.replace("\\|", "|"))
-    found: list[tuple[str, ...]] = [()]
+    results: list[tuple[str, ...]] = [()]
     for word in words:
-        found = [(*begun, each) for begun in found for each in word.split("|")]
-        if GROUPS.isdisjoint(found):
-            return found
+        results = [(*begun, each) for begun in results for each in word.split("|")]
+        if GROUPS.isdisjoint(results):
+            return results
     return []
 
 
 def _faults(text: str) -> Iterator[str]:
-    for found in _INLINE.findall(text):
-        for words in _meant(found):
+    for code in _INLINE.findall(text):
+        for words in _meant(code):
             if words not in COMMANDS:
-                yield f"{found}: no command {' '.join(words)}"
+                yield f"{code}: no command {' '.join(words)}"
                 continue
             options = {name for each in COMMANDS[words].params for name in each.opts}
             yield from (
-                f"{found}: no option {option}"
-                for option in set(_OPTION.findall(found)) - options - {"--help"}
+                f"{code}: no option {option}"
+                for option in set(_OPTION.findall(code)) - options - {"--help"}
             )
 
 
 def test_every_command_that_is_named_exists_with_its_options() -> None:
     faults = {name_of(page): list(_faults(page.read_text())) for page in pages()}
-    assert {page: found for page, found in faults.items() if found} == {}
+    assert {page: names for page, names in faults.items() if names} == {}
 
 
 def test_page_of_commands_has_every_command() -> None:
@@ -62,7 +62,7 @@ def test_page_of_commands_has_every_command() -> None:
     named = [
         words
         for first, others in _ROW.findall(text)
-        for found in [first, *re.findall(r"`([a-z]+)`", others)]
-        for words in _meant(found.replace("KEY\\|SUBJECT", "KEY"))
+        for name in [first, *re.findall(r"`([a-z]+)`", others)]
+        for words in _meant(name.replace("KEY\\|SUBJECT", "KEY"))
     ]
     assert sorted(named) == sorted(COMMANDS)

@@ -32,10 +32,10 @@ SECONDS_MAX = 240
 
 def _program(name: str, snippet: str) -> str:
     """The installed program `name`; skips the test where there is none."""
-    found = shutil.which(name) or shutil.which(name, path=GO_FOLDERS)
-    if found is None:
+    path = shutil.which(name) or shutil.which(name, path=GO_FOLDERS)
+    if path is None:
         pytest.skip(f"{name} is not installed: {snippet} was not run")
-    return found
+    return path
 
 
 def _node(folder: Path) -> list[str]:
@@ -139,8 +139,11 @@ def _verdicts(language: str) -> dict[str, tuple[str, str]]:
             check=False,
         )
     assert (done.returncode, done.stderr) == (0, "")
-    said = done.stdout.splitlines()
-    return {name: (expected, found) for (name, _, expected), found in zip(cases, said, strict=True)}
+    output = done.stdout.splitlines()
+    return {
+        name: (expected, verdict)
+        for (name, _, expected), verdict in zip(cases, output, strict=True)
+    }
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -37,10 +37,10 @@ class Stack:
         """Return the variables of a service, with this server's address in its file."""
         file = self.secrets / f"{login}.conf"
         address = conninfo_to_dict(self.dsn)
-        here = self.secrets.parent / f"here-{login}.conf"
+        result = self.secrets.parent / f"here-{login}.conf"
         text = file.read_text().replace("host=postgres", f"host={address['host']}")
-        here.write_text(text.replace("port=5432", f"port={address['port']}"))
-        return {"HOLDFAST_DSN": f"service={login}", "PGSERVICEFILE": str(here)}
+        result.write_text(text.replace("port=5432", f"port={address['port']}"))
+        return {"HOLDFAST_DSN": f"service={login}", "PGSERVICEFILE": str(result)}
 
 
 @pytest.fixture(scope="module")
@@ -71,17 +71,17 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 )
 def test_login_may_take_on_its_roles_alone(stack: Stack, login: str, roles: set[str]) -> None:
     with psycopg.connect(stack.dsn) as connection:
-        found = connection.execute(
+        rows = connection.execute(
             "SELECT rolname FROM pg_roles WHERE rolname LIKE 'holdfast%%'"
             " AND pg_has_role(%s, oid, 'SET')",
             [login],
         ).fetchall()
-    assert {name for (name,) in found} == roles
+    assert {name for (name,) in rows} == roles
 
 
 def test_commands_connect_by_the_service_file_of_a_login(stack: Stack) -> None:
-    given = stack.environment("api")
-    shown = holdfast("status", environment=given, process=True)
+    environment = stack.environment("api")
+    shown = holdfast("status", environment=environment, process=True)
     assert shown.returncode in {ExitCode.OK, ExitCode.DEGRADED}, shown.stderr
     holdfast("status", environment=stack.environment("job"), process=True, code=ExitCode.FAILED)
 
@@ -95,10 +95,10 @@ def test_dispatcher_of_the_stack_drains_with_its_login(stack: Stack) -> None:
 
 def test_second_apply_of_an_endpoint_file_changes_nothing(stack: Stack) -> None:
     words = ("endpoint", "apply", str(COMPOSE / "endpoints.toml"), "--reason", "the stack", "--yes")
-    given = stack.environment("api")
+    environment = stack.environment("api")
     for _ in range(2):
-        holdfast(*words, environment=given, process=True, code=ExitCode.OK)
-    holdfast(*words[:3], "--check", environment=given, process=True, code=ExitCode.OK)
+        holdfast(*words, environment=environment, process=True, code=ExitCode.OK)
+    holdfast(*words[:3], "--check", environment=environment, process=True, code=ExitCode.OK)
 
 
 def test_network_of_the_endpoint_is_that_of_the_stack() -> None:

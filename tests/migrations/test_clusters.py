@@ -92,9 +92,9 @@ def test_user_without_createrole_is_told(bare: str, bare_database: Make, bare_us
 
 
 def test_user_without_create_is_told_so(bare: str, bare_database: Make, bare_user: Make) -> None:
-    given = psycopg.conninfo.conninfo_to_dict(bare_user(createrole=True))
+    connection_info = psycopg.conninfo.conninfo_to_dict(bare_user(createrole=True))
     dbname = psycopg.conninfo.conninfo_to_dict(bare_database())["dbname"]
-    dsn = psycopg.conninfo.make_conninfo(**{**given, "dbname": dbname})
+    dsn = psycopg.conninfo.make_conninfo(**{**connection_info, "dbname": dbname})
     with pytest.raises(CommandError, match=f"`GRANT CREATE ON DATABASE {dbname} TO") as caught:
         upgrade(dsn)
     with _connected(bare) as admin:
@@ -118,16 +118,16 @@ def test_sink_may_stage_where_public_may_not(bare_database: Make) -> None:
 def test_user_of_one_role_may_not_upgrade(bare: str, bare_database: Make, bare_user: Make) -> None:
     dsn = bare_database()
     upgrade(dsn)
-    given = psycopg.conninfo.conninfo_to_dict(bare_user())
+    connection_info = psycopg.conninfo.conninfo_to_dict(bare_user())
     dbname = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
-    mine = psycopg.conninfo.make_conninfo(**{**given, "dbname": dbname})
+    mine = psycopg.conninfo.make_conninfo(**{**connection_info, "dbname": dbname})
     with _connected(mine) as connection:
         levels = {check.name: check.level for check in judge(gather(connection))}
         assert levels["schema revision"] == levels["memberships"] == Level.FAIL
     with pytest.raises(CommandError, match="any Holdfast role"):
         script(mine)
     with _connected(bare) as admin:
-        admin.execute(f"GRANT {READER} TO {given['user']}".encode())
+        admin.execute(f"GRANT {READER} TO {connection_info['user']}".encode())
     with _connected(mine) as connection:
         levels = {check.name: check.level for check in judge(gather(connection))}
     assert {name for name, level in levels.items() if level != Level.OK} == {"memberships"}

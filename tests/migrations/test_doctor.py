@@ -79,10 +79,10 @@ def test_healthy_database_passes_every_check() -> None:
 )
 def test_fault_is_named_with_what_to_do(change: dict[str, Any], name: str, level: Level) -> None:
     checks = judge(replace(HEALTHY, **change), CODE)
-    (found,) = [check for check in checks if check.level != Level.OK]
-    assert (found.name, found.level) == (name, level)
-    assert found.detail
-    assert found.advice
+    (check,) = [check for check in checks if check.level != Level.OK]
+    assert (check.name, check.level) == (name, level)
+    assert check.detail
+    assert check.advice
     assert exit_code(checks) == (ExitCode.FAILED if level == Level.FAIL else ExitCode.DEGRADED)
 
 
@@ -96,9 +96,9 @@ def test_fault_is_named_with_what_to_do(change: dict[str, Any], name: str, level
 )
 def test_holder_of_freezing_is_named_with_its_end(holder: Holder, named: str, end: str) -> None:
     ids = TransactionIds("app", 2_110_000_000, 200_000_000, (holder,))
-    found = judge(replace(HEALTHY, ids=ids), CODE)[-1]
-    assert named in found.detail
-    assert end in found.advice
+    check = judge(replace(HEALTHY, ids=ids), CODE)[-1]
+    assert named in check.detail
+    assert end in check.advice
 
 
 def test_doctor_passes_a_migrated_database(dsn: str) -> None:
@@ -132,7 +132,7 @@ def test_doctor_sees_a_transaction_left_open(dsn: str) -> None:
         with psycopg.connect(dsn) as looking:
             facts = gather(looking, idle_seconds=0)
         expected = [(other.info.backend_pid, "forgotten")]
-    assert [(found.pid, found.application) for found in facts.idle] == expected
+    assert [(session.pid, session.application) for session in facts.idle] == expected
 
 
 def test_doctor_counts_partitions_without_a_gap(dsn: str, db: psycopg.Connection) -> None:

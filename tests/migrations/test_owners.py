@@ -51,8 +51,8 @@ def test_downgrade_keeps_tokens_of_one_owner_as_one_person(world: World) -> None
     world.db.execute("UPDATE holdfast.access_token SET revoked_at = created_at WHERE name = 'al-2'")
     downgrade(world.dsn, "0024")
     upgrade(world.dsn)
-    found = "SELECT name, revoked_at = created_at FROM holdfast.access_token ORDER BY name"
-    assert world.db.execute(found).fetchall() == [("al-1", False), ("al-2", True), ("bob", None)]
+    query = "SELECT name, revoked_at = created_at FROM holdfast.access_token ORDER BY name"
+    assert world.db.execute(query).fetchall() == [("al-1", False), ("al-2", True), ("bob", None)]
 
 
 @pytest.mark.parametrize("owner", ["Alice", " alice", "", "\u0430lice"])

@@ -99,7 +99,7 @@ def test_expand_stops_before_the_contract_revision(world: World, pair: Pair) -> 
 
 
 @pytest.mark.parametrize(
-    ("given", "named"),
+    ("text", "named"),
     [
         (DISPATCHER, r"dispatcher host-1 pid 42 \(built for 0031 or before, last seen"),
         (DISPATCHER + RECORDED.format(revision="0032", works_from="0031"), r"built for 0032, last"),
@@ -108,8 +108,8 @@ def test_expand_stops_before_the_contract_revision(world: World, pair: Pair) -> 
     ],
     ids=["an unrecorded dispatcher", "an older dispatcher", "a sink with a batch", "a server"],
 )
-def test_contract_waits_for_older_code(world: World, pair: Pair, given: str, named: str) -> None:
-    world.db.execute(given.encode())
+def test_contract_waits_for_older_code(world: World, pair: Pair, text: str, named: str) -> None:
+    world.db.execute(text.encode())
     _refused(world.dsn, named)
     assert _revision(world.db) == (SCHEMA_REVISION, "0032")
     assert upgrade(world.dsn, force=True).after == pair.contract
@@ -215,7 +215,9 @@ def test_contract_and_older_revisions_cannot_be_undone(pair: Pair, dsn: str) -> 
 def test_empty_databases_plan_is_catalogue_only(make_database: Callable[[str | None], str]) -> None:
     planned = planning.plan(dsn := make_database(None))
     assert (planned.before, planned.after) == (None, SCHEMA_REVISION)
-    assert all(each.catalogue_only for found in planned.revisions for each in found.statements)
+    assert all(
+        each.catalogue_only for revision in planned.revisions for each in revision.statements
+    )
     with psycopg.connect(dsn) as db:
         assert db.execute("SELECT to_regnamespace('holdfast')").fetchone() == (None,)
 

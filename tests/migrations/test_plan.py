@@ -69,13 +69,13 @@ def _planned(dsn: str, *arguments: str) -> Any:
 
 def _statement(planned: Any, text: str) -> Any:
     """The one statement with this text."""
-    [found] = [
+    [statement] = [
         each
         for revision in planned["revisions"]
         for each in revision["statements"]
         if text in each["sql"]
     ]
-    return found
+    return statement
 
 
 def test_plan_names_size_and_estimate_of_each_table(world: World, pair: Pair) -> None:
@@ -87,12 +87,12 @@ def test_plan_names_size_and_estimate_of_each_table(world: World, pair: Pair) ->
         ("batch ALTER COLUMN writer SET NOT NULL", "read"),
         ("UPDATE holdfast.batch", "change_rows"),
     ):
-        found = _statement(planned, text)
-        [work] = found["work"]
+        statement = _statement(planned, text)
+        [work] = statement["work"]
         assert (work["table"], work["kind"], work["rows"]) == ("batch", kind, ROWS)
         assert work["total_bytes"] > work["bytes"] > ROWS * 50
-        assert found["seconds"] > work["seconds"] > 0
-        assert not found["catalogue_only"]
+        assert statement["seconds"] > work["seconds"] > 0
+        assert not statement["catalogue_only"]
     shown = _run("--dsn", world.dsn).output
     assert f"reads batch: {ROWS:,} rows" in shown
     assert MEASURED.command in shown
@@ -101,10 +101,10 @@ def test_plan_names_size_and_estimate_of_each_table(world: World, pair: Pair) ->
 def test_plan_says_what_is_catalogue_only_and_what_locks(world: World, pair: Pair) -> None:
     world.db.execute(BATCHES.encode())
     planned = _planned(world.dsn)
-    found = _statement(planned, "batch ADD COLUMN writer")
-    assert (found["catalogue_only"], found["work"]) == (True, [])
-    assert found["locks"] == [{"table": "batch", "mode": "AccessExclusiveLock"}]
-    assert found["seconds"] == MEASURED.catalogue_ms / 1000
+    statement = _statement(planned, "batch ADD COLUMN writer")
+    assert (statement["catalogue_only"], statement["work"]) == (True, [])
+    assert statement["locks"] == [{"table": "batch", "mode": "AccessExclusiveLock"}]
+    assert statement["seconds"] == MEASURED.catalogue_ms / 1000
     assert [(each["name"], each["phase"]) for each in planned["revisions"]] == [
         (f"{pair.expand}_expand_writer", "expand"),
         (f"{pair.contract}_contract_writer", "contract"),
@@ -211,7 +211,7 @@ def test_plan_names_missing_rights_of_a_user_without_createdb(world: World) -> N
 @pytest.mark.usefixtures("pair")
 def test_one_database_names_plan_no_change(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """As behind a pooler whose configuration names the database."""
-    monkeypatch.setattr(rehearsal_database, "make_conninfo", lambda given, **_parameters: given)
+    monkeypatch.setattr(rehearsal_database, "make_conninfo", lambda text, **_parameters: text)
     refused = _run("--dsn", world.dsn)
     assert world.db.execute("SELECT version_num FROM holdfast.alembic_version").fetchone() == (
         SCHEMA_REVISION,
@@ -228,8 +228,10 @@ def test_plan_drops_databases_of_killed_plans_only(dsn: str, db: psycopg.Connect
         db.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     try:
         assert _run("--dsn", dsn).exit_code == ExitCode.NOTHING_MATCHED
-        there = db.execute("SELECT datname FROM pg_database WHERE datname = ANY (%s)", [[*names]])
-        assert {name for (name,) in there} == {used, names[2]}
+        databases = db.execute(
+            "SELECT datname FROM pg_database WHERE datname = ANY (%s)", [[*names]]
+        )
+        assert {name for (name,) in databases} == {used, names[2]}
     finally:
         for name in names:
             db.execute(sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(name)))

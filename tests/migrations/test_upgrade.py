@@ -225,10 +225,10 @@ def test_printed_script_starts_from_the_revision_of_the_database(dsn: str) -> No
 
 
 def test_dsn_may_be_a_uri_with_a_socket_folder(make_database: Make) -> None:
-    given = psycopg.conninfo.conninfo_to_dict(make_database(None))
-    query = "&".join(f"{k}={v}" for k, v in given.items() if k in ("host", "port"))
-    user, password = given["user"], given.get("password", "")
-    uri = f"postgresql://{user}:{password}@/{given['dbname']}?{query}"
+    connection_info = psycopg.conninfo.conninfo_to_dict(make_database(None))
+    query = "&".join(f"{k}={v}" for k, v in connection_info.items() if k in ("host", "port"))
+    user, password = connection_info["user"], connection_info.get("password", "")
+    uri = f"postgresql://{user}:{password}@/{connection_info['dbname']}?{query}"
     assert upgrade(uri).after == head()
 
 

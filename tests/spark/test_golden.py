@@ -112,7 +112,7 @@ def test_checkpoint_continues_without_lost_or_repeated_decisions(
 
 
 @pytest.mark.parametrize(
-    ("name", "field", "said"),
+    ("name", "field", "message"),
     [
         ("holdfast.json", "version", "written by a newer Holdfast"),
         ("holdfast-policy.json", "version", "written by a newer Holdfast"),
@@ -120,12 +120,12 @@ def test_checkpoint_continues_without_lost_or_repeated_decisions(
     ],
 )
 def test_checkpoint_of_a_newer_version_is_refused_unchanged(
-    checkpoint: Golden, name: str, field: str, said: str
+    checkpoint: Golden, name: str, field: str, message: str
 ) -> None:
     path = checkpoint.folder / name
     path.write_text(json.dumps(json.loads(path.read_text()) | {field: 99}))
     path.with_name(f".{name}.crc").unlink(missing_ok=True)
-    checkpoint.refuses(said)
+    checkpoint.refuses(message)
 
 
 def test_savepoint_continues_without_lost_or_repeated_decisions(savepoint: Golden) -> None:
@@ -135,13 +135,13 @@ def test_savepoint_continues_without_lost_or_repeated_decisions(savepoint: Golde
 
 
 @pytest.mark.parametrize(
-    ("field", "said"),
+    ("field", "message"),
     [("version", "has version 99, and this Holdfast reads up to"), ("codec", "has version 99")],
 )
 def test_savepoint_of_a_newer_version_is_refused_unchanged(
-    savepoint: Golden, field: str, said: str
+    savepoint: Golden, field: str, message: str
 ) -> None:
     folder = savepoint.folder / "savepoint"
     manifest = json.loads((folder / "manifest.json").read_text())
     write_manifest(folder, manifest | {field: 99})
-    savepoint.refuses(said)
+    savepoint.refuses(message)

@@ -107,7 +107,7 @@ def test_each_micro_batch_is_written_with_sparks_own_ids(
     for n, row in enumerate(rows):
         offsets, files = without_files(row[5])
         assert offsets == (checkpoint / "offsets" / str(n)).read_text()
-        assert [Path(found["path"]).name for found in files[0]] == [f"{n:03}.json"]
+        assert [Path(file["path"]).name for file in files[0]] == [f"{n:03}.json"]
     assert query.id == query_id
     bodies: list[dict[str, Any]] = [
         json.loads(body)
@@ -224,7 +224,7 @@ def test_auto_stages_a_batch_whose_files_are_large(
     monkeypatch.setattr(sink, "apply_staged", note)
     play(sink)
     assert staged == [1]
-    assert [found[3] for found in contents(db)["batch"]] == [1, 100]
+    assert [row[3] for row in contents(db)["batch"]] == [1, 100]
     sink.close()
 
 

@@ -34,11 +34,11 @@ def test_example_of_the_sink(decisions: Any, dsn: str, tmp_path: Path) -> None:
     }
     assert OutboxSink.__doc__
     test = doctest.DocTestParser().get_doctest(OutboxSink.__doc__, names, "OutboxSink", None, 0)
-    said: list[str] = []
-    doctest.DocTestRunner().run(test, out=said.append, clear_globs=False)
+    texts: list[str] = []
+    doctest.DocTestRunner().run(test, out=texts.append, clear_globs=False)
     test.globs["sink"].close()
     assert test.examples
-    assert not said, "".join(said)
+    assert not texts, "".join(texts)
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/spark/sink.md"])

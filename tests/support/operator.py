@@ -68,13 +68,13 @@ class Operator:
         """Hand over blobs of events, and blobs (bytes) of refused rows."""
         from pyspark.sql import Row
 
-        given = [
+        arguments = [
             Row(events=None, refused=part)
             if isinstance(part, bytes)
             else Row(events=to_blob(part), refused=None)
             for part in parts
         ]
-        return read(self.tester.test(GROUP, given))
+        return read(self.tester.test(GROUP, arguments))
 
     def tick(self) -> PutOut:
         """Hand over the row of a tick of the idle clock."""
@@ -117,8 +117,8 @@ def _initial_rows(
 ) -> "list[tuple[int, Row]]":
     from pyspark.sql import Row
 
-    found = initial_state.rows(GROUP, state, watermark_us, settings or Settings())
-    return [(GROUP, Row(**row)) for row in found.to_pylist()]
+    rows = initial_state.rows(GROUP, state, watermark_us, settings or Settings())
+    return [(GROUP, Row(**row)) for row in rows.to_pylist()]
 
 
 def read(rows: Any) -> PutOut:

@@ -104,9 +104,9 @@ class Shell:
         self._bash.stdin.flush()
         until = time.monotonic() + COMMAND_SECONDS_MAX
         while time.monotonic() < until and self._bash.poll() is None:
-            said = self._said.read_text()[before:]
-            if (ended := re.search(r"@@ended (\d+)\n", said)) is not None:
-                return int(ended[1]), said[: ended.start()]
+            output = self._said.read_text()[before:]
+            if (ended := re.search(r"@@ended (\d+)\n", output)) is not None:
+                return int(ended[1]), output[: ended.start()]
             time.sleep(0.01)  # of a file nobody says when it grows
         raise AssertionError(f"{command}\ndid not end: {self._said.read_text()}")
 
@@ -156,17 +156,17 @@ class Follower:
     def give(self, page: str, command: str) -> None:
         """Give one command; fails with what was shown."""
         command = _PLACE.sub(lambda place: self._known(place[1]), command)
-        for text, here in self.replaces.items():
-            command = command.replace(text, here)
+        for text, replacement in self.replaces.items():
+            command = command.replace(text, replacement)
         code, said = self._run(command)
         self.shown.append(said)
         assert code in {0, 3, 4}, f"{page}: {command}\nexit {code}\n{said}"
 
     def _known(self, name: str) -> str:
         if name not in self.known:
-            found = [match for text in self.shown for match in re.findall(self.finds[name], text)]
-            assert found, f"<{name}> was not shown"
-            return str(found[-1])
+            results = [match for text in self.shown for match in re.findall(self.finds[name], text)]
+            assert results, f"<{name}> was not shown"
+            return str(results[-1])
         return self.known[name]
 
     def _run(self, command: str) -> tuple[int, str]:

@@ -16,14 +16,14 @@ def matching(
     One that has ended since they were listed, or is a zombie, is left out. Spark's scripts and its
     file systems start programs that live for a moment beside it.
     """
-    found = []
+    results = []
     for each in processes:
         try:
             if condition(each):
-                found.append(each)
+                results.append(each)
         except psutil.NoSuchProcess:
             continue
-    return found
+    return results
 
 
 def java_below(pid: int | None = None) -> list[psutil.Process]:

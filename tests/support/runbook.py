@@ -53,7 +53,7 @@ class Step:
 
 def steps(page: str) -> list[Step]:
     """Read a page; raises ValueError for a command without a line that says what comes of it."""
-    found: list[Step] = []
+    results: list[Step] = []
     lines = page.splitlines()
     at = 0
     while at < len(lines):
@@ -63,7 +63,7 @@ def steps(page: str) -> list[Step]:
             if expected is None:
                 raise ValueError(f"line {end + 2}: nothing says what comes of the command")
             again, code, shows = expected.groups()
-            found.append(
+            results.append(
                 Step(
                     *(at + 2, "\n".join(lines[at + 1 : end]), int(code)),
                     tuple(re.findall(r"`([^`]+)`", shows or "")),
@@ -72,9 +72,9 @@ def steps(page: str) -> list[Step]:
             )
             at = end
         elif (elsewhere := _ELSEWHERE.match(lines[at])) is not None:
-            found.append(Step(at + 1, elsewhere[1]))
+            results.append(Step(at + 1, elsewhere[1]))
         at += 1
-    return found
+    return results
 
 
 @contextmanager
@@ -83,8 +83,8 @@ def refused_as(page: str, kind: type[Exception]) -> Iterator[pytest.ExceptionInf
     with pytest.raises(kind) as refusal:
         yield refusal
     [line] = re.findall(r"^The job says: (.+)\.$", (PAGES / f"{page}.md").read_text(), re.MULTILINE)
-    said = f"{refusal.typename}: {refusal.value}"
-    assert [words for words in re.findall(r"`([^`]+)`", line) if words not in said] == []
+    message = f"{refusal.typename}: {refusal.value}"
+    assert [words for words in re.findall(r"`([^`]+)`", line) if words not in message] == []
 
 
 @dataclass
@@ -116,7 +116,7 @@ class Reader:
     def give(self, page: str, step: Step) -> None:
         """Give one command; fails with what was shown where it is not what the page says."""
         command = _PLACE.sub(lambda place: self._known(place[1]), step.text)
-        said = f"{page}:{step.line}: {command}\n"
+        message = f"{page}:{step.line}: {command}\n"
 
         def differs() -> str:
             done = self._run(command)
@@ -126,7 +126,7 @@ class Reader:
             missing = [words for words in step.shows if words not in flat]
             if done.returncode == step.code and not missing:
                 return ""
-            return f"{said}exit {done.returncode}, not {step.code}; not shown: {missing}\n{text}"
+            return f"{message}exit {done.returncode}, not {step.code}; not shown: {missing}\n{text}"
 
         if step.again:
             with suppress(AssertionError):  # the next line says what was shown
@@ -136,9 +136,9 @@ class Reader:
 
     def _known(self, name: str) -> str:
         if name not in self.known:
-            found = [match for text in self.shown for match in re.findall(self.finds[name], text)]
-            assert found, f"<{name}> was not shown"
-            self.known[name] = found[-1]
+            results = [match for text in self.shown for match in re.findall(self.finds[name], text)]
+            assert results, f"<{name}> was not shown"
+            self.known[name] = results[-1]
         return self.known[name]
 
     def _run(self, command: str) -> subprocess.CompletedProcess[str]:
@@ -146,10 +146,10 @@ class Reader:
         if words[0] == "holdfast" and not _SHELL.search(command.replace("\\\n", "")):
             return holdfast(*words[1:], dsn=self.dsn, environment=self.environment)
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        given = {**os.environ, **self.environment, "HOLDFAST_DSN": self.dsn, "PATH": path}
+        environment = {**os.environ, **self.environment, "HOLDFAST_DSN": self.dsn, "PATH": path}
         return subprocess.run(
             ["bash", "-o", "pipefail", "-ec", command],  # noqa: S607 - the shell of the reader
-            env=given,
+            env=environment,
             capture_output=True,
             text=True,
             timeout=60,

@@ -172,10 +172,10 @@ class World:
 @contextmanager
 def world(dsn: str, payouts_dsn: str, folder: Path) -> Iterator[World]:
     """Yield a world with nothing in it."""
-    with pytest.MonkeyPatch.context() as given, psycopg.connect(dsn, autocommit=True) as db:
-        given.setenv(ALLOW_DIR, str(folder))
-        here = World(dsn, db, payouts_dsn, folder)
+    with pytest.MonkeyPatch.context() as patch, psycopg.connect(dsn, autocommit=True) as db:
+        patch.setenv(ALLOW_DIR, str(folder))
+        the_world = World(dsn, db, payouts_dsn, folder)
         try:
-            yield here
+            yield the_world
         finally:
-            here.close()
+            the_world.close()

@@ -62,8 +62,8 @@ def test_older_commit_has_its_modules_below_holdfast(tmp_path: Path) -> None:
 
 def test_dispatch_compares_with_the_best_peer_of_each_kind() -> None:
     medians = {"holdfast": 200, "loop_aiohttp": 50, "loop_pyreqwest": 160, "pgboss_fifo": 100}
-    found = ratios(medians | {"graphile_queues": 80, "pgqueuer": 160}, "asyncio")
-    assert {name: other for name, (_, other) in found.items()} == {
+    factors = ratios(medians | {"graphile_queues": 80, "pgqueuer": 160}, "asyncio")
+    assert {name: other for name, (_, other) in factors.items()} == {
         "vs_bare_client": "loop_asyncio",
         "vs_library_client": "loop_pyreqwest",
         "vs_best_ordered_peer": "pgboss_fifo",

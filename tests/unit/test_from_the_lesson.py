@@ -180,10 +180,10 @@ def _loaded(path: str) -> ModuleType:
 
 def _points(cell: str) -> list[str]:
     """Return the failpoints that a cell names, as `S2 to S5` or as `S8, S9`."""
-    found = [int(number) for number in re.findall(r"\bS(\d)\b", cell)]
-    if " to " in cell and found:
-        found = list(range(found[0], found[1] + 1))
-    return [f"S{number}" for number in found]
+    results = [int(number) for number in re.findall(r"\bS(\d)\b", cell)]
+    if " to " in cell and results:
+        results = list(range(results[0], results[1] + 1))
+    return [f"S{number}" for number in results]
 
 
 def test_crash_table_matches_the_outbox_fault_tests() -> None:

@@ -40,15 +40,15 @@ def faults(sql: str) -> list[str]:
     text = re.sub(r"\$(\w*)\$.*?\$\1\$", "''", sql, flags=re.DOTALL)
     text = re.sub(r"--[^\n]*|'[^']*'|\"[^\"]*\"", "''", text)
     made = set(re.findall(r"\bCREATE TABLE (?:IF NOT EXISTS )?([\w.]+)", text, re.IGNORECASE))
-    found = []
+    results = []
     for statement in text.split(";"):
         changed = re.search(r"\b(?:ALTER TABLE|INDEX \w+ ON) (?:ONLY )?([\w.]+)", statement)
         if changed and changed[1] in made:
             continue
-        found += [
+        results += [
             name for name, rule in FORBIDDEN.items() if re.search(rule, statement, re.IGNORECASE)
         ]
-    return found
+    return results
 
 
 def _sql(step: Step, *, down: bool = False) -> str:

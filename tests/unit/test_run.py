@@ -63,18 +63,18 @@ def running(folder: Path, texts: Mapping[str, str]) -> Iterator[subprocess.Popen
 
 @pytest.mark.parametrize("recorded", [{}, dict.fromkeys(FILES, LONG), {FILES[0]: LONG}])
 def test_every_file_is_in_one_unit(recorded: dict[str, float]) -> None:
-    found = [unit for _, unit in units(FILES, recorded)]
-    assert sorted(chain.from_iterable(found)) == FILES
-    for unit in found:
+    results = [unit for _, unit in units(FILES, recorded)]
+    assert sorted(chain.from_iterable(results)) == FILES
+    for unit in results:
         assert len({Path(file).parts[:2] for file in unit}) == 1
         assert list(unit) == sorted(unit)
 
 
 def test_unit_is_about_as_long_as_it_may_be() -> None:
     files = [f"tests/a/test_{n:02}.py" for n in range(45)]
-    found = list(units(files, dict.fromkeys(files, SHORT)))
-    assert {len(unit) for _, unit in found} <= {10, 11, 12}
-    assert sum(expected for expected, _ in found) == pytest.approx(45 * SHORT)
+    results = list(units(files, dict.fromkeys(files, SHORT)))
+    assert {len(unit) for _, unit in results} <= {10, 11, 12}
+    assert sum(expected for expected, _ in results) == pytest.approx(45 * SHORT)
 
 
 def test_file_that_was_never_measured_counts_a_little() -> None:

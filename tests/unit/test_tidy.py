@@ -49,7 +49,7 @@ def _package(path: Path) -> Path:
 
 
 def test_files_and_their_functions_fit_their_limits() -> None:
-    assert [found for path in SOURCES + TESTS for found in _too_long(path)] == []
+    assert [fault for path in SOURCES + TESTS for fault in _too_long(path)] == []
 
 
 def test_names_of_tests_fit_their_limit() -> None:
@@ -92,11 +92,13 @@ def test_no_left_overs() -> None:
     marks = re.compile(
         r"\b(TODO|FIXME|XXX|NotImplementedError)\b|# (noqa|type: ignore)\s*$", re.MULTILINE
     )
-    here = Path(__file__)
-    found = [
-        _name(path) for path in SOURCES + TESTS if path != here and marks.search(path.read_text())
+    this_file = Path(__file__)
+    names = [
+        _name(path)
+        for path in SOURCES + TESTS
+        if path != this_file and marks.search(path.read_text())
     ]
-    assert found == []
+    assert names == []
 
 
 def test_requirements_name_no_index() -> None:

@@ -179,9 +179,9 @@ def test_token_that_is_revoked_ends_at_once_with_its_logins(api: Api) -> None:
         holder = tokens.holder(api.secrets["brief"])
         assert holder is not None
         login = tokens.login(holder)
-        found = tokens.holder(login)
-        assert found is not None
-        assert (found.actor, found.is_login) == ("token brief", True)
+        result = tokens.holder(login)
+        assert result is not None
+        assert (result.actor, result.is_login) == ("token brief", True)
         ended = api.ask("POST", "/tokens/brief/revoke", json={"reason": "over"})
         assert ended.status_code == 200
         assert tokens.holder(login) is None
@@ -257,9 +257,9 @@ def test_description_needs_no_token_and_has_no_secret(api: Api) -> None:
 
 
 def _holder(tokens: Tokens, secret: str) -> Holder:
-    found = tokens.holder(secret)
-    assert found is not None
-    return found
+    holder = tokens.holder(secret)
+    assert holder is not None
+    return holder
 
 
 def _me() -> str:

@@ -69,8 +69,8 @@ def _raw(api: Api, request: bytes, *rest: bytes) -> tuple[int, bytes]:
 
 
 def _head(api: Api, *lines: str, method: str = "POST", path: str = TOKENS) -> bytes:
-    given = {"host": "127.0.0.1", "authorization": f"Bearer {api.secrets['admin']}"}
-    headers = [f"{name}: {value}" for name, value in given.items()]
+    values = {"host": "127.0.0.1", "authorization": f"Bearer {api.secrets['admin']}"}
+    headers = [f"{name}: {value}" for name, value in values.items()]
     return "\r\n".join([f"{method} {path} HTTP/1.1", *headers, *lines, "", ""]).encode()
 
 
@@ -169,7 +169,7 @@ def test_name_that_is_not_the_servers_is_refused(api: Api, host: str) -> None:
         (json.dumps(NEW).encode().replace(b"{", b"{" + b" " * 900_000 + b'"z": 1, '),) * 1
         + ("application/json",),
     ],
-    ids=lambda given: str(given[:24]),
+    ids=lambda text: str(text[:24]),
 )
 def test_body_that_is_no_such_thing_is_refused(api: Api, body: bytes, kind: str) -> None:
     before = _count(api)
@@ -298,16 +298,16 @@ def test_nothing_secret_is_in_an_answer_or_in_the_log(
     for client in ("httpx", "httpcore"):
         caplog.set_level(logging.CRITICAL, client)
     described = api.client.get(f"{api.url}/openapi.json").json()["paths"]
-    said = []
+    texts = []
     for path in (*described, "/metrics", "/healthz/live", "/healthz/ready", "/login", "/nowhere"):
         shown = path.replace("{batch_id}", "1").replace("{number}", "1")
         for who in ("admin", "viewer"):
             headers = {"Authorization": f"Bearer {api.secrets[who]}"}
             answer = api.client.get(api.url + shown, headers=headers)
             assert answer.status_code < 500, (path, answer.text)
-            said += [answer.text, str(answer.headers)]
+            texts += [answer.text, str(answer.headers)]
     wrong = api.ask("GET", f"/status?token={api.secrets['operator']}")
-    everything = "\n".join([*said, wrong.text, caplog.text, *capfd.readouterr()])
+    everything = "\n".join([*texts, wrong.text, caplog.text, *capfd.readouterr()])
     for secret in (CANARY, *api.secrets.values()):
         assert secret not in everything
     for leak in ("Traceback", "psycopg", "site-packages"):
@@ -371,11 +371,11 @@ def test_long_statement_is_given_up(world: World, monkeypatch: pytest.MonkeyPatc
         before = api.audited()
         with world.db.transaction():
             world.db.execute("LOCK TABLE holdfast.endpoint")
-            given = {"reason": "a test"}
-            slow = api.ask("POST", "/endpoints/payouts/pause", json=given)
+            body = {"reason": "a test"}
+            slow = api.ask("POST", "/endpoints/payouts/pause", json=body)
             assert (slow.status_code, "took too long" in slow.json()["detail"]) == (503, True)
         assert api.audited() == before
-        assert api.ask("POST", "/endpoints/payouts/pause", json=given).status_code == 404
+        assert api.ask("POST", "/endpoints/payouts/pause", json=body).status_code == 404
 
 
 def test_db_error_hidden_before_login(dsn: str) -> None:

@@ -133,13 +133,13 @@ def _set_aside(dsn: str) -> None:
 
 
 def _plan(api: Api) -> None:
-    for path, given in (
+    for path, body in (
         (f"/replays/{PLAN}", {"filter": {"subject": "m_1"}}),
         (f"/replays/{WAIVED}", {"filter": {"subject": "m_2"}, "outside_window": True}),
         (f"/reissues/{REISSUE}", SECOND),
         (f"/reissues/{APPROVED}", THIRD),
     ):
-        planned = api.ask("PUT", path, "operator", json={**given, **WHY})
+        planned = api.ask("PUT", path, "operator", json={**body, **WHY})
         assert planned.status_code == 200, planned.text
     agreed = api.ask("POST", f"/reissues/{APPROVED}/approve", json=WHY)
     assert agreed.status_code == 200, agreed.text
@@ -194,13 +194,13 @@ def test_every_change_of_the_api_is_in_the_table() -> None:
 
 @pytest.mark.parametrize(("method", "path"), API, ids=lambda part: str(part).strip("/"))
 def test_change_that_cannot_be_audited_is_not_made(mute: Api, method: str, path: str) -> None:
-    name, given = API[method, path]
+    name, body = API[method, path]
     before = _tables(mute)
     [proposal] = mute.rows("SELECT id::text FROM holdfast.proposal")
     for placeholder in ("{name}", "{replay_id}", "{key}"):
         path = path.replace(placeholder, name)
     path = path.replace("{proposal_id}", proposal["id"])
-    _assert_refused(mute, mute.ask(method, path, json={**given, **WHY}), before)
+    _assert_refused(mute, mute.ask(method, path, json={**body, **WHY}), before)
 
 
 def test_console_change_without_audit_is_not_made(api: Api, mute: Api) -> None:

@@ -71,9 +71,9 @@ def planted(
 def _filled(path: str, api: Api) -> str:
     """Return a route's path with names of what is there."""
     (replay,) = api.rows("SELECT id FROM holdfast.replay ORDER BY id LIMIT 1")
-    given = {"key": KEY, "id": str(replay["id"]), "number": "1", "stream": "test", "batch_id": "0"}
-    given |= {"name": "canary", "do": "pause", "replay_id": given["id"]}
-    return re.sub(r"\{(\w+)[^}]*\}", lambda found: given.get(found[1], "1"), path)
+    values = {"key": KEY, "id": str(replay["id"]), "number": "1", "stream": "test", "batch_id": "0"}
+    values |= {"name": "canary", "do": "pause", "replay_id": values["id"]}
+    return re.sub(r"\{(\w+)[^}]*\}", lambda match: values.get(match[1], "1"), path)
 
 
 def _hidden(everything: str) -> None:
@@ -88,12 +88,12 @@ def test_no_route_of_the_api_shows_them(planted: tuple[Api, str], role: str) -> 
     paths = api.client.get(f"{api.url}/openapi.json").json()["paths"]
     asked = [_filled(path, api).removeprefix(V1) for path, do in paths.items() if "get" in do]
     asked += ["/audit?target=canary", "/subjects/named?name=m_canary", "/entries?endpoint=canary"]
-    said = {path: api.ask("GET", path, role) for path in asked if path.startswith("/")}
+    texts = {path: api.ask("GET", path, role) for path in asked if path.startswith("/")}
     for path in ("/endpoints/canary", "/audit?target=canary", "/endpoints"):
-        assert said[path].status_code == 200
-    assert "x-jwt" in said["/endpoints/canary"].text
-    assert "x-jwt" in said["/audit?target=canary"].text
-    _hidden("\n".join(each.text for each in said.values()))
+        assert texts[path].status_code == 200
+    assert "x-jwt" in texts["/endpoints/canary"].text
+    assert "x-jwt" in texts["/audit?target=canary"].text
+    _hidden("\n".join(each.text for each in texts.values()))
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
@@ -152,9 +152,9 @@ def test_no_log_and_no_metric_has_them(
 
 def test_audit_rows_that_are_written_have_no_literal(planted: tuple[Api, str]) -> None:
     api, _ = planted
-    given = {"x-b": LITERAL}
+    values = {"x-b": LITERAL}
     changed = api.ask(
-        "PATCH", "/endpoints/canary", json={"headers_literal": given, "reason": "a test"}
+        "PATCH", "/endpoints/canary", json={"headers_literal": values, "reason": "a test"}
     )
     assert changed.status_code == 200, changed.text
     rows = api.rows(

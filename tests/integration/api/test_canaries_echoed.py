@@ -30,14 +30,14 @@ def _said(seen: Seen) -> bytes:
 
 
 def _echo(seen: Seen) -> Behaviour:
-    said = _said(seen)
+    text = _said(seen)
     if seen.subject == "m_no_http":
-        return raw(said + b"\r\n\r\n")
+        return raw(text + b"\r\n\r\n")
     if seen.subject == "m_cut":
         begun = f"HTTP/1.1 400 Bad\r\ncontent-length: 999\r\n\r\nno {TOKEN}: {TOKEN[:-2]}"
         return raw(begun.encode())
     status = {"m_rejected": 400, "m_failed": 503}.get(seen.subject, 200)
-    return answer(status, said)
+    return answer(status, text)
 
 
 @contextmanager

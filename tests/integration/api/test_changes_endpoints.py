@@ -125,7 +125,7 @@ def test_secret_is_rotated_in_two_steps(api: Api) -> None:
     _added(api, "rotated")
     before = len(api.audited())
     path = "/endpoints/rotated/rotate-secret"
-    for given, status, refs in (
+    for body, status, refs in (
         ({"to": NEXT}, 200, ["env:HOLDFAST_SECRET_PAYOUTS", NEXT]),
         ({"to": f"{NEXT}_2"}, 409, None),
         ({}, 422, None),
@@ -133,7 +133,7 @@ def test_secret_is_rotated_in_two_steps(api: Api) -> None:
         ({"finish": True}, 200, [NEXT]),
         ({"finish": True}, 404, None),
     ):
-        answer = api.ask("POST", path, json={"reason": "leaked", **given})
+        answer = api.ask("POST", path, json={"reason": "leaked", **body})
         assert (answer.status_code, answer.json().get("secret_refs")) == (status, refs)
     assert [row[:1] for row in api.audited()[before:]] == [("endpoint.rotate_secret",)] * 2
 

@@ -82,20 +82,20 @@ def world(server_dsn: str, template_database: str) -> Iterator[World]:
         yield World(api, decisions, receiver)
 
 
-def _put(world: World, path: str, given: dict[str, Any], who: str = OPERATOR) -> Any:
-    return world.api.ask("PUT", path, who, json=given)
+def _put(world: World, path: str, values: dict[str, Any], who: str = OPERATOR) -> Any:
+    return world.api.ask("PUT", path, who, json=values)
 
 
 def test_repeated_request_redelivers_keys_once(world: World) -> None:
     [key] = world.delivered("m_again")
     before, path = len(world.api.audited()), f"/redeliveries/{uuid4()}"
-    given = {"keys": [key], **WHY}
-    first, second = _put(world, path, given), _put(world, path, given)
+    body = {"keys": [key], **WHY}
+    first, second = _put(world, path, body), _put(world, path, body)
     assert first.status_code == 200, first.text
     assert [item["kind"] for item in first.json()["items"]] == ["resend"]
     assert second.json()["replay"]["id"] == first.json()["replay"]["id"]
     drain(world.api.dsn)
-    third = _put(world, path, given)
+    third = _put(world, path, body)
     assert third.json()["replay"]["state"] == "applied"
     came = [seen for seen in world.receiver.seen if seen.header("webhook-id") == key]
     assert len(came) == 2, "first, and again once"
@@ -103,7 +103,7 @@ def test_repeated_request_redelivers_keys_once(world: World) -> None:
         ("replay.plan", f"token {OPERATOR}"),
         ("replay.apply", f"token {OPERATOR}"),
     ]
-    other = _put(world, path, {**given, "reason": "another"})
+    other = _put(world, path, {**body, "reason": "another"})
     assert (other.status_code, "another replay" in other.json()["detail"]) == (409, True)
 
 
@@ -111,8 +111,8 @@ def test_redelivery_of_nothing_leaves_no_plan_behind(world: World) -> None:
     [key] = world.delivered("m_nothing")
     done = _put(world, f"/redeliveries/{uuid4()}", {"keys": [key], "endpoint": "payouts", **WHY})
     assert done.status_code == 200
-    path, given = f"/redeliveries/{uuid4()}", {"keys": [key], **WHY}
-    for answered in (_put(world, path, given), _put(world, path, given)):
+    path, body = f"/redeliveries/{uuid4()}", {"keys": [key], **WHY}
+    for answered in (_put(world, path, body), _put(world, path, body)):
         assert answered.status_code == 200, answered.text
         assert (answered.json()["replay"], answered.json()["items"]) == (None, [])
         assert "another replay" in answered.json()["nothing"][0]["why"]
@@ -125,9 +125,9 @@ def test_redelivery_of_nothing_leaves_no_plan_behind(world: World) -> None:
 def test_concurrent_requests_plan_and_apply_one_id_once(world: World) -> None:
     world.delivered("m_plan", "m_plan")
     before, id_ = len(world.api.audited()), uuid4()
-    given = {"filter": {"subject": "m_plan"}, "rate": 100, **WHY}
+    body = {"filter": {"subject": "m_plan"}, "rate": 100, **WHY}
     with ThreadPoolExecutor(4) as pool:
-        plans = list(pool.map(lambda _: _put(world, f"/replays/{id_}", given), range(4)))
+        plans = list(pool.map(lambda _: _put(world, f"/replays/{id_}", body), range(4)))
         assert {each.status_code for each in plans} == {200}, plans[0].text
         assert {each.json()["item_count"] for each in plans} == {2}
         apply = {"reason": "looked at it"}
@@ -237,12 +237,12 @@ def test_repeated_reissue_requests_plan_and_write_once(world: World) -> None:
 
 def test_many_reissues_need_another_administrator(world: World) -> None:
     keys = world.delivered("m_two", "m_twoo")
-    path, given = f"/reissues/{uuid4()}", {"keys": keys, **WHY}
-    assert _put(world, path, given, "admin").json()["needs_approval"] is True
+    path, body = f"/reissues/{uuid4()}", {"keys": keys, **WHY}
+    assert _put(world, path, body, "admin").json()["needs_approval"] is True
     early = world.api.ask("POST", f"{path}/apply", OPERATOR, json=WHY)
     assert (early.status_code, "second person" in early.json()["detail"]) == (409, True)
-    alone = world.api.ask("POST", f"{path}/approve", "admin", json=WHY)
-    assert (alone.status_code, "that is you" in alone.json()["detail"]) == (409, True)
+    reply = world.api.ask("POST", f"{path}/approve", "admin", json=WHY)
+    assert (reply.status_code, "that is you" in reply.json()["detail"]) == (409, True)
     lesser = world.api.ask("POST", f"{path}/approve", OPERATOR, json=WHY)
     assert lesser.status_code == 403
     with acting_as("admin"):
@@ -267,15 +267,15 @@ def test_dead_letter_is_dismissed_once_and_holding_one_needs_skip(world: World) 
     before, path = len(world.api.audited()), "/dead-letters/dismiss"
     holds = world.api.ask("POST", path, OPERATOR, json={"ids": [number], **WHY})
     assert (holds.status_code, "holds the lane" in holds.json()["detail"]) == (422, True)
-    given = {"ids": [number, number], "skip": True, **WHY}
-    done = world.api.ask("POST", path, OPERATOR, json=given)
+    body = {"ids": [number, number], "skip": True, **WHY}
+    done = world.api.ask("POST", path, OPERATOR, json=body)
     assert [row["id"] for row in done.json()["dismissed"]] == [number], done.text
-    again = world.api.ask("POST", path, OPERATOR, json=given)
+    again = world.api.ask("POST", path, OPERATOR, json=body)
     assert (again.status_code, "dismissed already" in again.json()["detail"]) == (404, True)
     other = world.dead("m_dead_2")
-    both = world.api.ask("POST", path, OPERATOR, json={**given, "ids": [number, other]})
+    both = world.api.ask("POST", path, OPERATOR, json={**body, "ids": [number, other]})
     assert [row["id"] for row in both.json()["resolved_before"]] == [number]
-    missing = world.api.ask("POST", path, OPERATOR, json={**given, "ids": [2**63 - 1]})
+    missing = world.api.ask("POST", path, OPERATOR, json={**body, "ids": [2**63 - 1]})
     assert missing.status_code == 404
     assert world.since(before) == [("dead.dismiss", f"token {OPERATOR}")] * 2
 
@@ -285,8 +285,8 @@ def test_rows_of_the_quarantine_are_put_back_once_or_dismissed(world: World) -> 
     before, path = len(world.api.audited()), "/quarantine/requeue"
 
     def requeue(number: int, row: str | None = None) -> Any:
-        given = {"rows": [{"id": number, "row": row}], **WHY}
-        return world.api.ask("POST", path, OPERATOR, json=given)
+        body = {"rows": [{"id": number, "row": row}], **WHY}
+        return world.api.ask("POST", path, OPERATOR, json=body)
 
     kept = requeue(bad)
     assert [row["id"] for row in kept.json()["refused"]] == [bad], kept.text
@@ -296,8 +296,8 @@ def test_rows_of_the_quarantine_are_put_back_once_or_dismissed(world: World) -> 
     assert [row["id"] for row in done.json()["requeued"]] == [bad], done.text
     again = requeue(bad, json.dumps(GOOD))
     assert (again.status_code, "requeued already" in again.json()["detail"]) == (404, True)
-    given = {"ids": [shut, bad], **WHY}
-    dismissed = world.api.ask("POST", "/quarantine/dismiss", OPERATOR, json=given)
+    body = {"ids": [shut, bad], **WHY}
+    dismissed = world.api.ask("POST", "/quarantine/dismiss", OPERATOR, json=body)
     assert dismissed.json()["dismissed"] == [shut]
     assert [row["resolution"] for row in dismissed.json()["resolved_before"]] == ["requeued"]
     assert world.since(before) == [

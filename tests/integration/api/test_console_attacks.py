@@ -180,10 +180,10 @@ def test_what_other_sessions_run_is_not_for_viewers(
 
 
 @pytest.mark.parametrize(
-    "given", ["http://[", "http://[::1", "//[x", "https://evil.example/a", "\xe9"]
+    "text", ["http://[", "http://[::1", "//[x", "https://evil.example/a", "\xe9"]
 )
-def test_page_that_a_fragment_names_cannot_be_elsewhere(reading: Api, given: str) -> None:
-    headers = {"HX-Request": "true", "HX-Current-URL": given.encode("latin-1")}
+def test_page_that_a_fragment_names_cannot_be_elsewhere(reading: Api, text: str) -> None:
+    headers = {"HX-Request": "true", "HX-Current-URL": text.encode("latin-1")}
     answer = httpx.get(f"{reading.url}/entries", headers=headers)
     assert answer.status_code == 401
     assert answer.headers["hx-redirect"] in ("/login", "/login?next=%2Fa")

@@ -193,9 +193,9 @@ def test_plan_is_made_by_its_form_and_cancelled(desk: Desk) -> None:
     form = desk.ask("/replays/new?subject=m_plan&state=delivered")
     assert 'value="m_plan"' in form.text
     plan = desk.done(form, "/replays", subject="m_plan", state="delivered", reason=WHY, limit="1")
-    said = text_of(plan)
-    assert "Nothing was sent yet. 1 entry would be." in said
-    assert "omitted: beyond the limit" in said
+    text = text_of(plan)
+    assert "Nothing was sent yet. 1 entry would be." in text
+    assert "omitted: beyond the limit" in text
     cancel = link_to(plan, "Cancel…")
     assert cancel is not None
     ended = desk.done(desk.ask(cancel), cancel, reason="not needed")
@@ -204,7 +204,7 @@ def test_plan_is_made_by_its_form_and_cancelled(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "status", "said"),
+    ("fields", "status", "message"),
     [
         ({}, 422, "an empty filter would replay everything"),
         ({"subject": "nobody"}, 404, "no entry matches"),
@@ -219,12 +219,12 @@ def test_plan_is_made_by_its_form_and_cancelled(desk: Desk) -> None:
     ],
 )
 def test_refused_form_keeps_its_input(
-    desk: Desk, fields: dict[str, str], status: int, said: str
+    desk: Desk, fields: dict[str, str], status: int, message: str
 ) -> None:
     before = desk.api.rows("SELECT count(*) FROM holdfast.replay")
     answer = desk.answer(desk.ask("/replays/new"), "/replays", **{"reason": WHY, **fields})
     assert answer.status_code == status
-    assert said in text_of(answer)
+    assert message in text_of(answer)
     assert "&lt;b&gt;repaired" in answer.text or fields.get("reason") == ""
     for name in ("subject", "batch", "rate"):
         assert f'name="{name}" value="{fields.get(name, "")}"' in answer.text
@@ -328,7 +328,7 @@ def test_operator_passes_only_what_is_lost(world: World, desk: Desk) -> None:
 
 
 def test_empty_outbox_has_every_screen(dsn: str) -> None:
-    said = {
+    texts = {
         "/batches": "No stream yet",
         "/quarantine": "The quarantine is empty",
         "/dead": "No dead letter",
@@ -339,6 +339,6 @@ def test_empty_outbox_has_every_screen(dsn: str) -> None:
         "/audit?action=replay": "No action matches",
     }
     with serving(dsn) as api, logged_in(api) as browser:
-        for address, words in said.items():
+        for address, words in texts.items():
             page = browser.get(address)
             assert (page.status_code, words in text_of(page)) == (200, True), address

@@ -70,7 +70,7 @@ def test_address_filters_stay_in_the_form(viewer: httpx.Client, query: str, subj
 
 
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("address", "message"),
     [
         ("/entries?subject=nobody", "no subject is called 'nobody'"),
         ("/entries?stream=nothing", "no stream is called 'nothing'"),
@@ -78,10 +78,10 @@ def test_address_filters_stay_in_the_form(viewer: httpx.Client, query: str, subj
         ("/subjects?prefix=zzz", "No subject matches"),
     ],
 )
-def test_nothing_that_matches_is_said(viewer: httpx.Client, address: str, said: str) -> None:
+def test_nothing_that_matches_is_said(viewer: httpx.Client, address: str, message: str) -> None:
     page = viewer.get(address)
     assert page.status_code == 200
-    assert said in text_of(page)
+    assert message in text_of(page)
 
 
 @pytest.mark.parametrize(
@@ -107,12 +107,12 @@ def test_filter_that_cannot_be_read_is_an_error_page(viewer: httpx.Client, addre
 
 
 def test_entry_page_shows_its_state_cause_and_history(operator: httpx.Client) -> None:
-    said = text_of(operator.get(f"/entries/{key_text(DEAD)}"))
-    assert "needs a person" in said
-    assert "rejected after 1 attempt" in said
-    assert f"holdfast redeliver {key_text(DEAD)}" in said
+    text = text_of(operator.get(f"/entries/{key_text(DEAD)}"))
+    assert "needs a person" in text
+    assert "rejected after 1 attempt" in text
+    assert f"holdfast redeliver {key_text(DEAD)}" in text
     for step in ("decided", "written", "routed", "attempt 1: rejected"):
-        assert step in said
+        assert step in text
     assert text_of(operator.get(f"/entries/{KEY}")).count("receipt") >= 1
 
 
@@ -129,11 +129,11 @@ def test_body_and_answers_are_for_operators(viewer: httpx.Client, operator: http
 
 
 def test_copied_request_has_neither_signature_nor_time(operator: httpx.Client) -> None:
-    said = text_of(operator.get(f"/entries/{KEY}/curl?body=shown"))
-    assert "curl --request POST" in said
-    assert f"webhook-id: {KEY}" in said
-    assert "webhook-signature: v1,REDACTED" in said
-    assert "webhook-timestamp: REDACTED" in said
+    text = text_of(operator.get(f"/entries/{KEY}/curl?body=shown"))
+    assert "curl --request POST" in text
+    assert f"webhook-id: {KEY}" in text
+    assert "webhook-signature: v1,REDACTED" in text
+    assert "webhook-timestamp: REDACTED" in text
 
 
 def test_key_that_was_never_used_is_told(viewer: httpx.Client) -> None:
@@ -163,9 +163,9 @@ def test_search_goes_where_the_text_leads(viewer: httpx.Client, sought: str, pat
 
 def test_subject_shows_its_lane_its_head_and_its_entries(viewer: httpx.Client) -> None:
     page = viewer.get("/subjects/show", params={"name": DEAD})
-    said = text_of(page)
-    assert "stopped" in said
-    assert "dead letter" in said
+    text = text_of(page)
+    assert "stopped" in text
+    assert "dead letter" in text
     assert f'href="/entries/{key_text(DEAD)}"' in page.text
     assert f'href="/entries/{key_text(DEAD, 2)}"' in page.text
     assert viewer.get("/subjects/show", params={"name": "nobody"}).status_code == 404

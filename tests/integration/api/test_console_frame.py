@@ -98,8 +98,8 @@ def test_text_of_strangers_stays_text(console: Api) -> None:
     with logged_in(console) as browser:
         subject = browser.get("/search", params={"q": CANARY}, follow_redirects=True)
         entry = browser.get("/search", params={"q": f"{CANARY}#1"}, follow_redirects=True)
-        found = browser.get("/entries", params={"subject": CANARY})
-        pages = [subject, entry, found, browser.get("/subjects"), browser.get("/entries")]
+        answer = browser.get("/entries", params={"subject": CANARY})
+        pages = [subject, entry, answer, browser.get("/subjects"), browser.get("/entries")]
         missing = browser.get("/entries", params={"subject": f"{CANARY}x"})
     for page in (*pages, missing):
         assert page.status_code == 200
@@ -107,18 +107,18 @@ def test_text_of_strangers_stays_text(console: Api) -> None:
         assert "alert(" in text_of(page)
     # Shown as an escape; what a form sends back is what was given.
     assert all("\\u202e" in text_of(page) for page in pages)
-    assert f'value="{CANARY[:1].replace("<", "&lt;")}' in found.text
-    assert "\u202e" in found.text
+    assert f'value="{CANARY[:1].replace("<", "&lt;")}' in answer.text
+    assert "\u202e" in answer.text
 
 
 def test_overview_shows_what_needs_a_person(reading: Api) -> None:
     with logged_in(reading, "viewer") as browser:
         page = browser.get("/")
-    said = text_of(page)
-    assert "dead letter is open" in said
-    assert "holdfast dead list" in said
+    text = text_of(page)
+    assert "dead letter is open" in text
+    assert "holdfast dead list" in text
     assert page.text.count("<svg") >= 4
-    assert "there · 2" in said
+    assert "there · 2" in text
 
 
 def test_overview_is_calm_only_while_a_dispatcher_is_alive(world: World) -> None:
@@ -225,12 +225,12 @@ def test_database_that_is_away_is_a_page_and_comes_back(console: Api, server_dsn
 
 def test_empty_database_draws_its_empty_states(dsn: str) -> None:
     with serving(dsn) as api, logged_in(api) as browser:
-        said = {path: text_of(browser.get(path)) for path in ("/", "/entries", "/subjects")}
-    assert "No endpoint yet" in said["/"]
-    assert "No batch yet" in said["/"]
-    assert "No dispatcher runs" in said["/"]
-    assert "No entry yet" in said["/entries"]
-    assert "No subject yet" in said["/subjects"]
+        texts = {path: text_of(browser.get(path)) for path in ("/", "/entries", "/subjects")}
+    assert "No endpoint yet" in texts["/"]
+    assert "No batch yet" in texts["/"]
+    assert "No dispatcher runs" in texts["/"]
+    assert "No entry yet" in texts["/entries"]
+    assert "No subject yet" in texts["/subjects"]
 
 
 def test_strange_subject_is_reached_by_its_link(reading: Api) -> None:

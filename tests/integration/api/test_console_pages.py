@@ -75,11 +75,11 @@ def test_question_is_shown_to_a_viewer_without_its_button(
 
 
 def test_batch_shows_which_records_it_read(viewer: httpx.Client) -> None:
-    said = text_of(viewer.get(READ))
-    assert "source 0: Kafka, an unknown number of offsets, 1 partition with nothing new" in said
-    assert "events 0 90 117 27" in said
-    assert f"events 2 {NOTHING} 4 {NOTHING} a partition that is new to the query" in said
-    assert "source 1: files or ticks, log entry 0" in said
+    text = text_of(viewer.get(READ))
+    assert "source 0: Kafka, an unknown number of offsets, 1 partition with nothing new" in text
+    assert "events 0 90 117 27" in text
+    assert f"events 2 {NOTHING} 4 {NOTHING} a partition that is new to the query" in text
+    assert "source 1: files or ticks, log entry 0" in text
     assert "no source offsets are stored" in text_of(
         viewer.get("/batches/show?stream=payouts&batch_id=0")
     )
@@ -87,9 +87,9 @@ def test_batch_shows_which_records_it_read(viewer: httpx.Client) -> None:
 
 def test_counts_of_a_batch_add_up_and_its_parts_are_linked(viewer: httpx.Client) -> None:
     page = viewer.get("/batches/show?stream=payouts&batch_id=0")
-    said = text_of(page)
-    assert "5 rows = 2 entries + 0 duplicates + 0 suppressed + 3 quarantined" in said
-    assert "A replay diverged" in said
+    text = text_of(page)
+    assert "5 rows = 2 entries + 0 duplicates + 0 suppressed + 3 quarantined" in text
+    assert "A replay diverged" in text
     assert "/quarantine?stream=payouts&amp;reason=malformed" in page.text
 
 
@@ -136,7 +136,7 @@ def test_answer_is_shown_to_asking_operator(operator: httpx.Client, viewer: http
 
 
 def test_dead_letter_says_why_what_waits_and_what_can_be_done(operator: httpx.Client) -> None:
-    said = text_of(operator.get("/dead/1?body=shown"))
+    text = text_of(operator.get("/dead/1?body=shown"))
     for part in (
         "needs a person",
         "It holds its lane: 1 later entry of this subject waits",
@@ -145,16 +145,16 @@ def test_dead_letter_says_why_what_waits_and_what_can_be_done(operator: httpx.Cl
         "holdfast dead dismiss 1 --skip",
         '"exposure_minor": 8500000',
     ):
-        assert part in said
+        assert part in text
 
 
 def test_plan_is_shown_with_kinds_no_ops_and_warnings(reading: Api, viewer: httpx.Client) -> None:
     [row] = reading.rows("SELECT id FROM holdfast.replay WHERE filter ? 'endpoint'")
     page = viewer.get(f"/replays/{row['id'].hex[:8]}")
-    said = text_of(page)
+    text = text_of(page)
     for part in ("Nothing was sent yet", "release 1", "hasten 1", "according to signed receipts"):
-        assert part in said
-    assert "live traffic" in said
+        assert part in text
+    assert "live traffic" in text
     other = text_of(viewer.get(text_link(viewer.get("/replays"), "once more")))
     assert "entries are in replay" in other
     assert "5 per second" in other
@@ -167,18 +167,18 @@ def text_link(page: httpx.Response, words: str) -> str:
 
 
 def test_endpoint_names_its_secrets_and_shows_none(viewer: httpx.Client) -> None:
-    said = text_of(viewer.get("/endpoints/payouts"))
-    assert "env:HOLDFAST_SECRET_TEST" in said
-    assert "whsec_" not in said
+    text = text_of(viewer.get("/endpoints/payouts"))
+    assert "env:HOLDFAST_SECRET_TEST" in text
+    assert "whsec_" not in text
     listed = text_of(viewer.get("/endpoints"))
     assert "paused" in listed
     assert viewer.get("/endpoints/nowhere").status_code == 404
 
 
 def test_dispatcher_that_died_is_told_from_none(viewer: httpx.Client) -> None:
-    said = text_of(viewer.get("/dispatchers"))
-    assert "no heartbeat" in said
-    assert "No dispatcher is alive" in said
+    text = text_of(viewer.get("/dispatchers"))
+    assert "no heartbeat" in text
+    assert "No dispatcher is alive" in text
 
 
 def test_query_of_another_session_is_shown_to_operators(
@@ -228,7 +228,7 @@ def _rows(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("address", "message"),
     [
         ("/dead?endpoint=nowhere", "there is no endpoint 'nowhere'"),
         ("/dead?reason=exhausted", "No dead letter matches"),
@@ -237,10 +237,10 @@ def _rows(text: str) -> list[str]:
         ("/audit?actor=nobody", "No action matches"),
     ],
 )
-def test_nothing_that_matches_is_said(viewer: httpx.Client, address: str, said: str) -> None:
+def test_nothing_that_matches_is_said(viewer: httpx.Client, address: str, message: str) -> None:
     page = viewer.get(address)
     assert page.status_code == 200
-    assert said in text_of(page)
+    assert message in text_of(page)
 
 
 @pytest.mark.parametrize(

@@ -157,8 +157,8 @@ def test_what_is_no_form_is_refused(api: Api, body: bytes, kind: str, status: in
 
 
 def test_login_ends_when_its_token_is_revoked(api: Api) -> None:
-    given = {"name": "shift", "role": "viewer", "days": 1, "reason": "a test"}
-    api.secrets["shift"] = api.ask("POST", "/tokens", json=given).json()["secret"]
+    body = {"name": "shift", "role": "viewer", "days": 1, "reason": "a test"}
+    api.secrets["shift"] = api.ask("POST", "/tokens", json=body).json()["secret"]
     with _browser(api) as browser:
         browser.post("/login", data={"token": api.secrets["shift"]})
         assert browser.get("/").status_code == 200

@@ -9,8 +9,8 @@ from tests.support.console.api_world import key_text
 
 
 def _value(text: str, line: str) -> float:
-    found = re.search(rf"^{re.escape(line)} (\S+)$", text, re.MULTILINE)
-    return float(found[1]) if found else 0.0
+    match = re.search(rf"^{re.escape(line)} (\S+)$", text, re.MULTILINE)
+    return float(match[1]) if match else 0.0
 
 
 def test_requests_are_counted_by_route_not_by_parameters(reading: Api) -> None:

@@ -115,13 +115,13 @@ def test_what_does_not_fit_is_refused_and_said(reading: Api, path: str) -> None:
     assert answer.json()["status"] == 422
 
 
-@pytest.mark.parametrize("given", ["%ED%A0%80", "%FF", "%F0%9F%92%A9", "%5Ct", "%E2%80%AE"])
-def test_odd_text_finds_nothing_and_breaks_nothing(reading: Api, given: str) -> None:
+@pytest.mark.parametrize("text", ["%ED%A0%80", "%FF", "%F0%9F%92%A9", "%5Ct", "%E2%80%AE"])
+def test_odd_text_finds_nothing_and_breaks_nothing(reading: Api, text: str) -> None:
     for path, status in (
-        (f"/entries?subject={given}", 404),
-        (f"/subjects/named?name={given}", 404),
-        (f"/subjects?prefix={given}", 200),
-        (f"/audit?target={given}", 200),
-        (f"/endpoints/{given}", 422),
+        (f"/entries?subject={text}", 404),
+        (f"/subjects/named?name={text}", 404),
+        (f"/subjects?prefix={text}", 200),
+        (f"/audit?target={text}", 200),
+        (f"/endpoints/{text}", 422),
     ):
         assert reading.ask("GET", path, "viewer").status_code == status

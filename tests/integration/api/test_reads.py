@@ -102,17 +102,17 @@ def test_api_shows_what_the_command_shows(
     reading: Api, path: str, arguments: tuple[str, ...]
 ) -> None:
     told = _told(reading, arguments)
-    here = found(reading, path)
+    result = found(reading, path)
     if path.startswith("/receipts"):
-        told = {k: v for k, v in told.items() if k in here}
-    assert _still(here) == _still(told)
+        told = {k: v for k, v in told.items() if k in result}
+    assert _still(result) == _still(told)
 
 
 def test_endpoint_is_shown_with_its_settings_pace_and_backlog(reading: Api) -> None:
     told = _told(reading, ["endpoint", "show", "payouts"])
-    here = found(reading, "/endpoints/payouts")
-    assert here.keys() == told.keys()
-    assert _still(here) == _still(told)
+    result = found(reading, "/endpoints/payouts")
+    assert result.keys() == told.keys()
+    assert _still(result) == _still(told)
 
 
 def test_replay_is_shown_with_its_items_and_how_far_it_is(reading: Api) -> None:

@@ -70,12 +70,12 @@ def _name_what_is_there(case: schemathesis.Case, api: Api) -> None:
     """Let a request that fits its description ask for what the world has."""
     if case.meta is None or case.meta.generation.mode is not GenerationMode.POSITIVE:
         return
-    there = {**THERE, "name": NAMES.get(case.path.split("/")[3], "")}
+    results = {**THERE, "name": NAMES.get(case.path.split("/")[3], "")}
     [row] = api.rows("SELECT id::text FROM holdfast.replay ORDER BY id LIMIT 1")
-    there |= {"id": row["id"], "replay_id": row["id"]}
-    for name in case.path_parameters.keys() & there.keys():
+    results |= {"id": row["id"], "replay_id": row["id"]}
+    for name in case.path_parameters.keys() & results.keys():
         if case.method != "PUT":
-            case.path_parameters[name] = there[name]
+            case.path_parameters[name] = results[name]
     for name in (case.query or {}).keys() & WANTED.keys():
         case.query[name] = WANTED[name]
 

@@ -64,21 +64,21 @@ def _set_aside(api: Api, row: dict[str, Any]) -> int:
     spark = Driver(api.dsn, select=lambda entries: BatchInput(entries, table))
     spark.batch(0)
     spark.sink.close()
-    [found] = api.rows("SELECT max(id) AS id FROM holdfast.quarantine")
-    return int(found["id"])
+    [row] = api.rows("SELECT max(id) AS id FROM holdfast.quarantine")
+    return int(row["id"])
 
 
 def _token(api: Api, name: str, owner: str | None, role: str = "admin") -> httpx.Response:
-    given = {"name": name, "role": role, "days": 1, "owner": owner, **WHY}
-    made = api.ask("POST", "/tokens", json=given)
+    body = {"name": name, "role": role, "days": 1, "owner": owner, **WHY}
+    made = api.ask("POST", "/tokens", json=body)
     if made.status_code == 201:
         api.secrets[name] = made.json()["secret"]
     return made
 
 
 def _requeue(api: Api, who: str, number: int, **more: Any) -> httpx.Response:
-    given = {"rows": [{"id": number, **more}], **WHY}
-    return api.ask("POST", "/quarantine/requeue", who, json=given)
+    body = {"rows": [{"id": number, **more}], **WHY}
+    return api.ask("POST", "/quarantine/requeue", who, json=body)
 
 
 def test_new_decision_needs_two_administrators(api: Api) -> None:
@@ -96,8 +96,8 @@ def test_new_decision_needs_two_administrators(api: Api) -> None:
     assert (early.status_code, "second person" in early.json()["detail"]) == (409, True)
     assert api.ask("POST", f"{path}/approve", "operator", json=WHY).status_code == 403
     assert _token(api, "operator-2", " Operator ").status_code == 201
-    alone = api.ask("POST", f"{path}/approve", "operator-2", json=WHY)
-    assert (alone.status_code, "that is you" in alone.json()["detail"]) == (409, True)
+    answer = api.ask("POST", f"{path}/approve", "operator-2", json=WHY)
+    assert (answer.status_code, "that is you" in answer.json()["detail"]) == (409, True)
     assert api.ask("GET", path, "viewer").status_code == 403
     assert api.ask("GET", path, "operator").json()["detail"]["text"] == forged
     approved = api.ask("POST", f"{path}/approve", "admin", json=WHY)
@@ -146,7 +146,7 @@ def test_console_and_api_put_no_older_row_back_alone(api: Api) -> None:
         later = decision("m_9", 9, RELEASE)
         decisions.write_rows([later])
     key = Key.of(later["key"]).text
-    given = {"rows": [{"id": number}], "suppress_repeats": False, **WHY}
+    body = {"rows": [{"id": number}], "suppress_repeats": False, **WHY}
     with logged_in(api, "operator") as browser:
         question = browser.get(f"/quarantine/selected?do=requeue&id={number}")
         assert key in text_of(question)
@@ -154,7 +154,7 @@ def test_console_and_api_put_no_older_row_back_alone(api: Api) -> None:
         went = browser.post("/quarantine/requeue", data=form)
         assert went.status_code == 303, text_of(went)
         assert "1 row is proposed" in text_of(browser.get(went.headers["location"]))
-    told = api.ask("POST", "/quarantine/requeue", "operator", json=given).json()
+    told = api.ask("POST", "/quarantine/requeue", "operator", json=body).json()
     assert (told["requeued"], api.rows(ENTRIES)) == ([], [{"n": 1}])
     [proposed] = told["proposed"]
     assert (proposed["differs"], proposed["overtakes"]["key"]) == ([], key)
@@ -219,8 +219,8 @@ def test_redelivery_of_forgotten_keys_waits_for_an_administrator(api: Api) -> No
     with psycopg.connect(api.dsn, autocommit=True) as db:
         db.execute(forget)
     id_ = uuid4()
-    given = {"keys": keys, "outside_window": True, **WHY}
-    told = api.ask("PUT", f"/redeliveries/{id_}", "operator", json=given).json()
+    body = {"keys": keys, "outside_window": True, **WHY}
+    told = api.ask("PUT", f"/redeliveries/{id_}", "operator", json=body).json()
     assert (told["needs_approval"], told["replay"]["state"]) == (True, "planned")
     refused = api.ask("POST", f"/replays/{id_}/apply", "operator", json=WHY)
     assert (refused.status_code, "second person" in refused.json()["detail"]) == (409, True)
@@ -238,9 +238,9 @@ def test_silenced_subject_is_repaired_by_two_administrators(api: Api) -> None:
     ahead = "UPDATE holdfast.transition SET last_occurred_at = now() + interval '2 days'"
     with psycopg.connect(api.dsn, autocommit=True) as db:
         db.execute(ahead)
-    given = {"subject": "m_0", "stream": "test", **WHY}
-    assert api.ask("POST", "/subjects/repair", "operator", json=given).status_code == 403
-    planned = api.ask("POST", "/subjects/repair", json=given)
+    body = {"subject": "m_0", "stream": "test", **WHY}
+    assert api.ask("POST", "/subjects/repair", "operator", json=body).status_code == 403
+    planned = api.ask("POST", "/subjects/repair", json=body)
     assert (planned.status_code, planned.json()["applied"]) == (200, False), planned.text
     id_ = planned.json()["proposal"]
     [need] = [
@@ -264,7 +264,7 @@ def test_silenced_subject_is_repaired_by_two_administrators(api: Api) -> None:
     done = api.ask("POST", "/subjects/repair", json=apply)
     assert (done.status_code, done.json()["applied"]) == (200, True), done.text
     assert done.json()["after"] == planned.json()["after"]
-    assert api.ask("POST", "/subjects/repair", json=given).status_code == 404
+    assert api.ask("POST", "/subjects/repair", json=body).status_code == 404
 
 
 def test_overtaken_decision_is_written_by_two_administrators(api: Api) -> None:

@@ -33,8 +33,8 @@ def api(server_dsn: str, template_database: str) -> Iterator[Api]:
 
 
 def _head(path: str, *lines: str) -> bytes:
-    given = (f"POST {path} HTTP/1.1", "host: 127.0.0.1", *lines, "content-length: 1000")
-    return "\r\n".join([*given, "", ""]).encode()
+    arguments = (f"POST {path} HTTP/1.1", "host: 127.0.0.1", *lines, "content-length: 1000")
+    return "\r\n".join([*arguments, "", ""]).encode()
 
 
 TOKENS = _head(f"{V1}/tokens", "content-type: application/json")

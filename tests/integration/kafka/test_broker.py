@@ -54,10 +54,10 @@ def test_producer_writes_each_line_once_across_a_broker_kill(kafka: KafkaServer)
         producer.allow(len(lines))
         kafka.broker.start()
         eventually(producer.done, 120)
-    found = _values(kafka, topic)
-    assert sorted(found) == sorted(lines)
+    values = _values(kafka, topic)
+    assert sorted(values) == sorted(lines)
     # Those of a merchant are in one partition, in their order.
-    assert [line for line in found if '"m_7"' in line] == [
+    assert [line for line in values if '"m_7"' in line] == [
         line for line in lines if '"m_7"' in line
     ]
 
@@ -89,14 +89,14 @@ def test_local_kafka_writes_files_and_leaves_nothing_behind(tmp_path: Path) -> N
             assert running.stdout
             address = running.stdout.readline().strip()
             [broker] = psutil.Process(running.pid).children()
-            found = topics.read(address, "payments")
+            rows = topics.read(address, "payments")
             taken = holdfast("local", "kafka", "--port", address.rpartition(":")[2])
             running.terminate()
             assert running.wait(60) == 0
         finally:
             running.kill()
-    assert sorted(found) == [0, 1, 2]
-    values = [(message.value() or b"").decode() for part in found.values() for message in part]
+    assert sorted(rows) == [0, 1, 2]
+    values = [(message.value() or b"").decode() for part in rows.values() for message in part]
     assert sorted(values) == sorted([*lines, "no event"])
     assert taken.returncode == 1
     assert "Nothing was started" in taken.stderr

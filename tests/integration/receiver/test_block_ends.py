@@ -282,6 +282,6 @@ def test_result_comes_back_whatever_the_sessions_encoding_can_hold(
         Inbox().store_result_sync(connection, receipt, {"wer": "Müller 商人"})
     with receiving(connection, delivery()) as again:
         assert (again.outcome, again.result) == (DUPLICATE, receipt.result)
-    found = Inbox().inquire_sync(connection, receipt.key)
-    assert found is not None
-    assert found.result == receipt.result
+    result = Inbox().inquire_sync(connection, receipt.key)
+    assert result is not None
+    assert result.result == receipt.result

@@ -74,8 +74,8 @@ def through_fastapi(dsn: str) -> Iterator[str]:
     @app.get(INQUIRY_PATH + "{key}")
     def inquiry(inquiry: Annotated[Inquiry, Depends(verified_inquiry(SECRETS))]) -> Response:
         with psycopg.connect(dsn) as connection:
-            found = INBOX.inquire_sync(connection, inquiry.key)
-        return respond(answer_inquiry(found, inquiry.secret) if found else unknown_key())
+            i_n_b_o_x = INBOX.inquire_sync(connection, inquiry.key)
+        return respond(answer_inquiry(i_n_b_o_x, inquiry.secret) if i_n_b_o_x else unknown_key())
 
     with served_by_uvicorn(app) as url:
         yield url

@@ -33,8 +33,8 @@ def nothing(receipt: Receipt) -> None:
 def deliver(request: pytest.FixtureRequest, payouts_dsn: str) -> Deliver:
     """Deliver once on a connection of its own."""
 
-    def run(given: Delivery, act: Act = nothing, subject: str = SUBJECT) -> Receipt:
-        receipt: Receipt = request.param(payouts_dsn, given, act, subject)
+    def run(message: Delivery, act: Act = nothing, subject: str = SUBJECT) -> Receipt:
+        receipt: Receipt = request.param(payouts_dsn, message, act, subject)
         return receipt
 
     return run
@@ -205,10 +205,10 @@ def test_commit_during_a_claim_is_seen(
     outcome: ReceiptOutcome,
     kept: list[tuple[str]],
 ) -> None:
-    given = delivery()
-    other.execute(written, {"key": given.key, "raw": given.raw})
+    message = delivery()
+    other.execute(written, {"key": message.key, "raw": message.raw})
     with ThreadPoolExecutor() as threads, psycopg.connect(payouts_dsn, autocommit=True) as watch:
-        running = threads.submit(deliver, given)
+        running = threads.submit(deliver, message)
         waiting = "SELECT FROM pg_locks WHERE NOT granted AND transactionid IS NOT NULL"
         try:
             eventually(lambda: watch.execute(waiting.encode()).fetchone() is not None)

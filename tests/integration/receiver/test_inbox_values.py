@@ -70,8 +70,8 @@ def test_every_driver_delivers_into_tables_of_either_version(tables: str, driver
     """A key that comes again and a sequence that comes late take the other statements."""
     later, earlier = delivery(2), delivery(1)
     outcomes = [
-        driver(tables, given, lambda _receipt: None, "m_482").outcome
-        for given in (later, later, earlier)
+        driver(tables, message, lambda _receipt: None, "m_482").outcome
+        for message in (later, later, earlier)
     ]
     assert outcomes == [ReceiptOutcome.APPLIED, ReceiptOutcome.DUPLICATE, ReceiptOutcome.STALE]
 

@@ -35,8 +35,8 @@ def age(connection: psycopg.Connection[Any], days: int, *sequences: int) -> None
 
 
 def kept(connection: psycopg.Connection[Any]) -> list[int]:
-    found = connection.execute("SELECT sequence FROM payouts.inbox ORDER BY sequence").fetchall()
-    return [sequence for (sequence,) in found]
+    rows = connection.execute("SELECT sequence FROM payouts.inbox ORDER BY sequence").fetchall()
+    return [sequence for (sequence,) in rows]
 
 
 def test_keys_beyond_the_window_are_forgotten_oldest_first_in_chunks(

@@ -74,8 +74,8 @@ class Task:
             return False
 
     async def _run(self) -> None:
-        given = delivery(self._subject)
-        async with receiving_async(self._connection, given, self._subject) as receipt:
+        message = delivery(self._subject)
+        async with receiving_async(self._connection, message, self._subject) as receipt:
             self.receipt = receipt
             self._begun.set()
             await self._told.wait()

@@ -98,15 +98,15 @@ def stranger(make_database: Callable[[str | None], str]) -> Iterator[tuple[str, 
 
 def _refusals(*dsns: str) -> list[str]:
     """What `held` and `serve` say; both must end in one line, without a stack trace."""
-    said = []
+    texts = []
     environment = {"TEST_SECRET": secret_text()}
     for dsn in dsns:
         for arguments in (("held",), ("serve", "--port", "0", *REFERENCE)):
             error = invoke(*arguments, "--dsn", dsn, environment=environment).exception
             assert isinstance(error, CommandError), repr(error)
             assert (error.exit_code, "\n" in str(error)) == (ExitCode.FAILED, False)
-            said.append(str(error))
-    return said
+            texts.append(str(error))
+    return texts
 
 
 def test_role_that_may_not_read_the_tables_is_told_so(stranger: tuple[str, str]) -> None:

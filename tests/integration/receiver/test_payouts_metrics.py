@@ -67,8 +67,8 @@ def test_missing_table_costs_the_gauge_only(service: Payouts) -> None:
     with psycopg.connect(service.dsn, autocommit=True) as db:
         db.execute("ALTER TABLE payouts.hold RENAME TO moved")
         try:
-            found = scraped(service)
+            contents = scraped(service)
         finally:
             db.execute("ALTER TABLE payouts.moved RENAME TO hold")
-    assert ("held",) not in found
-    assert ("answers_total", "200") in found
+    assert ("held",) not in contents
+    assert ("answers_total", "200") in contents

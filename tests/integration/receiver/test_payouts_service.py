@@ -179,8 +179,8 @@ def test_published_story_is_what_the_service_answers(service: Payouts) -> None:
     for step in json.loads(path.read_text(encoding="utf-8"))["story"]:
         content = step["body"].encode()
         answer = service.send(Sent(content, headers(content)))
-        found = answer.status_code, answer.json().get("outcome")
-        assert found == (step["status"], step["outcome"]), step["does"]
+        data = answer.status_code, answer.json().get("outcome")
+        assert data == (step["status"], step["outcome"]), step["does"]
         assert ("idempotency-replayed" in answer.headers) is step["replayed"], step["does"]
 
 

@@ -25,8 +25,8 @@ def delivery(sequence: int = 1, subject: str = "m_482") -> Delivery:
     return verify(sent.headers, sent.content, [SECRET])
 
 
-def receive(connection: psycopg.Connection, given: Delivery, subject: str = "m_482") -> Receipt:
-    with receiving(connection, given, subject) as receipt:
+def receive(connection: psycopg.Connection, message: Delivery, subject: str = "m_482") -> Receipt:
+    with receiving(connection, message, subject) as receipt:
         return receipt
 
 
@@ -110,8 +110,8 @@ def test_key_and_fence_of_any_subject_are_found_by_index(
     connection.execute("SET enable_seqscan = off")
     scans = "SELECT sum(seq_scan) FROM pg_stat_xact_user_tables WHERE schemaname = 'payouts'"
     with connection.transaction():
-        for given in (delivery(2), delivery(2), delivery(1)):
-            Inbox().receive_sync(connection, given, subject=subject)
+        for message in (delivery(2), delivery(2), delivery(1)):
+            Inbox().receive_sync(connection, message, subject=subject)
         assert connection.execute(scans.encode()).fetchone() == (0,)
 
 
@@ -180,8 +180,10 @@ def test_driver_transactions_nest_around_and_inside_the_block(
         with connection.transaction():
             connection.execute("CREATE TABLE payouts.done ()")
     assert count(connection) == 1
-    found = connection.execute("SELECT to_regclass('payouts.done'), to_regclass('payouts.undone')")
-    assert found.fetchone() == ("payouts.done", None)
+    tables_there = connection.execute(
+        "SELECT to_regclass('payouts.done'), to_regclass('payouts.undone')"
+    )
+    assert tables_there.fetchone() == ("payouts.done", None)
 
 
 def test_block_that_closes_its_connection_is_no_answer(connection: psycopg.Connection) -> None:

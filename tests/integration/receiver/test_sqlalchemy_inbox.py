@@ -143,12 +143,12 @@ def test_bare_connection_is_joined_as_a_session_is(holds: str) -> None:
 
 
 def test_key_is_found_and_forgotten_in_both_forms(session: Session, payouts_dsn: str) -> None:
-    given = delivery()
+    message = delivery()
     connection = connection_of(session)
-    assert INBOX.inquire_sync(connection, given.key) is None
+    assert INBOX.inquire_sync(connection, message.key) is None
     with receiving(session) as receipt:
         INBOX.store_result_sync(connection, receipt, {"hold": 7})
-    found = INBOX.inquire_sync(connection, given.key)
+    found = INBOX.inquire_sync(connection, message.key)
     assert found is not None
     assert (found.outcome, found.applied_at, found.result) == (
         APPLIED,
@@ -162,13 +162,13 @@ def test_key_is_found_and_forgotten_in_both_forms(session: Session, payouts_dsn:
     async def both() -> tuple[Any, int]:
         async with AsyncSession(async_engine_of(payouts_dsn)) as asynchronous:
             async with transaction_async(asynchronous) as connection:
-                await INBOX.receive(connection, given, subject=SUBJECT)
+                await INBOX.receive(connection, message, subject=SUBJECT)
             connection = await async_connection_of(await asynchronous.connection())
-            found = await INBOX.inquire(connection, given.key)
+            found = await INBOX.inquire(connection, message.key)
             return found, await INBOX.prune(connection)
 
     found, pruned = asyncio.run(both())
-    assert (found.key, found.outcome, pruned) == (given.key, APPLIED, 0)
+    assert (found.key, found.outcome, pruned) == (message.key, APPLIED, 0)
     assert rows(payouts_dsn) == [(0, 0)]
 
 

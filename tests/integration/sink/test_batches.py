@@ -193,11 +193,13 @@ def test_bad_rows_are_quarantined_and_the_rest_is_written(world: World) -> None:
     outcome = spark.tables(0, rows)
     assert _counts(outcome) == (2, 0, 0, len(bad) + 2)
 
-    found = world.db.execute("SELECT reason, row FROM holdfast.quarantine ORDER BY id").fetchall()
+    result_rows = world.db.execute(
+        "SELECT reason, row FROM holdfast.quarantine ORDER BY id"
+    ).fetchall()
     reasons = [reason for _, reason in BAD_ROWS.values()]
-    assert [reason for reason, _ in found] == [*reasons, "key_conflict", "malformed"]
-    assert all(json.loads(row) for _, row in found[:-1])
-    assert found[-1][1] == r'{"event_id": "e1", \u0000'
+    assert [reason for reason, _ in result_rows] == [*reasons, "key_conflict", "malformed"]
+    assert all(json.loads(row) for _, row in result_rows[:-1])
+    assert result_rows[-1][1] == r'{"event_id": "e1", \u0000'
 
 
 def test_text_of_every_kind_survives_the_way_into_the_database(world: World) -> None:
@@ -217,15 +219,15 @@ def test_text_of_every_kind_survives_the_way_into_the_database(world: World) -> 
     ]
     rows = [decision(name, data={"merchant_id": name * 3}) for name in subjects]
     world.driver().batch(0, *rows)
-    found = dict(
+    result_rows = dict(
         world.db.execute(
             "SELECT name, convert_from(body, 'UTF8') FROM holdfast.entry"
             " JOIN holdfast.subject ON id = subject_id"
         ).fetchall()
     )
-    assert {name: json.loads(body)["data"]["merchant_id"] for name, body in found.items()} == {
-        name: name * 3 for name in subjects
-    }
+    assert {
+        name: json.loads(body)["data"]["merchant_id"] for name, body in result_rows.items()
+    } == {name: name * 3 for name in subjects}
 
 
 def test_largest_body_is_accepted(driver: MakeDriver, db: psycopg.Connection) -> None:
@@ -274,21 +276,21 @@ def test_offsets_of_a_local_checkpoint_are_kept(world: World, tmp_path: Path, sc
     spark = world.driver(checkpoint=f"{scheme}{tmp_path}", first_batch=4)
     spark.batch(4, decision())
     spark.batch(5)
-    found = world.db.execute(
+    rows = world.db.execute(
         "SELECT batch_id, source_offsets FROM holdfast.batch ORDER BY 1"
     ).fetchall()
-    assert found == [(4, 'v1\n{"batchWatermarkMs":0}\n{"logOffset":3}'), (5, None)]
+    assert rows == [(4, 'v1\n{"batchWatermarkMs":0}\n{"logOffset":3}'), (5, None)]
     assert world.db.execute("SELECT checkpoint FROM holdfast.stream").fetchone() == (
         f"{scheme}{tmp_path}",
     )
 
 
-@pytest.mark.parametrize("found", [b"v1\n\xff", b"v1\n\0"], ids=["no text", "NUL"])
+@pytest.mark.parametrize("stored", [b"v1\n\xff", b"v1\n\0"], ids=["no text", "NUL"])
 def test_source_offsets_that_cannot_be_kept_stop_no_batch(
-    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, found: bytes
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, stored: bytes
 ) -> None:
     (tmp_path / "offsets").mkdir()
-    (tmp_path / "offsets" / "0").write_bytes(found)
+    (tmp_path / "offsets" / "0").write_bytes(stored)
     world.driver(checkpoint=tmp_path).batch(0, decision())
     assert world.db.execute("SELECT source_offsets FROM holdfast.batch").fetchall() == [(None,)]
     assert "source's offsets of batch 0" in caplog.text

@@ -19,9 +19,9 @@ from tests.support.world import World
 
 
 def _proof(driver: Driver, batch_id: int) -> Continuation:
-    found = driver.sink.proof(driver.query_id, batch_id)
-    assert found is not None
-    return found
+    proof = driver.sink.proof(driver.query_id, batch_id)
+    assert proof is not None
+    return proof
 
 
 def _state(db: psycopg.Connection) -> list[Any]:
@@ -82,14 +82,14 @@ def test_old_query_is_refused_at_its_next_batch(world: World) -> None:
 def test_repeated_call_changes_nothing_also_after_the_next_batch(world: World) -> None:
     old, new = world.driver(), world.driver()
     old.batch(0, decision("m_1"))
-    given = _proof(old, 0), new.query_id, 0
-    new.sink.continue_from(*given)
+    arguments = _proof(old, 0), new.query_id, 0
+    new.sink.continue_from(*arguments)
     before = _state(world.db)
-    new.sink.continue_from(*given)
+    new.sink.continue_from(*arguments)
     assert _state(world.db) == before
     new.batch(1, decision("m_2"))
     before = _state(world.db)
-    world.driver().sink.continue_from(*given)
+    world.driver().sink.continue_from(*arguments)
     assert _state(world.db) == before
 
 
@@ -103,7 +103,7 @@ def test_empty_batch_proves_the_next_continuation(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"digest": bytes(32)}, "other content"),
         ({"batch_id": 9}, "has no such batch"),
@@ -111,11 +111,11 @@ def test_empty_batch_proves_the_next_continuation(world: World) -> None:
     ],
     ids=["digest", "batch", "query"],
 )
-def test_wrong_proof_changes_nothing(world: World, wrong: dict[str, Any], said: str) -> None:
+def test_wrong_proof_changes_nothing(world: World, wrong: dict[str, Any], message: str) -> None:
     old, new = world.driver(), world.driver()
     old.batch(0, decision("m_1"))
     before = _state(world.db)
-    with pytest.raises(UnadoptedCheckpoint, match=said) as raised:
+    with pytest.raises(UnadoptedCheckpoint, match=message) as raised:
         new.sink.continue_from(replace(_proof(old, 0), **wrong), new.query_id, 0)
     assert "Nothing was written, and the stream keeps its checkpoint" in str(raised.value)
     assert _state(world.db) == before
@@ -126,8 +126,11 @@ def test_proof_of_another_stream_is_refused(driver: MakeDriver, db: psycopg.Conn
     old.batch(0, decision("m_1"))
     other.batch(0, decision("m_2"))
     before = _state(db)
-    for sink, said in ((other.sink, "has adopted query"), (driver(stream="new").sink, "not have")):
-        with pytest.raises(UnadoptedCheckpoint, match=said):
+    for sink, message in (
+        (other.sink, "has adopted query"),
+        (driver(stream="new").sink, "not have"),
+    ):
+        with pytest.raises(UnadoptedCheckpoint, match=message):
             sink.continue_from(_proof(old, 0), uuid4(), 0)
     # Even where a person gave the stream that query id, the batch is not in its own ledger.
     db.execute("UPDATE holdfast.stream SET query_id = %s WHERE name = 'refunds'", [old.query_id])

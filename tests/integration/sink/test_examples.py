@@ -77,7 +77,7 @@ def test_example_of(name: str, names: dict[str, Any]) -> None:
     assert public.__doc__
     test = doctest.DocTestParser().get_doctest(public.__doc__, names, name, None, 0)
     assert test.examples, f"{name} has no example"
-    said: list[str] = []
+    texts: list[str] = []
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    doctest.DocTestRunner(optionflags=flags).run(test, out=said.append)
-    assert not said, "".join(said)
+    doctest.DocTestRunner(optionflags=flags).run(test, out=texts.append)
+    assert not texts, "".join(texts)

@@ -82,8 +82,8 @@ def test_nothing_of_another_stream_is_taken(world: World, driver: Driver, other:
     _publish(world.db, "m_1", "12:15")
     _publish(world.db, "m_2", "13:00", stream="others")
     _publish(world.db, "m_3", "12:15")
-    found = read_past(driver.sink, "payouts", driver.query_id).initial
-    assert found == Initial(micros(at("12:15")), {"m_1": micros(at("12:15"))})
+    initial = read_past(driver.sink, "payouts", driver.query_id).initial
+    assert initial == Initial(micros(at("12:15")), {"m_1": micros(at("12:15"))})
 
 
 def test_a_query_that_has_written_a_batch_is_known(driver: Driver) -> None:
@@ -145,10 +145,10 @@ def test_frontier_and_hold_are_found_by_indexes(dsn: str, db: psycopg.Connection
         assert "ix_exposure_window_end" in plans["read_past"]
         assert "pk_exposure_window" in plans["read_holds"]
         assert "Seq Scan on exposure_window" not in plans["read_past"] + plans["read_holds"]
-        found = session.execute(_statement("read_past"), asked).fetchone()
+        initial = session.execute(_statement("read_past"), asked).fetchone()
         held = session.execute(_statement("read_holds"), asked).fetchall()
     newest = micros(at("02:30"))
-    assert found == (None, False, newest)
+    assert initial == (None, False, newest)
     assert len(held) == MERCHANTS // 100
     assert {end for _, end in held} == {newest}
 
@@ -166,8 +166,8 @@ def _streams(connection: psycopg.Connection) -> int:
 
 
 def test_it_runs_as_the_sink_and_returns_what_was_found(sink: OutboxSink) -> None:
-    found = sink.read(lambda connection: connection.execute("SELECT current_user").fetchall())
-    assert found == [(SINK,)]
+    rows = sink.read(lambda connection: connection.execute("SELECT current_user").fetchall())
+    assert rows == [(SINK,)]
 
 
 def test_all_of_it_is_of_one_moment(sink: OutboxSink, db: psycopg.Connection) -> None:

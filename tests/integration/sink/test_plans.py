@@ -63,8 +63,8 @@ def _fill(db: psycopg.Connection) -> None:
 def test_statements_use_their_indexes(db: psycopg.Connection) -> None:
     _fill(db)
     for name, values, indexes in EXPECTED:
-        found = ClientCursor(db).execute(b"EXPLAIN " + statement(name), values).fetchall()
-        plan = "\n".join(line for (line,) in found)
+        plan_lines = ClientCursor(db).execute(b"EXPLAIN " + statement(name), values).fetchall()
+        plan = "\n".join(line for (line,) in plan_lines)
         assert {index for index in indexes if index in plan} == indexes, plan
         assert "Seq Scan on subject" not in plan
         assert "Seq Scan on entry_key" not in plan

@@ -63,9 +63,9 @@ def test_rows_arrive_as_they_are(
         with db.cursor().copy("COPY copied FROM STDIN (FORMAT binary)") as copy:
             for piece in (HEADER, rows(columns), TRAILER):
                 copy.write(piece)
-        found = db.execute("SELECT * FROM copied").fetchall()
+        result_rows = db.execute("SELECT * FROM copied").fetchall()
         db.execute("DROP TABLE copied")
-    assert found == given_rows
+    assert result_rows == given_rows
 
 
 _any_text = st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))

@@ -93,10 +93,10 @@ def test_known_key_is_found_and_others_are_recorded(world: World, *, expect_know
         second = add_keys(connection, entries(1, 2, 3), SECOND, expect_known=expect_known)
     assert (first.fresh.tolist(), first.differing) == ([True, True], 0)
     assert (second.fresh.tolist(), second.differing) == ([False, False, True], 1)
-    found = world.db.execute(
+    result = world.db.execute(
         "SELECT batch_no, count(*) FROM holdfast.entry_key GROUP BY 1 ORDER BY 1"
     )
-    assert found.fetchall() == [(FIRST, 2), (SECOND, 1)]
+    assert result.fetchall() == [(FIRST, 2), (SECOND, 1)]
 
 
 def test_no_key_is_no_work(db: psycopg.Connection) -> None:

@@ -136,8 +136,8 @@ def test_run_of_a_query_id_adopted_no_more_is_refused(world: World) -> None:
     spark = world.driver(checkpoint="hdfs://namenode/checkpoint")
     spark.batch(0)
     _adopt(world.db, uuid4())
-    said = f"the checkpoint hdfs://namenode/checkpoint is query {spark.query_id}"
-    with pytest.raises(UnadoptedCheckpoint, match=f"{said}.* --checkpoint hdfs://namenode/ch"):
+    message = f"the checkpoint hdfs://namenode/checkpoint is query {spark.query_id}"
+    with pytest.raises(UnadoptedCheckpoint, match=f"{message}.* --checkpoint hdfs://namenode/ch"):
         spark.batch(1)
 
 

@@ -160,14 +160,14 @@ def test_password_is_in_nothing_that_the_sink_says_of_itself(
     caplog.set_level(logging.DEBUG)
     spark = world.driver(app_dsn)
     spark.batch(0, decision())
-    said = [repr(spark.sink), repr(spark.sink._writer), repr(vars(spark.sink)["last"])]
+    texts = [repr(spark.sink), repr(spark.sink._writer), repr(vars(spark.sink)["last"])]
 
     def fail(rows: dict[str, Any]) -> None:
         with pytest.raises(SinkError) as raised:
             spark.batch(0, rows)
         error: BaseException | None = raised.value
         while error is not None:
-            said.extend((str(error), repr(error)))
+            texts.extend((str(error), repr(error)))
             error = error.__cause__
 
     fail(decision("m_2"))
@@ -179,8 +179,8 @@ def test_password_is_in_nothing_that_the_sink_says_of_itself(
     fail(decision())
     spark.sink.close()
     assert "canary" in app_dsn
-    assert len(said) > 8
-    assert "canary" not in "\n".join([*said, caplog.text])
+    assert len(texts) > 8
+    assert "canary" not in "\n".join([*texts, caplog.text])
 
 
 HASTY = Timeouts(connect_seconds=5, deadline_seconds=0.5)
@@ -241,9 +241,10 @@ def test_refusal_says_why_and_not_the_password(
     authorities = {"other authority": trustme.CA(), "no tls": None}
     name = "db.example.org" if front_of == "other name" else "localhost"
     with TlsFront(world.dsn, authorities.get(front_of, authority), name) as front:
-        given = make_conninfo(front.dsn, password="canary")
+        connection_info = make_conninfo(front.dsn, password="canary")
         spark = world.driver(
-            make_conninfo(given, **({"sslrootcert": str(root)} | settings)), timeouts=HASTY
+            make_conninfo(connection_info, **({"sslrootcert": str(root)} | settings)),
+            timeouts=HASTY,
         )
         for attempt in (spark.sink.check, lambda: spark.batch(0, decision())):
             with pytest.raises(SinkError, match=words) as raised:

@@ -98,11 +98,11 @@ def both(
 
 
 def _stages(db: psycopg.Connection) -> int:
-    found = db.execute(
+    result = db.execute(
         "SELECT count(*) + (SELECT count(*) FROM holdfast.stage) FROM pg_class"
         " WHERE relname ~ '^stage_[0-9]+$'"
     ).fetchone()
-    return found[0] if found else -1
+    return result[0] if result else -1
 
 
 @pytest.mark.parametrize("batches", CASES.values(), ids=CASES.keys())
@@ -257,10 +257,10 @@ def test_keys_that_repeat_are_found_without_a_nested_loop(driver: MakeDriver) ->
         with stage.connect() as session, transaction(session, stage.timeouts):
             execute(session, "staging/create_staged")
             for name in ("staging/promote_stage", "staging/count_stage_conflicts"):
-                found = session.execute(
+                plan_lines = session.execute(
                     b"EXPLAIN " + stage.statement(name), {"attempts": content.attempts}
                 )
-                plans.append("\n".join(line for (line,) in found))
+                plans.append("\n".join(line for (line,) in plan_lines))
         return summaries
 
     identity = Identity(spark.query_id, spark.run_id, 0)

@@ -123,11 +123,11 @@ def logins(dsn: str, db: psycopg.Connection) -> Iterator[list[Login]]:
     for _ in range(2):
         stream = f"s.{secrets.token_hex(4)}"
         done = holdfast("db", "stream-role", stream, "--json", dsn=dsn, code=ExitCode.OK)
-        found = done.json
+        data = done.json
         user = f"holdfast_test_{secrets.token_hex(4)}"
         db.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'canary'").format(sql.Identifier(user)))
-        db.execute(found["grants"][0].replace("my_login", user).encode())
-        made.append(Login(stream, found["role"], make_conninfo(dsn, user=user, password="canary")))
+        db.execute(data["grants"][0].replace("my_login", user).encode())
+        made.append(Login(stream, data["role"], make_conninfo(dsn, user=user, password="canary")))
     yield made
     for login in made:
         user = psycopg.conninfo.conninfo_to_dict(login.dsn)["user"]

@@ -104,8 +104,8 @@ def test_failed_batch_is_an_error_without_its_rows(world: World, spans: Spans) -
     spark = world.driver(also=also, select=BatchInput)
     with pytest.raises(psycopg.errors.InvalidTextRepresentation, match="8500000"):
         spark.batch(0, decision("m_482"))
-    found = spans.one
-    assert found.status.status_code is api.StatusCode.ERROR
-    assert (found.attributes or {})["db.response.status_code"] == "22P02"
-    assert not any(word in found.to_json() for word in ("m_482", "8500000", "host=", "user="))
+    span = spans.one
+    assert span.status.status_code is api.StatusCode.ERROR
+    assert (span.attributes or {})["db.response.status_code"] == "22P02"
+    assert not any(word in span.to_json() for word in ("m_482", "8500000", "host=", "user="))
     assert _stored(world.db) == {}

@@ -50,8 +50,8 @@ def _by_hand(dsn: str, stream: str, number: int, row: dict[str, Any], **other: A
 def test_later_entry_of_another_stream_overtakes_nothing(world: World, payouts: Driver) -> None:
     world.driver(stream="reports").batch(0, decision("m_1", 2, DAILY))
     assert _fate(payouts.batch(0, decision("m_1", 1, BLOCK))) == (1, 0, 0)
-    found = world.db.execute("SELECT type FROM holdfast.entry ORDER BY sequence").fetchall()
-    assert found == [(DAILY,), (BLOCK,)]
+    rows = world.db.execute("SELECT type FROM holdfast.entry ORDER BY sequence").fetchall()
+    assert rows == [(DAILY,), (BLOCK,)]
 
 
 def test_block_stays_a_repeat_beside_another_stream(world: World, payouts: Driver) -> None:
@@ -74,10 +74,8 @@ def test_entry_by_hand_moves_its_streams_state(world: World, stream: str, suffix
     assert not _by_hand(
         world.dsn, stream, 3, decision("m_1", 3, BLOCK) | {"key": ["k"]}, suffix=suffix
     )
-    found = world.db.execute(
-        "SELECT DISTINCT stream FROM holdfast.transition ORDER BY 1"
-    ).fetchall()
-    assert found == [(stream,), ("reports",)]
+    rows = world.db.execute("SELECT DISTINCT stream FROM holdfast.transition ORDER BY 1").fetchall()
+    assert rows == [(stream,), ("reports",)]
 
 
 def test_reissue_of_a_requeued_entry_moves_the_state_of_the_job(world: World) -> None:
@@ -93,14 +91,14 @@ def test_suppressed_decisions_are_kept_whole(world: World, payouts: Driver) -> N
     payouts.batch(0, decision("m_1", 4))
     overtaken, repeated = decision("m_1", 2, RELEASE, minor=7), decision("m_1", 5, minor=8)
     payouts.batch(1, overtaken, repeated)
-    found = world.db.execute("""
+    rows = world.db.execute("""
         SELECT name, key, type, occurred_at, cause::text, key_parts, data,
             suppressed_at = written_at, suppressed_count
         FROM holdfast.suppressed
         JOIN holdfast.batch USING (batch_no)
         JOIN holdfast.subject ON id = subject_id ORDER BY occurred_at""").fetchall()
     for (*plain, parts, data, of_batch, count), cause, row in zip(
-        found, ("overtaken", "repeated"), (overtaken, repeated), strict=True
+        rows, ("overtaken", "repeated"), (overtaken, repeated), strict=True
     ):
         of_row = [row["subject"], Key.of(row["key"]).digest, row["type"], row["occurred_at"], cause]
         assert plain == of_row
@@ -169,9 +167,9 @@ def test_divergence_excludes_rows_set_aside(payouts: Driver) -> None:
     payouts.batch(0, decision("m_1", 1), far)
     with pytest.raises(ReplayDiverged) as raised:
         payouts.batch(0, far, decision("m_2", 1))
-    found = raised.value.divergence
-    assert found.only_in_replay.first == (Key.of(decision("m_2", 1)["key"]).digest,)
-    assert (found.only_in_ledger.count, found.quarantined_now) == (1, 1)
+    divergence = raised.value.divergence
+    assert divergence.only_in_replay.first == (Key.of(decision("m_2", 1)["key"]).digest,)
+    assert (divergence.only_in_ledger.count, divergence.quarantined_now) == (1, 1)
 
 
 def test_row_put_back_with_its_future_date_stays_where_it_is(world: World) -> None:
@@ -193,13 +191,13 @@ def test_older_entry_is_written_by_hand_only_as_approved(world: World, payouts: 
     world.driver(stream="reports").batch(0, decision("m_1", 7, DAILY))
     newest = decision("m_1", 6)["occurred_at"]
     before = contents(world.db)
-    given: dict[str, Any] = {"suppress_repeats": False}
-    assert not _by_hand(world.dsn, "payouts", 1, older, **given)
+    values: dict[str, Any] = {"suppress_repeats": False}
+    assert not _by_hand(world.dsn, "payouts", 1, older, **values)
     for wrong in (Overtakes(3, newest), Overtakes(4, newer["occurred_at"])):
-        assert not _by_hand(world.dsn, "payouts", 1, older, overtakes=wrong, **given)
+        assert not _by_hand(world.dsn, "payouts", 1, older, overtakes=wrong, **values)
     assert contents(world.db) == before
-    assert _by_hand(world.dsn, "payouts", 1, older, overtakes=Overtakes(4, newest), **given)
-    assert _by_hand(world.dsn, "payouts", 1, older, **given), "it is written before"
+    assert _by_hand(world.dsn, "payouts", 1, older, overtakes=Overtakes(4, newest), **values)
+    assert _by_hand(world.dsn, "payouts", 1, older, **values), "it is written before"
     assert sequences(world.db, "m_1") == [1, 2, 3, 4, 5]
 
 

@@ -99,8 +99,8 @@ def test_show_names_a_snapshot_by_its_batch(made: Play) -> None:
         # The state after batch N is version N + 1.
         assert name.startswith(f"{at}/{each['snapshot_batch_id'] + 1}_")
         assert each["changelogs"] == NEWEST - each["snapshot_batch_id"]
-    said = _said("show", "--batch", str(NEWEST), "--checkpoint", str(made.checkpoint))
-    assert f"snapshot of batch {answer['state'][0]['snapshot_batch_id']} and" in said
+    text = _said("show", "--batch", str(NEWEST), "--checkpoint", str(made.checkpoint))
+    assert f"snapshot of batch {answer['state'][0]['snapshot_batch_id']} and" in text
 
 
 def test_verify_prints_the_command_that_removes_what_no_batch_needs(

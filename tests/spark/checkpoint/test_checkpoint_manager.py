@@ -165,10 +165,10 @@ def test_damage_is_named_with_what_it_means_and_the_way_out(case: str, copied: P
     find, damage, code, way_out = DAMAGE[case]
     name = find(copied)
     damage(copied / name)
-    answer, found = verified(Folder(str(copied)))
+    answer, finding = verified(Folder(str(copied)))
     named = {each["file"]: each for each in answer["damaged"]}
     assert _with_both(name) & named.keys(), answer
-    assert found == code, answer
+    assert finding == code, answer
     assert any(each["needed_to_start"] for each in named.values()) == (code == STAYS)
     assert way_out in " ".join(answer["advice"])
     if way_out == BACK:
@@ -199,12 +199,12 @@ def test_list_and_show_have_sizes_phases_and_files(world: World, database: str) 
         assert phases["plan_to_commit"] == pytest.approx(
             phases["plan_to_state"] + phases["state_to_outbox"] + phases["outbox_to_commit"], abs=2
         )
-    found = shown(folder, world.newest - 1, database)
-    assert found["restorable"]
-    assert found["changes"].keys() <= {"group", "windows", "ids", "timers"}
-    assert found["settings"]["stream"] == "payouts"
-    assert all(each["problem"] is None and each["bytes"] for each in found["files"])
-    assert {each["partition"] for each in found["state"]} == {0, 1}
+    details = shown(folder, world.newest - 1, database)
+    assert details["restorable"]
+    assert details["changes"].keys() <= {"group", "windows", "ids", "timers"}
+    assert details["settings"]["stream"] == "payouts"
+    assert all(each["problem"] is None and each["bytes"] for each in details["files"])
+    assert {each["partition"] for each in details["state"]} == {0, 1}
     with pytest.raises(CommandError, match="not kept any more") as raised:
         shown(folder, 0, None)
     assert raised.value.exit_code == ExitCode.NOTHING_MATCHED
@@ -219,8 +219,8 @@ def _said(*words: str) -> str:
 
 def test_commands_print_text_and_json(world: World) -> None:
     where = ("--checkpoint", str(world.checkpoint))
-    said = _said("list", *where)
-    assert str(world.newest) in said.splitlines()[3].split()
+    text = _said("list", *where)
+    assert str(world.newest) in text.splitlines()[3].split()
     assert "can be restored" in _said("show", "--batch", str(world.newest), *where)
     assert "intact batches" in _said("verify", *where)
     assert json.loads(_said("verify", "--json", *where))["stream"] == "payouts"
@@ -348,11 +348,11 @@ def test_restore_that_died_is_finished_by_the_same_command(
     assert (other.returncode, "was interrupted" in other.stderr) == (ExitCode.FAILED, True)
     done = holdfast(*words, str(batch), "--json", dsn=database, process=False)
     assert done.returncode == ExitCode.OK, done.stderr
-    said = json.loads(done.stdout)
-    assert said["repeated"]["first_batch_id"] == batch + 1
+    data = json.loads(done.stdout)
+    assert data["repeated"]["first_batch_id"] == batch + 1
     assert (
-        said["repeated"]["last_batch_id"]
-        == said["repeated"]["last_exact_batch_id"]
+        data["repeated"]["last_batch_id"]
+        == data["repeated"]["last_exact_batch_id"]
         == in_place.newest
     )
     answer, code = verified(Folder(str(in_place.checkpoint)))
@@ -364,8 +364,8 @@ def test_restore_that_died_is_finished_by_the_same_command(
 
 def _left(dsn: str) -> dict[str, Any]:
     """The decisions with their keys, the windows, and the events that were not applied."""
-    found: dict[str, Any] = lasting(dsn, "entries", "windows", "keys", "late")
-    return found | {"late": {(reason, event_id) for reason, event_id, *_ in found["late"]}}
+    contents: dict[str, Any] = lasting(dsn, "entries", "windows", "keys", "late")
+    return contents | {"late": {(reason, event_id) for reason, event_id, *_ in contents["late"]}}
 
 
 @contextmanager
@@ -405,9 +405,9 @@ def test_two_restores_leave_the_results_of_an_undisturbed_run(
     batch = min(Kept(Folder(where)).restorable()) + 1
     assert batch < 9
     (later.checkpoint / "sources/0" / str(batch)).unlink()
-    said = restored(Folder(where), batch, database, dry_run=False)
-    assert said["rebuilt_files"] == [f"sources/0/{batch}"]
-    again = said["repeated"]
+    restored_batches = restored(Folder(where), batch, database, dry_run=False)
+    assert restored_batches["rebuilt_files"] == [f"sources/0/{batch}"]
+    again = restored_batches["repeated"]
     assert (again["first_batch_id"], again["last_batch_id"]) == (batch + 1, later.newest)
     assert again["recorded"] == later.newest - batch
     assert listed(Folder(where), database)["repeats_until"] == later.newest

@@ -186,10 +186,10 @@ def test_restore_moves_plans_of_a_driver_fenced_later(
     newest, fence = max(Folder(str(checkpoint)).batches("offsets")), restore._fence
     later = [f"{log}/{newest + 1}" for log in ("offsets", "sources/0")]
 
-    def fenced(*given: Any) -> None:
+    def fenced(*arguments: Any) -> None:
         for name in later:
             (checkpoint / name).write_text((checkpoint / "offsets" / str(newest)).read_text())
-        fence(*given)
+        fence(*arguments)
 
     monkeypatch.setattr(restore, "_fence", fenced)
     moved = restored(Folder(str(checkpoint)), 1, play.dsn, dry_run=False)["moved_files"]
@@ -199,8 +199,8 @@ def test_restore_moves_plans_of_a_driver_fenced_later(
     query_id = Folder(str(checkpoint)).query_id()
     assert query_id is not None
 
-    def started(*given: Any) -> None:
-        fence(*given)
+    def started(*arguments: Any) -> None:
+        fence(*arguments)
         with closing(OutboxSink(play.dsn, stream="payouts")) as driver:
             driver.start(query_id, uuid4())
 

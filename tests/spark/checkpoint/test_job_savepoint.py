@@ -106,13 +106,13 @@ def test_a_crash_at_any_point_is_repaired_by_the_same_command(
             with pytest.raises(CommandError, match="--from-savepoint"):
                 play.command(checkpoint=str(checkpoint), key_groups=7)
     assert len(ids) == 1
-    said = capsys.readouterr().err
+    errors = capsys.readouterr().err
     rows = json.loads((play.folder / "saved" / "manifest.json").read_text())["rows"]
     assert (
         f"holdfast: began {checkpoint} with the state after batch {SAVED} of payouts, from the"
         f" savepoint {_saved(play)}: {rows['windows']} windows, {rows['merchants']} merchants,"
         f" {rows['ids']} ids; 7 key groups\n"
-    ) in said
+    ) in errors
 
     play.command(**wanted)
     assert "began" not in capsys.readouterr().err
@@ -150,12 +150,12 @@ def test_start_keeps_a_checkpoint_made_concurrently(
     wanted = {"checkpoint": str(checkpoint), "savepoint": _saved(play), "key_groups": 4}
     require, made = begin._require, {}
 
-    def overtaken(*given: Any) -> Any:
-        found = require(*given)
+    def overtaken(*arguments: Any) -> Any:
+        shape = require(*arguments)
         monkeypatch.setattr(begin, "_require", require)
         play.command(**wanted)
         made.update(_content(checkpoint))
-        return found
+        return shape
 
     monkeypatch.setattr(begin, "_require", overtaken)
     play.command(**wanted)
@@ -324,9 +324,9 @@ def test_concurrent_savepoints_do_not_mix_their_files(
         return count(spark, part)
 
     def after_which_another_begins(spark: "SparkSession", part: SavepointFolder) -> dict[str, int]:
-        found = count(spark, part)
+        result = count(spark, part)
         SavepointFolder(spark, to).prepare()
-        return found
+        return result
 
     for patched in (while_another_begins, after_which_another_begins):
         monkeypatch.setattr(write, "_counts", patched)

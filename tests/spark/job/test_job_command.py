@@ -65,12 +65,12 @@ SET_UP = {"an address of another machine", "nobody listens"}
 def test_a_mistake_is_one_line_before_anything_is_started(
     mistake: str, dsn: str, tmp_path: Path
 ) -> None:
-    options, exit_code, said = MISTAKES[mistake]
+    options, exit_code, message = MISTAKES[mistake]
     put(tmp_path / "events", 0, LINES)
     options = [option.format(folder=tmp_path) for option in options]
     done = holdfast("job", *command(tmp_path, *options), dsn=dsn, process=mistake in SET_UP)
     assert done.returncode == exit_code, done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert ":pw@" not in done.stderr
     assert not (tmp_path / "checkpoint").exists()
@@ -194,10 +194,10 @@ def test_sigterm_to_spark_submit_ends_the_same_job_after_the_running_batch(
         job.wait()
         # spark-submit hands on what the program says on either stream as its own stdout.
         assert job.process.stdout
-        said = job.process.stdout.read().decode()
-    assert "Spark's JVM got a signal: stopping after the running batch" in said
-    assert "batch=0 outcome=written rows=1 " in said
-    assert "Traceback" not in said + job.said
+        output = job.process.stdout.read().decode()
+    assert "Spark's JVM got a signal: stopping after the running batch" in output
+    assert "batch=0 outcome=written rows=1 " in output
+    assert "Traceback" not in output + job.said
     # Of Spark's own log nothing but its start.
     assert "MicroBatchExecution" not in job.said
     check_ledger(db, tmp_path / "checkpoint")

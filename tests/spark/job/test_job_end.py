@@ -165,8 +165,8 @@ def test_parquet_amounts_are_exact_at_the_64_bit_limits(
         table = pa.table({"amount_minor": amounts})
         pyarrow.parquet.write_table(table, path, store_decimal_as_integer=True)
         rows = parquet_amounts(session.read.schema(PARQUET_DDL).parquet(str(path)))
-        found: list[int | None] = rows.select("amount_minor").toArrow()[0].to_pylist()
-        return found
+        result_rows: list[int | None] = rows.select("amount_minor").toArrow()[0].to_pylist()
+        return result_rows
 
     session = fix(spark.newSession())
     whole = [None, -(2**63), -1, 2**63 - 1]

@@ -34,8 +34,8 @@ def _started(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 def test_driver_runs_the_job_by_spark_submit() -> None:
     program = f"local://{ROOT}/spark_app/__main__.py"
-    given = ("--master", "local[1]", "--class", "org.apache.spark.deploy.PythonRunner", program)
-    done = _started("driver", *given, "run", "--help", SPARK_DRIVER_BIND_ADDRESS="127.0.0.1")
+    message = ("--master", "local[1]", "--class", "org.apache.spark.deploy.PythonRunner", program)
+    done = _started("driver", *message, "run", "--help", SPARK_DRIVER_BIND_ADDRESS="127.0.0.1")
     assert done.returncode == 0, done.stderr
     assert "--checkpoint" in done.stdout
 

@@ -186,10 +186,10 @@ def test_file_that_is_not_complete_by_its_name_is_skipped(kind: str, applied: se
 def test_file_whose_name_spark_cannot_read_is_refused(
     kind: str, play: Play, db: psycopg.Connection
 ) -> None:
-    name, said = REFUSED[kind]
+    name, message = REFUSED[kind]
     play.put([event("e1", "12:01", 1)])
     (play.folder / "events" / os.fsdecode(name)).write_bytes(event("e2", "12:01", 1))
-    with pytest.raises(QueryFailed, match=said) as raised:
+    with pytest.raises(QueryFailed, match=message) as raised:
         play.command()
     assert raised.value.failure.permanent
     assert db.execute("SELECT count(*) FROM holdfast.stream").fetchone() == (0,)

@@ -159,11 +159,11 @@ def test_the_founding_example_is_shown_as_it_was_after_each_batch(played: Play) 
 
 
 def test_the_difference_between_two_batches_is_e920_and_the_block(played: Play) -> None:
-    found = _ask(played, diff=(1, 2))
-    assert found.document["windows"] == [EMITTED, E20_CAME]
-    assert found.document["held"] == {"from": False, "to": True}
-    assert found.document["latest_window_end"] == {"from": None, "to": "2024-11-04T12:15:00Z"}
-    assert found.document["timers"] == {
+    reply = _ask(played, diff=(1, 2))
+    assert reply.document["windows"] == [EMITTED, E20_CAME]
+    assert reply.document["held"] == {"from": False, "to": True}
+    assert reply.document["latest_window_end"] == {"from": None, "to": "2024-11-04T12:15:00Z"}
+    assert reply.document["timers"] == {
         "set": [],
         "gone": [
             {
@@ -173,7 +173,7 @@ def test_the_difference_between_two_batches_is_e920_and_the_block(played: Play) 
             }
         ],
     }
-    assert _lines(found)[1:] == [
+    assert _lines(reply)[1:] == [
         "not held -> held",
         "nothing emitted yet -> emitted up to 12:15",
         "2024-11-04 UTC",
@@ -198,8 +198,8 @@ def test_what_is_not_there_is_said_in_words(played: Play) -> None:
     checkpoint = played.checkpoint
     # As Spark does with batches that are old enough.
     with _away(checkpoint / "commits" / "0", checkpoint / "offsets" / "0"):
-        for batch, said in ((0, "is no longer available"), (4, "is not committed yet")):
-            words = f"batch {batch} {said}: .* batches 1 to 3"
+        for batch, message in ((0, "is no longer available"), (4, "is not committed yet")):
+            words = f"batch {batch} {message}: .* batches 1 to 3"
             with pytest.raises(CommandError, match=words) as raised:
                 _ask(played, batch=batch)
             assert raised.value.exit_code == ExitCode.NOTHING_MATCHED
@@ -225,9 +225,9 @@ def test_merchant_that_is_unknown_is_an_answer_and_exit_code_3(
         answer.run(question, as_json=True)
     assert raised.value.exit_code == 3
     assert "\n" not in str(raised.value)
-    said = capsys.readouterr()
-    assert json.loads(said.out)["found"] is False
-    assert said.err == ""
+    output = capsys.readouterr()
+    assert json.loads(output.out)["found"] is False
+    assert output.err == ""
 
 
 def _complaint(play: Play, **question: Any) -> str:

@@ -62,40 +62,40 @@ def test_metrics_say_what_was_written(
         [event("e4", "12:03", 1), event("e5", "12:41", 1), event("e6", "12:41", 1, "m_2")],
     )
     put(events, 3, [event("e7", "12:42", 1, occurred_at="2099-01-01T00:00:00Z"), b"", b"{}"])
-    found = _measured(play)
+    contents = _measured(play)
 
-    assert found["batches_total written"] == 4
-    assert found["rows_total"] == 3 + 2 + 3 + 3
+    assert contents["batches_total written"] == 4
+    assert contents["rows_total"] == 3 + 2 + 3 + 3
     late = _counted(db, "SELECT reason::text, count(*) FROM holdfast.late_event GROUP BY 1")
     assert late == {"late": 1, "duplicate": 1, "future_dated": 1}
-    assert late == {reason: found[f"late_rows_total {reason}"] for reason in late}
+    assert late == {reason: contents[f"late_rows_total {reason}"] for reason in late}
     refused = _counted(db, "SELECT reason::text, count(*) FROM holdfast.quarantine GROUP BY 1")
     assert sum(refused.values()) == 2
-    assert refused == {reason: found[f"quarantined_rows_total {reason}"] for reason in refused}
+    assert refused == {reason: contents[f"quarantined_rows_total {reason}"] for reason in refused}
     [[entries, windows]] = db.execute(
         "SELECT (SELECT count(*) FROM holdfast.entry),"
         " (SELECT sum(revision) FROM holdfast.exposure_window)"
     ).fetchall()
-    assert (found["entries_total"], found["windows_total"]) == (entries, windows)
+    assert (contents["entries_total"], contents["windows_total"]) == (entries, windows)
 
     reached = at("12:41") - timedelta(seconds=30)
-    assert found["watermark_timestamp_seconds"] == reached.timestamp()
-    began = found["last_batch_timestamp_seconds"]
-    assert found["watermark_lag_seconds"] == pytest.approx(began - reached.timestamp())
-    assert found["batch_duration_seconds_count triggerExecution"] == 4
-    assert found["state_memory_bytes"] > 0
-    assert found["state_file_bytes"] > 0
-    assert 0 < found["last_commit_age_seconds"] < 60
+    assert contents["watermark_timestamp_seconds"] == reached.timestamp()
+    began = contents["last_batch_timestamp_seconds"]
+    assert contents["watermark_lag_seconds"] == pytest.approx(began - reached.timestamp())
+    assert contents["batch_duration_seconds_count triggerExecution"] == 4
+    assert contents["state_memory_bytes"] > 0
+    assert contents["state_file_bytes"] > 0
+    assert 0 < contents["last_commit_age_seconds"] < 60
     name = "checkpoint_duration_seconds"
-    counts = {phase: found[f"{name}_count {phase}"] for phase in PHASES}
+    counts = {phase: contents[f"{name}_count {phase}"] for phase in PHASES}
     assert counts == dict.fromkeys(PHASES, 4)
-    spent = {phase: found[f"{name}_sum {phase}"] for phase in PHASES}
+    spent = {phase: contents[f"{name}_sum {phase}"] for phase in PHASES}
     assert all(spent.values())
     assert spent["total"] == pytest.approx(spent["plan"] + spent["state"] + spent["commit"])
     assert spent["upload"] <= spent["state"]
-    assert spent["total"] < found["batch_duration_seconds_sum triggerExecution"]
-    assert found["spark_dropped_rows"] == 0
-    assert found["state running"] == 1
+    assert spent["total"] < contents["batch_duration_seconds_sum triggerExecution"]
+    assert contents["spark_dropped_rows"] == 0
+    assert contents["state running"] == 1
     assert "late=1 future_dated=0 repeated=0 settled=0 " in capsys.readouterr().err
 
 

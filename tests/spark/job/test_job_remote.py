@@ -137,9 +137,9 @@ def test_unreadable_checkpoint_is_refused_before_the_epoch_moves(
             _start(spark, dsn, "hdfs://127.0.0.1:1/checkpoint", uuid4())
     finally:
         settings.unset("ipc.client.connect.max.retries")
-    said = str(raised.value)
-    assert said.startswith("the checkpoint hdfs://127.0.0.1:1/checkpoint cannot be compared")
-    assert "Connection refused). Nothing was written" in said
+    message = str(raised.value)
+    assert message.startswith("the checkpoint hdfs://127.0.0.1:1/checkpoint cannot be compared")
+    assert "Connection refused). Nothing was written" in message
     assert db.execute("SELECT name FROM holdfast.stream").fetchall() == []
     with pytest.raises(CheckpointUnreadable, match='No FileSystem for scheme "nowhere"'):
         _start(spark, dsn, "nowhere://host/checkpoint", uuid4())
@@ -151,10 +151,10 @@ def test_file_system_whose_jar_is_missing_ends_the_job_at_once(made: Play) -> No
     with pytest.raises(QueryFailed) as raised:
         made.command(checkpoint="abfss://box@account.dfs.core.windows.net/checkpoint")
     assert raised.value.failure.permanent
-    said = str(raised.value)
-    assert "Class org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem not found" in said
-    assert "Nothing is lost" in said
-    assert "spark.jars" in said
+    message = str(raised.value)
+    assert "Class org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem not found" in message
+    assert "Nothing is lost" in message
+    assert "spark.jars" in message
 
 
 @pytest.mark.usefixtures("made")
@@ -168,9 +168,9 @@ def test_copy_of_a_checkpoint_on_hdfs_is_verified_and_listed(cluster: Hdfs, tmp_
     batches = [each["batch_id"] for each in json.loads(listed.stdout)["batches"]]
     assert sorted(batches) == list(range(NEWEST + 1))
     remote = f"{cluster.uri}/checkpoint"
-    there = holdfast(*where, "list", "--checkpoint", remote, process=False)
-    assert there.returncode == 2
-    assert "copy the directory" in there.stderr
+    done = holdfast(*where, "list", "--checkpoint", remote, process=False)
+    assert done.returncode == 2
+    assert "copy the directory" in done.stderr
 
 
 def test_state_is_read_saved_and_continued_on_hdfs(made: Play, cluster: Hdfs) -> None:

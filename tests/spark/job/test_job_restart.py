@@ -44,9 +44,9 @@ def _put_all(play: Play) -> None:
     play.put(*(busy(number, number * 12, ROWS) for number in range(FILES)))
 
 
-def _all_read(said: str) -> bool:
+def _all_read(message: str) -> bool:
     """Whether all files were read, and the batch without rows came that closes the last windows."""
-    rows = {int(batch): int(count) for batch, count in _BATCH.findall(said)}
+    rows = {int(batch): int(count) for batch, count in _BATCH.findall(message)}
     return sum(rows.values()) == FILES * ROWS and rows[max(rows)] == 0
 
 
@@ -57,9 +57,9 @@ def _check_as_in_peace(play: Play, attacked: str) -> None:
     """
     play.checkpoint.rename(play.folder / "checkpoint of the attacked")
     play.run()
-    found = lasting(play.dsn, "entries", "windows")
-    assert lasting(attacked, "entries", "windows") == found
-    assert len(found["entries"]) > FILES
+    contents = lasting(play.dsn, "entries", "windows")
+    assert lasting(attacked, "entries", "windows") == contents
+    assert len(contents["entries"]) > FILES
 
 
 @pytest.mark.rest

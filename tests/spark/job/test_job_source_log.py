@@ -59,11 +59,11 @@ def test_driver_that_was_replaced_removes_nothing_from_the_checkpoint(
     query_id = UUID(json.loads((checkpoint / "metadata").read_text())["id"])
     forget, newer_run = journal.forget_unplanned, uuid4()
 
-    def replaced(*given: Any) -> None:
+    def replaced(*arguments: Any) -> None:
         with closing(OutboxSink(dsn, stream="payouts")) as newer:
             newer.start(query_id, newer_run)
         listed.write_text("v1")
-        forget(*given)
+        forget(*arguments)
 
     monkeypatch.setattr(journal, "forget_unplanned", replaced)
     with pytest.raises(QueryFailed, match=f"{Fenced.__name__}: .*run {newer_run} took the stream"):

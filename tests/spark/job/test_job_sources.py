@@ -170,9 +170,9 @@ def test_unfinished_checkpoint_gains_a_path_and_the_idle_clock(
         None,
         str(more),
     ]
-    said = capsys.readouterr().err.splitlines()
-    assert f"batch={newest} outcome=replayed rows=0 " in said[0]
-    assert f"batch={newest + 1} outcome=written rows=3 " in said[1]
+    errors = capsys.readouterr().err.splitlines()
+    assert f"batch={newest} outcome=replayed rows=0 " in errors[0]
+    assert f"batch={newest + 1} outcome=written rows=3 " in errors[1]
     ends = ['{"logOffset":1}', "-", "-"]
     assert _plan(checkpoint, newest)[1] == ends
     assert _plan(checkpoint, newest + 1)[1] == ['{"logOffset":2}', "-", '{"logOffset":0}']
@@ -226,8 +226,10 @@ def test_hold_ends_in_real_time_though_the_stream_is_silent(
     planned = _plan(checkpoint, 2)[0]
     assert planned["batchWatermarkMs"] == _ms(ended + timedelta(seconds=4))
     assert _plan(checkpoint, 3)[0]["batchWatermarkMs"] == planned["batchTimestampMs"] - 3_000
-    assert "batch=2 outcome=replayed rows=0 " in (said := capsys.readouterr().err)
-    assert [line.rpartition(" ")[2] for line in said.splitlines() if " idle=" in line] == ["idle=1"]
+    assert "batch=2 outcome=replayed rows=0 " in (errors := capsys.readouterr().err)
+    assert [line.rpartition(" ")[2] for line in errors.splitlines() if " idle=" in line] == [
+        "idle=1"
+    ]
     counted = metrics.registry.get_sample_value("holdfast_job_idle_ticks_total", {"stream": ""})
     assert counted == 1
     decisions = db.execute(

@@ -64,10 +64,10 @@ def _in_memory() -> list[dict[int, GroupState]]:
 
 def _windows(state: GroupState) -> dict[int, list[Any]]:
     """By window end."""
-    found: dict[int, list[Any]] = {}
+    results: dict[int, list[Any]] = {}
     for window in state.windows.to_pylist():
-        found.setdefault(micros(window["window_end"]), []).append(window)
-    return found
+        results.setdefault(micros(window["window_end"]), []).append(window)
+    return results
 
 
 @dataclass
@@ -80,31 +80,31 @@ class Reader:
         from holdfast.spark_app.runtime import session
 
         reader = session.fix(self.play.spark.newSession()).read.format("statestore")
-        found = reader.options(**options).load(str(self.play.checkpoint)).collect()
-        return [row.asDict(recursive=True) for row in found]
+        rows = reader.options(**options).load(str(self.play.checkpoint)).collect()
+        return [row.asDict(recursive=True) for row in rows]
 
     def groups(self) -> dict[int, Kept]:
         """What is stored, by key group; groups of which nothing is stored are left out."""
-        found: dict[int, Kept] = {}
+        rows: dict[int, Kept] = {}
         for row in self.rows(stateVarName="group"):
             value = GroupValue(**row["value"])
-            found.setdefault(row["key"]["key_group"], Kept()).group = value
+            rows.setdefault(row["key"]["key_group"], Kept()).group = value
         for row in self.rows(stateVarName="windows"):
-            kept = found.setdefault(row["key"]["key_group"], Kept())
+            kept = rows.setdefault(row["key"]["key_group"], Kept())
             kept.windows[row["user_map_key"]["window_end"]] = row["user_map_value"]["content"]
         for row in self.rows(stateVarName="ids"):
-            kept = found.setdefault(row["key"]["key_group"], Kept())
+            kept = rows.setdefault(row["key"]["key_group"], Kept())
             key = row["user_map_key"]
             segment = SegmentKey(key["window_end"], key["piece"])
             kept.ids[segment] = Segment(**row["user_map_value"])
-        return found
+        return rows
 
     def timers(self) -> dict[int, int]:
         """The one timer of each group, in milliseconds."""
         rows = self.rows(readRegisteredTimers=True)
-        found = {row["key"]["key_group"]: row["expiration_timestamp_ms"] for row in rows}
-        assert len(found) == len(rows)
-        return found
+        results = {row["key"]["key_group"]: row["expiration_timestamp_ms"] for row in rows}
+        assert len(results) == len(rows)
+        return results
 
 
 @pytest.fixture(scope="module")
@@ -128,8 +128,8 @@ def test_what_is_stored_is_the_state_in_memory(reader: Reader) -> None:
 
 def test_every_partition_has_as_many_key_groups(reader: Reader) -> None:
     rows = reader.rows(stateVarName="group")
-    found = {row["key"]["key_group"]: row["partition_id"] for row in rows}
-    assert found == {number: spark_hash(number) % 2 for number in found}
+    results = {row["key"]["key_group"]: row["partition_id"] for row in rows}
+    assert results == {number: spark_hash(number) % 2 for number in results}
 
 
 def test_ids_of_many_batches_lie_in_few_pieces(reader: Reader) -> None:

@@ -233,7 +233,7 @@ def _children(pid: int) -> list[psutil.Process]:
 
 def _open_tasks(log: Path) -> set[str]:
     """Tasks that an executor has begun and not ended, by the log that its worker writes."""
-    said = log.read_text(errors="replace") if log.exists() else ""
-    begun = re.findall(r"Running task \S+ in stage \S+ \(TID (\d+)\)", said)
-    ended = re.findall(r"(?:Finished|Exception in) task \S+ in stage \S+ \(TID (\d+)\)", said)
+    output = log.read_text(errors="replace") if log.exists() else ""
+    begun = re.findall(r"Running task \S+ in stage \S+ \(TID (\d+)\)", output)
+    ended = re.findall(r"(?:Finished|Exception in) task \S+ in stage \S+ \(TID (\d+)\)", output)
     return set(begun) - set(ended)

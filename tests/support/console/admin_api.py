@@ -47,10 +47,10 @@ class Api:
 
     def audited(self) -> list[tuple[str, str, str, str]]:
         """The audit trail from its beginning: action, target, actor, reason."""
-        found = self.rows(
+        rows = self.rows(
             "SELECT action, target, actor, reason FROM holdfast.operator_action ORDER BY id"
         )
-        return [tuple(row.values()) for row in found]  # type: ignore[misc]
+        return [tuple(row.values()) for row in rows]  # type: ignore[misc]
 
 
 @contextmanager

@@ -93,8 +93,8 @@ class Window:
         assert answer.status == status, f"{address}: {answer.status}"
         return self.page
 
-    def _fault(self, said: str) -> None:
-        self.faults.append(f"{self.page.url}: {said}")
+    def _fault(self, message: str) -> None:
+        self.faults.append(f"{self.page.url}: {message}")
 
     def _request(self, request: Request) -> None:
         self.asked.append(request.url)

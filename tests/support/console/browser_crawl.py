@@ -80,10 +80,10 @@ def _visits(
         drawn.add(visit.route)
         yield visit
         for link in visit.seen["links"]:
-            found = urljoin(address, link).partition("#")[0]
-            if found not in known and link.startswith("/"):
-                known.add(found)
-                ahead.append(found)
+            url = urljoin(address, link).partition("#")[0]
+            if url not in known and link.startswith("/"):
+                known.add(url)
+                ahead.append(url)
 
 
 def _kind(address: str) -> tuple[str, ...]:

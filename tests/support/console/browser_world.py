@@ -67,8 +67,8 @@ KEY = Key.of(decision(SUBJECT, 1)["key"])
 def _behaviour(seen: Seen) -> Behaviour:
     if seen.subject == LOST:
         return answer()
-    said = json.dumps({"error": canary("answer")}).encode()
-    return answer(422, said, content_type="application/json")
+    text = json.dumps({"error": canary("answer")}).encode()
+    return answer(422, text, content_type="application/json")
 
 
 def fill(dsn: str, folder: Path) -> None:

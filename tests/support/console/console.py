@@ -24,9 +24,9 @@ def logged_in(api: Api, role: str = "admin") -> Iterator[httpx.Client]:
 
 def csrf_of(page: httpx.Response) -> str:
     """Return the token that the page's forms carry."""
-    found = CSRF.search(page.text)
-    assert found is not None, page.text
-    return found[1]
+    match = CSRF.search(page.text)
+    assert match is not None, page.text
+    return match[1]
 
 
 def text_of(page: httpx.Response) -> str:
@@ -36,5 +36,5 @@ def text_of(page: httpx.Response) -> str:
 
 def link_to(page: httpx.Response, name: str) -> str | None:
     """Return where the link of this name leads, if it is there."""
-    found = re.search(rf'<a [^>]*href="([^"]*)"[^>]*>{re.escape(name)}</a>', page.text)
-    return None if found is None else html.unescape(found[1])
+    match = re.search(rf'<a [^>]*href="([^"]*)"[^>]*>{re.escape(name)}</a>', page.text)
+    return None if match is None else html.unescape(match[1])

@@ -31,4 +31,4 @@ PAGES = sorted(path for method, path in PATHS if method == "GET" and path != "/l
 
 def filled(path: str) -> str:
     """Return the address of something that is there, or could be."""
-    return re.sub(r"\{(\w+)\}", lambda found: NAMES[found[1]], path)
+    return re.sub(r"\{(\w+)\}", lambda match: NAMES[match[1]], path)

@@ -68,12 +68,12 @@ def drain(dsn: str, *, engine: EngineName = "auto", **changes: Any) -> Report:
     return asyncio.run(_run(settings(dsn, **changes), engine))
 
 
-async def _run(given: Settings, engine: EngineName) -> Report:
-    store, transport = PostgresStore(given.dsn), open_transport(engine, given.ca_file)
-    checker = RepeatChecker(given.ca_file)
+async def _run(value: Settings, engine: EngineName) -> Report:
+    store, transport = PostgresStore(value.dsn), open_transport(engine, value.ca_file)
+    checker = RepeatChecker(value.ca_file)
     try:
         await store.open()
-        return await Dispatcher(given, store, transport, check_repeat=checker.check).run()
+        return await Dispatcher(value, store, transport, check_repeat=checker.check).run()
     finally:
         await checker.close()
         await transport.close()

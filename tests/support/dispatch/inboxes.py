@@ -36,36 +36,36 @@ def async_engine_of(dsn: str) -> AsyncEngine:
 
 @contextmanager
 def receiving(
-    connection: psycopg.Connection[Any], given: Delivery, subject: str = "m_482"
+    connection: psycopg.Connection[Any], message: Delivery, subject: str = "m_482"
 ) -> Iterator[Receipt]:
     """Receive in a transaction of the inbox's that ends with the block."""
     with INBOX.transaction_sync(connection):
-        yield INBOX.receive_sync(connection, given, subject=subject)
+        yield INBOX.receive_sync(connection, message, subject=subject)
 
 
 @asynccontextmanager
 async def receiving_async(
-    connection: psycopg.AsyncConnection[Any], given: Delivery, subject: str = "m_482"
+    connection: psycopg.AsyncConnection[Any], message: Delivery, subject: str = "m_482"
 ) -> AsyncIterator[Receipt]:
     """As `receiving`, on an asynchronous connection."""
     async with INBOX.transaction(connection):
-        yield await INBOX.receive(connection, given, subject=subject)
+        yield await INBOX.receive(connection, message, subject=subject)
 
 
-def blocking(dsn: str, given: Delivery, act: Act, subject: str) -> Receipt:
+def blocking(dsn: str, message: Delivery, act: Act, subject: str) -> Receipt:
     with (
         psycopg.connect(dsn, autocommit=True) as connection,
-        receiving(connection, given, subject) as receipt,
+        receiving(connection, message, subject) as receipt,
     ):
         _act(connection, receipt, act)
     return receipt
 
 
-def asynchronous(dsn: str, given: Delivery, act: Act, subject: str) -> Receipt:
+def asynchronous(dsn: str, message: Delivery, act: Act, subject: str) -> Receipt:
     async def run() -> Receipt:
         async with (
             await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection,
-            receiving_async(connection, given, subject) as receipt,
+            receiving_async(connection, message, subject) as receipt,
         ):
             await _act_async(connection, receipt, act)
         return receipt
@@ -73,34 +73,34 @@ def asynchronous(dsn: str, given: Delivery, act: Act, subject: str) -> Receipt:
     return asyncio.run(run())
 
 
-def in_a_session(dsn: str, given: Delivery, act: Act, subject: str) -> Receipt:
+def in_a_session(dsn: str, message: Delivery, act: Act, subject: str) -> Receipt:
     with (
         Session(engine_of(dsn)) as session,
         session.begin(),
         transaction(session) as connection,
     ):
-        receipt = INBOX.receive_sync(connection, given, subject=subject)
+        receipt = INBOX.receive_sync(connection, message, subject=subject)
         _act(connection, receipt, act)
     return receipt
 
 
-def in_an_async_session(dsn: str, given: Delivery, act: Act, subject: str) -> Receipt:
+def in_an_async_session(dsn: str, message: Delivery, act: Act, subject: str) -> Receipt:
     async def run() -> Receipt:
         async with (
             AsyncSession(async_engine_of(dsn)) as session,
             session.begin(),
             transaction_async(session) as connection,
         ):
-            receipt = await INBOX.receive(connection, given, subject=subject)
+            receipt = await INBOX.receive(connection, message, subject=subject)
             await _act_async(connection, receipt, act)
         return receipt
 
     return asyncio.run(run())
 
 
-def on_a_connection(connection: Connection, given: Delivery, subject: str) -> Receipt:
+def on_a_connection(connection: Connection, message: Delivery, subject: str) -> Receipt:
     """Join whatever transaction a connection of SQLAlchemy's has."""
-    return INBOX.receive_sync(connection_of(connection), given, subject=subject)
+    return INBOX.receive_sync(connection_of(connection), message, subject=subject)
 
 
 def _act(connection: psycopg.Connection[Any], receipt: Receipt, act: Act) -> None:

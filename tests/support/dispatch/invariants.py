@@ -81,7 +81,7 @@ def check(db: psycopg.Connection, received: Mapping[str, Sequence[Seen]]) -> Non
     Call it when everything was drained: nothing may wait, be leased or be unrouted.
     """
     entries, tried = _entries(db), _attempts(db)
-    found = [
+    violations = [
         *_limbo(db, entries),
         *_lost(entries, received),
         *_changed(entries, received),
@@ -89,17 +89,19 @@ def check(db: psycopg.Connection, received: Mapping[str, Sequence[Seen]]) -> Non
         *_repeated(entries, tried, received),
         *_disordered(entries, received),
     ]
-    shown = "\n".join(found[:SHOWN_MAX])
-    assert not found, f"{len(found)} violations of {len(entries)} entries:\n{shown}"
+    shown = "\n".join(violations[:SHOWN_MAX])
+    assert not violations, f"{len(violations)} violations of {len(entries)} entries:\n{shown}"
 
 
 def check_applied_once(db: psycopg.Connection, applied: Sequence[str]) -> None:
     """Fail unless a receiver applied each key exactly once (I3); `applied` has one for each."""
     counts = Counter(applied)
     keys = {entry.key for entry in _entries(db).values()}
-    found = [f"I3 {key}: applied {counts[key]} times" for key in sorted(keys) if counts[key] != 1]
-    found += [f"I1 {key}: applied, but never decided" for key in sorted(counts.keys() - keys)]
-    assert not found, "\n".join(found[:SHOWN_MAX])
+    violations = [
+        f"I3 {key}: applied {counts[key]} times" for key in sorted(keys) if counts[key] != 1
+    ]
+    violations += [f"I1 {key}: applied, but never decided" for key in sorted(counts.keys() - keys)]
+    assert not violations, "\n".join(violations[:SHOWN_MAX])
 
 
 def _entries(db: psycopg.Connection) -> dict[Place, Entry]:

@@ -36,7 +36,7 @@ class Seen:
 
     def header(self, name: str) -> str:
         """Return the one header of this exact name."""
-        (value,) = (value for given, value in self.headers if given == name)
+        (value,) = (value for field, value in self.headers if field == name)
         return value
 
     @property

@@ -14,14 +14,14 @@ WORD = "@FOLDER@"
 
 def pack(folder: Path, archive: Path) -> None:
     """Write the archive of a folder; UnicodeDecodeError: one that is no text names it."""
-    here = str(folder).encode()
+    path_bytes = str(folder).encode()
     with tempfile.TemporaryDirectory() as scratch, tarfile.open(archive, "w:xz") as packed:
         copy = Path(scratch, "copy")
         for path in _files(folder):
             content = path.read_bytes()
-            if here in content:
+            if path_bytes in content:
                 content = content.decode().replace(str(folder), WORD).encode()
-            elif path.suffix == ".crc" and here in _of_checksum(path):
+            elif path.suffix == ".crc" and path_bytes in _of_checksum(path):
                 # Of the text with the path, which is another one.
                 continue
             copy.write_bytes(content)

@@ -33,7 +33,7 @@ def dump(dsn: str) -> Dump:
         revision = db.execute("SELECT version_num FROM holdfast.alembic_version").fetchone()
         assert revision
         # Rows that a migration made are in every database.
-        rows = {name: found for name, found in rows.items() if found}
+        rows = {name: values for name, values in rows.items() if values}
         return {"made_at": datetime.now(UTC).isoformat(), "revision": revision[0], "rows": rows}
 
 

@@ -81,5 +81,7 @@ def set_aside(dsn: str, *rows: tuple[str, str], stream: str = "payouts") -> list
     driver.batch(0)
     driver.sink.close()
     with psycopg.connect(dsn) as connection:
-        found = connection.execute("SELECT id FROM holdfast.quarantine ORDER BY id").fetchall()
-    return [number for (number,) in found]
+        result_rows = connection.execute(
+            "SELECT id FROM holdfast.quarantine ORDER BY id"
+        ).fetchall()
+    return [number for (number,) in result_rows]

@@ -95,12 +95,12 @@ def _entry(head: str, limits: tuple[int, int], since: str) -> str:
 @st.composite
 def runs(draw: st.DrawFn, merchants: Sequence[str] = MERCHANTS) -> Run:
     """Batches around a clock that stands still, creeps or jumps; rows early, late and far ahead."""
-    given = events(merchant_id=st.sampled_from(merchants))
+    merchant_rows = events(merchant_id=st.sampled_from(merchants))
     clock, watermark, batches = START, None, []
     for _ in range(draw(st.integers(1, 10))):
         rows = [
             row._replace(occurred_at_us=row.occurred_at_us + clock - START)
-            for row in draw(st.lists(given, max_size=8))
+            for row in draw(st.lists(merchant_rows, max_size=8))
         ]
         # Whether a row is believed depends on its time alone, as it does on the batch's clock.
         horizon = clock + draw(st.sampled_from([15, 15, 5])) * MINUTE

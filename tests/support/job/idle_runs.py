@@ -98,8 +98,8 @@ def played(run: IdleRun) -> list[Trigger]:
     for now in range(START, run.until, clocks.interval):
         rows = [row for arrival in waiting if arrival.at <= now for row in arrival.rows]
         waiting = [arrival for arrival in waiting if arrival.at > now]
-        found = bool(rows or known)
-        if found:
+        has_rows = bool(rows or known)
+        if has_rows:
             done.append(Trigger(now, Batch(rows, watermark), tick=known is not None))
             reached = [row.occurred_at_us for row in rows]
             if known is not None and now - known <= clocks.timeout:
@@ -109,7 +109,7 @@ def played(run: IdleRun) -> list[Trigger]:
                 watermark = moved
                 done.append(Trigger(now, Batch([], watermark), tick=False))
         seconds, known = (now + clocks.after) / SECOND, None
-        status = {"isDataAvailable": found, "message": "Waiting for next trigger"}
+        status = {"isDataAvailable": has_rows, "message": "Waiting for next trigger"}
         clock.ask(cast("StreamingQuery", SimpleNamespace(status=status)))
         clock.observe(len(rows))
         if written:

@@ -123,8 +123,8 @@ def was_answered(jvm: psutil.Process, driver: psutil.Process) -> bool:
     for table in ("tcp", "tcp6"):
         for line in Path("/proc/net", table).read_text().splitlines()[1:]:
             _, local, remote, _, queues, *_ = line.split()
-            here, there = (int(address.rpartition(":")[2], 16) for address in (local, remote))
-            if here in calls and there in ends and int(queues.rpartition(":")[2], 16):
+            near, far = (int(address.rpartition(":")[2], 16) for address in (local, remote))
+            if near in calls and far in ends and int(queues.rpartition(":")[2], 16):
                 return True
     return False
 

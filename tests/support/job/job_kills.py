@@ -255,9 +255,9 @@ class Assault:
 
     def _epoch(self) -> int:
         """How often the query has started."""
-        found = self._db.execute("SELECT coalesce(max(epoch), 0) FROM holdfast.stream").fetchone()
-        assert found
-        return int(found[0])
+        row = self._db.execute("SELECT coalesce(max(epoch), 0) FROM holdfast.stream").fetchone()
+        assert row
+        return int(row[0])
 
 
 def _any(_: psutil.Process) -> bool:

@@ -70,12 +70,12 @@ def decided(db: psycopg.Connection, merchant: str | None = None) -> Rows:
 def outcome(dsn: str) -> dict[str, Rows]:
     """Every row that a run left, without clocks, runs and the identity of its checkpoint."""
     with psycopg.connect(dsn, autocommit=True) as db:
-        found: dict[str, Rows] = contents(db)
-        found["window"] = db.execute(_WINDOWS).fetchall()
-        found["late"] = db.execute(_LATE).fetchall()
-    found["stream"] = [(name,) for name, _ in found["stream"]]
-    found["batch"] = [(stream, *rest) for stream, _, *rest in found["batch"]]
-    return found
+        tables: dict[str, Rows] = contents(db)
+        tables["window"] = db.execute(_WINDOWS).fetchall()
+        tables["late"] = db.execute(_LATE).fetchall()
+    tables["stream"] = [(name,) for name, _ in tables["stream"]]
+    tables["batch"] = [(stream, *rest) for stream, _, *rest in tables["batch"]]
+    return tables
 
 
 def published(dsn: str) -> tuple[Rows, Rows, Counter[tuple[Any, ...]]]:

@@ -53,9 +53,9 @@ class JobProcess:
 
         def met() -> object:
             ended = self.process.poll() is not None
-            found = condition()
-            assert found or not ended, self.said
-            return found
+            value = condition()
+            assert value or not ended, self.said
+            return value
 
         eventually(met, SECONDS)
 

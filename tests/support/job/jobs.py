@@ -131,7 +131,7 @@ def patiently(run: Callable[[], T]) -> T:
         try:
             return run()
         except Exception as error:
-            if not any(said in str(error) for said in LATE):
+            if not any(message in str(error) for message in LATE):
                 raise
     return run()
 

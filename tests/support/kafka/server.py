@@ -82,4 +82,6 @@ class KafkaServer:
 
     def read(self, topic: str) -> list[Message]:
         """Return the records that the topic holds now, partition by partition."""
-        return [m for found in topics.read(self.bootstrap_servers, topic).values() for m in found]
+        return [
+            m for messages in topics.read(self.bootstrap_servers, topic).values() for m in messages
+        ]

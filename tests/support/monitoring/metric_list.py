@@ -30,8 +30,8 @@ def labels_in(text: str) -> set[str]:
     """The labels that an expression, its annotations or its legend use."""
     return {
         name.strip()
-        for found in _LABEL.findall(text)
-        for part in found
+        for match in _LABEL.findall(text)
+        for part in match
         for name in part.split(",")
         if name
     }

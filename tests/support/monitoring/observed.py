@@ -109,12 +109,12 @@ def _now_and_then(seen: Seen) -> Behaviour:
     return answer(503) if drawn % 9 == 0 else answer()
 
 
-def add_endpoint(here: World, name: str, url: str, *options: str) -> None:
+def add_endpoint(target: World, name: str, url: str, *options: str) -> None:
     """Add an endpoint by the command."""
     done = holdfast(
         *("endpoint", "add", name, "--url", url, "--allow-cidr", "127.0.0.0/8"),
-        *("--secret-ref", f"file:{here.secret_file}", *options),
-        dsn=here.dsn,
+        *("--secret-ref", f"file:{target.secret_file}", *options),
+        dsn=target.dsn,
     )
     assert done.returncode == ExitCode.OK, done.stderr
 
@@ -125,12 +125,12 @@ def observed(
 ) -> Iterator[Observed]:
     """Run everything until the block ends; it begins when decisions were delivered."""
     with ExitStack() as stack:
-        here = stack.enter_context(world(dsn, payouts_dsn, folder))
-        here.serve()
-        here.endpoint()
+        result = stack.enter_context(world(dsn, payouts_dsn, folder))
+        result.serve()
+        result.endpoint()
         ledger = stack.enter_context(listening())
         ledger.script = _now_and_then
-        add_endpoint(here, "ledger", ledger.url, "--schedule", ",".join(["1"] * 32))
+        add_endpoint(result, "ledger", ledger.url, "--schedule", ",".join(["1"] * 32))
         ports = free_port(), free_port()
         addresses = [f"127.0.0.1:{port}" for port in ports]
         dispatcher = stack.enter_context(
@@ -140,7 +140,7 @@ def observed(
         targets = [
             *addresses,
             str(httpx.URL(api.url).netloc, "ascii"),
-            f"127.0.0.1:{here.port}",
+            f"127.0.0.1:{result.port}",
         ]
         with psycopg.connect(dsn, autocommit=True) as db:
             # Autovacuum finds nothing to do in a short run.
@@ -154,6 +154,6 @@ def observed(
             thread.start()
             stack.callback(thread.join)
         stack.callback(load.end)
-        seen = Observed(here, ledger, dispatcher, job, api, load, prometheus)
-        job.until(lambda: here.value("SELECT count(*) FROM holdfast.attempt WHERE status = 200"))
+        seen = Observed(result, ledger, dispatcher, job, api, load, prometheus)
+        job.until(lambda: result.value("SELECT count(*) FROM holdfast.attempt WHERE status = 200"))
         yield seen

@@ -34,7 +34,7 @@ def main() -> None:
     """Run everything, draw, and print the paths."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        pytest.MonkeyPatch.context() as given,
+        pytest.MonkeyPatch.context() as patch,
         server_directory() as directory,
         EmbeddedPostgres(directory) as server,
         template_on(server.dsn) as template,
@@ -42,7 +42,7 @@ def main() -> None:
         copy_of(server.dsn, "template1") as payouts_dsn,
         observed(dsn, payouts_dsn, Path(folder)) as seen,
     ):
-        given.setenv(SECRET, secret_text())
+        patch.setenv(SECRET, secret_text())
         began = time.time()
         _live(seen)
         _draw(seen, began, time.time())

@@ -43,8 +43,8 @@ class Prometheus(Source):
 
     def ask(self, expression: str) -> list[Sample]:
         """Evaluate an expression now."""
-        found = self._get("query", query=expression)["result"]
-        return [Sample(each["metric"], float(each["value"][1])) for each in found]
+        result = self._get("query", query=expression)["result"]
+        return [Sample(each["metric"], float(each["value"][1])) for each in result]
 
     def targets(self) -> dict[str, str]:
         """The health of each scraped address: `up`, `down` or `unknown`."""
@@ -73,8 +73,8 @@ class Prometheus(Source):
 @contextmanager
 def scraping(folder: Path, targets: list[str], rules: Path | None = None) -> Iterator[Prometheus]:
     """Run a Prometheus on the targets (HOST:PORT) until the block ends."""
-    found = program("prometheus")
-    assert found, MISSING.format("prometheus")
+    path = program("prometheus")
+    assert path, MISSING.format("prometheus")
     folder.mkdir(exist_ok=True)
     config = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
@@ -87,7 +87,7 @@ def scraping(folder: Path, targets: list[str], rules: Path | None = None) -> Ite
     with (folder / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(
             [
-                found,
+                path,
                 f"--config.file={file}",
                 f"--storage.tsdb.path={folder / 'data'}",
                 f"--web.listen-address={address}",

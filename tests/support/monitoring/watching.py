@@ -28,17 +28,17 @@ class Watch:
     def fires(self, name: str, **labels: str) -> dict[str, Any]:
         """Wait until an alert fires, with these labels; returns it. It names a page that exists."""
         sought = {"alertname": name, **labels}
-        found: list[dict[str, Any]] = []
+        alerts: list[dict[str, Any]] = []
 
         def fired() -> bool:
             firing = self.prometheus.firing()
-            found[:] = [each for each in firing if sought.items() <= each["labels"].items()]
-            return bool(found)
+            alerts[:] = [each for each in firing if sought.items() <= each["labels"].items()]
+            return bool(alerts)
 
         eventually(fired, SECONDS)
-        page, _, _ = found[0]["annotations"]["runbook"].partition("#")
+        page, _, _ = alerts[0]["annotations"]["runbook"].partition("#")
         assert (ROOT / page).is_file()
-        return found[0]
+        return alerts[0]
 
     def none_fires(self, *names: str) -> None:
         """Check, once all rules were evaluated on what is seen now, that none of these fires."""

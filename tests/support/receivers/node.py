@@ -17,10 +17,10 @@ STOP_SECONDS_MAX = 10
 
 def program() -> str:
     """Return the installed Node; skips the test if there is none."""
-    found = shutil.which("node")
-    if found is None:
+    path = shutil.which("node")
+    if path is None:
         pytest.skip("node is not installed")
-    return found
+    return path
 
 
 @contextmanager

@@ -59,8 +59,8 @@ class SoundReceiver:
         if body is None:
             await _send(send, Problem(413, "body_too_large", "too large").answer())
             return
-        given = await self.answer(list(scope["headers"]), body)
-        await _send(send, given)
+        result = await self.answer(list(scope["headers"]), body)
+        await _send(send, result)
 
     async def answer(self, headers: Pairs, body: bytes) -> Answer:
         """Verify, apply, answer."""

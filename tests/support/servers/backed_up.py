@@ -110,8 +110,8 @@ class BackedUp(Server):
 
     def _run(self, program: str, *words: str | Path) -> None:
         done = self._account.spawn([self._home / program, *words], subprocess.PIPE)
-        said = done.communicate()[0]
-        assert done.returncode == 0, said.decode()
+        output = done.communicate()[0]
+        assert done.returncode == 0, output.decode()
 
     def _tell(self, statement: str) -> None:
         with psycopg.connect(self.dsn, autocommit=True) as connection:

@@ -114,7 +114,7 @@ def migrate(server_dsn: str, name: str) -> None:
 
 def _days(server: psycopg.Connection, name: str) -> tuple[date | None, date]:
     """The day of the migration, if one was noted, and the day that it is now."""
-    found = server.execute(_DAY, [name]).fetchone()
-    assert found, name
-    noted, today = found
+    row = server.execute(_DAY, [name]).fetchone()
+    assert row, name
+    noted, today = row
     return date.fromisoformat(noted) if noted else None, today

@@ -35,10 +35,10 @@ SYSTEM = Path("/usr/lib/postgresql")
 
 def major_of(folder: Path) -> int:
     """Return the major version of the Postgres in a `bin` directory."""
-    said = subprocess.run(
+    done = subprocess.run(
         [folder / "postgres", "--version"], capture_output=True, text=True, check=True
     )
-    return int(said.stdout.split()[2].partition(".")[0])
+    return int(done.stdout.split()[2].partition(".")[0])
 
 
 def chosen_major() -> int:

@@ -89,12 +89,12 @@ class Hdfs:
     def names(self, folder: str) -> list[str]:
         """The names in a folder; none where there is no such folder."""
         try:
-            found = self._ask("GET", folder, "LISTSTATUS")
+            answer = self._ask("GET", folder, "LISTSTATUS")
         except HTTPError as error:
             if error.code == 404:
                 return []
             raise
-        return [each["pathSuffix"] for each in found["FileStatuses"]["FileStatus"]]
+        return [each["pathSuffix"] for each in answer["FileStatuses"]["FileStatus"]]
 
     def copy(self, folder: str, to: Path) -> None:
         """Copy a folder with everything in it to the local disk."""
@@ -148,8 +148,8 @@ class Hdfs:
         assert code is None, (self.folder / "NameNode.txt").read_text()
         query = "Hadoop:service=NameNode,name=FSNamesystemState"
         with suppress(OSError, LookupError, ValueError):
-            found = _json(f"http://127.0.0.1:{self.web_port}/jmx?{urlencode({'qry': query})}")
-            state = found["beans"][0]
+            data = _json(f"http://127.0.0.1:{self.web_port}/jmx?{urlencode({'qry': query})}")
+            state = data["beans"][0]
             return bool(state["NumLiveDataNodes"] == 1 and state["FSState"] == "Operational")
         return False
 
@@ -183,8 +183,8 @@ def _json(address: str, method: str = "GET") -> dict[str, Any]:
     request = Request(address, method=method)  # noqa: S310 - made here
     with urlopen(request, timeout=SECONDS) as answer:  # noqa: S310 - as above
         text = answer.read()
-    found: dict[str, Any] = json.loads(text) if text else {}
-    return found
+    data: dict[str, Any] = json.loads(text) if text else {}
+    return data
 
 
 @contextmanager

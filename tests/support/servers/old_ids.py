@@ -51,8 +51,8 @@ class OldIds(Server):
         program = Path(self._command[0]).with_name("pg_resetwal")
         command = [program, "-x", str(reached), "-D", self.data]
         done = self._account.spawn(command, subprocess.PIPE)
-        said = done.communicate()[0]
-        assert done.returncode == 0, said.decode()
+        output = done.communicate()[0]
+        assert done.returncode == 0, output.decode()
         self.start()
 
     def drop_slot(self) -> None:

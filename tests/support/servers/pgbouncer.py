@@ -44,10 +44,10 @@ server_login_retry = 0.2
 def program() -> str:
     """The installed pgbouncer; skips the test where there is none."""
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), *FOLDERS])
-    found = shutil.which("pgbouncer", path=path)
-    if found is None:
+    program_path = shutil.which("pgbouncer", path=path)
+    if program_path is None:
         pytest.skip("pgbouncer is not installed")
-    return found
+    return program_path
 
 
 class PgBouncer:

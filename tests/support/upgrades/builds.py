@@ -141,11 +141,11 @@ class Server(Running):
 
     def progress(self) -> int:
         """Its answers; asking is part of the question."""
-        found = re.search(r"listening on (\S+)", self.process.text())
-        if found is None:
+        match = re.search(r"listening on (\S+)", self.process.text())
+        if match is None:
             return 0
         for path in ("overview", "streams", "dispatchers", "entries", "endpoints", "database"):
-            answer = self._client.get(f"{found[1]}/api/v1/{path}")
+            answer = self._client.get(f"{match[1]}/api/v1/{path}")
             assert answer.status_code == 200, f"{path}: {answer.text}"
             self._answers += 1
         return self._answers
@@ -160,8 +160,8 @@ class Server(Running):
 @contextmanager
 def sink(build: Build, dsn: str, state: Path, load: Load, folder: Path) -> Iterator[Sink]:
     """Run a sink of the stream that `state` is named for, from where another one has left it."""
-    given = (state.stem, str(state), str(load.subjects), str(load.pause_seconds))
-    command = [sys.executable, str(SINK_LOAD), *given]
+    arguments = (state.stem, str(state), str(load.subjects), str(load.pause_seconds))
+    command = [sys.executable, str(SINK_LOAD), *arguments]
     with _started(build, dsn, command, folder / f"{state.stem}-{build.name}.log") as process:
         yield Sink(process, state)
 
@@ -170,8 +170,8 @@ def sink(build: Build, dsn: str, state: Path, load: Load, folder: Path) -> Itera
 def dispatcher(build: Build, dsn: str, folder: Path) -> Iterator[Dispatcher]:
     """Run a dispatcher."""
     log = folder / f"dispatcher-{build.name}.log"
-    given = build.environment(dsn)
-    with dispatching(dsn, log, environment=given, launcher=(build.command,)) as process:
+    environment = build.environment(dsn)
+    with dispatching(dsn, log, environment=environment, launcher=(build.command,)) as process:
         yield Dispatcher(process)
 
 
@@ -186,13 +186,13 @@ def server(build: Build, dsn: str, token: str, folder: Path) -> Iterator[Server]
 
 @contextmanager
 def _started(build: Build, dsn: str, command: Sequence[str], log: Path) -> Iterator[Process]:
-    with log.open("wb") as said:
+    with log.open("wb") as stream:
         process = subprocess.Popen(
             command,
             env={**os.environ, **build.environment(dsn)},
             cwd=build.code,
-            stdout=said,
-            stderr=said,
+            stdout=stream,
+            stderr=stream,
         )
     try:
         yield Process(process, log)
@@ -206,10 +206,10 @@ def build_of(commit: str, folder: Path) -> Build:
     git = shutil.which("git")
     if git is None:
         raise NotHere("there is no git, so the older version cannot be had")
-    there = subprocess.run(
+    done = subprocess.run(
         [git, "cat-file", "-e", f"{commit}^{{commit}}"], cwd=ROOT, capture_output=True, check=False
     )
-    if there.returncode:
+    if done.returncode:
         raise NotHere(f"this clone does not have {commit} (git fetch --unshallow --tags)")
     archive = subprocess.run(
         [git, "archive", "--format=zip", commit, *PACKAGES, "tests", "pyproject.toml"],
@@ -259,8 +259,8 @@ def next_build(folder: Path) -> tuple[Build, Pair]:
     schema = folder / "sink" / "contract" / "schema.py"
     text, count = re.subn(
         r'^(SCHEMA_REVISION|WORKS_FROM) = "\d{4}"',
-        lambda found: (
-            f'{found[1]} = "{pair.contract if found[1] == "SCHEMA_REVISION" else pair.expand}"'
+        lambda match: (
+            f'{match[1]} = "{pair.contract if match[1] == "SCHEMA_REVISION" else pair.expand}"'
         ),
         schema.read_text(),
         flags=re.MULTILINE,

@@ -14,8 +14,8 @@ API, OTHER_API = "api 1", "api 2"
 
 def steps(text: str) -> list[str]:
     """Return the lines of a transcript that say what was done, without numbers of revisions."""
-    said = [line for line in text.splitlines() if line and not line.startswith("  ")]
-    return [re.sub(r"\b00\d\d\b", "N", line) for line in said]
+    texts = [line for line in text.splitlines() if line and not line.startswith("  ")]
+    return [re.sub(r"\b00\d\d\b", "N", line) for line in texts]
 
 
 def roll(stage: Stage, old: Build, new: Build, pair: Pair) -> None:

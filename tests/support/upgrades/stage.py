@@ -96,14 +96,14 @@ class Stage:
     def command(self, build: Build, *words: str, code: int = 0) -> str:
         """Run `holdfast WORDS`, which ends with `code`; returns what it said."""
         done = build.run(self.dsn, *words)
-        said = f"{done.stdout}{done.stderr}".strip()
-        assert done.returncode == code, f"{build.name}: {words}: {done.returncode}\n{said}"
+        output = f"{done.stdout}{done.stderr}".strip()
+        assert done.returncode == code, f"{build.name}: {words}: {done.returncode}\n{output}"
         ended = f", exit code {code}" if code else ""
         self.say(f"$ holdfast {shlex.join(words)}    # {build.name} version{ended}")
-        for line in self._neutral(said).splitlines():
+        for line in self._neutral(output).splitlines():
             indent = "  " + line[: len(line) - len(line.lstrip())]
             self.say(fill(line.strip(), WIDTH, initial_indent=indent, subsequent_indent=indent))
-        return said
+        return output
 
     def start(self, place: str, build: Build) -> None:
         """Start a process on a build."""

@@ -32,7 +32,7 @@ def main() -> int:
     """Run it; returns 0 if nothing was lost, repeated, altered or out of order."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        pytest.MonkeyPatch.context() as given,
+        pytest.MonkeyPatch.context() as patch,
         server_directory() as directory,
         EmbeddedPostgres(directory) as server,
         empty_database(server.dsn) as dsn,
@@ -40,7 +40,7 @@ def main() -> int:
         payouts(payouts_dsn) as service,
         psycopg.connect(dsn, autocommit=True) as db,
     ):
-        given.setenv(SECRET, secret_text())
+        patch.setenv(SECRET, secret_text())
         stage = Stage(dsn, db, Path(folder), service, LOAD)
         stage.say = _say
         try:

@@ -150,9 +150,9 @@ def test_missing_package_is_said_with_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
     missing = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(CommandError, match=r"holdfast\[otlp\]") as found, exported_spans("test"):
+    with pytest.raises(CommandError, match=r"holdfast\[otlp\]") as raised, exported_spans("test"):
         pass
-    assert found.value.exit_code is ExitCode.USAGE
+    assert raised.value.exit_code is ExitCode.USAGE
 
 
 def test_program_that_has_an_sdk_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:

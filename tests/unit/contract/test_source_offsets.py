@@ -53,10 +53,10 @@ def test_times_and_one_position_for_each_source_are_read() -> None:
 
 
 def test_watermark_that_is_not_there_yet_is_none() -> None:
-    found = readable_offsets(f"v1\n{METADATA % 0}")
-    assert found is not None
-    assert found["watermark"] is None
-    assert found["sources"] == []
+    rows = readable_offsets(f"v1\n{METADATA % 0}")
+    assert rows is not None
+    assert rows["watermark"] is None
+    assert rows["sources"] == []
 
 
 NOT_SPARKS = {
@@ -92,8 +92,8 @@ def test_batch_without_offsets_has_none() -> None:
 
 def test_kafka_range_is_from_inclusive_until_exclusive() -> None:
     before = _text({"payments": {"0": 1200, "1": 40, "2": 7}})
-    found = _only(before, _text({"payments": {"0": 1804, "1": 40, "2": 9}}))
-    assert found == {
+    source = _only(before, _text({"payments": {"0": 1804, "1": 40, "2": 9}}))
+    assert source == {
         "source": 0,
         "kind": "kafka",
         "count": 606,
@@ -105,7 +105,7 @@ def test_kafka_range_is_from_inclusive_until_exclusive() -> None:
             for each, start, end, count in ((0, 1200, 1804, 604), (2, 7, 9, 2))
         ],
     }
-    assert [*range_lines(found)] == [
+    assert [*range_lines(source)] == [
         "source 0: Kafka, 606 offsets, 1 partition with nothing new",
         "  payments partition 0: from 1200 until 1804, 604 offsets",
         "  payments partition 2: from 7 until 9, 2 offsets",
@@ -115,20 +115,20 @@ def test_kafka_range_is_from_inclusive_until_exclusive() -> None:
 def test_start_of_the_first_batch_is_not_known() -> None:
     after = _text({"t": {"0": 5}})
     for before, batch_id in ((None, 0), (_text(None), 4), (_text(), 4)):
-        found = _only(before, after, batch_id)
-        assert FIRST_READ in found["note"]
-        assert (found["count"], found["partitions"][0]["from"]) == (None, None)
-        assert found["partitions"][0]["until"] == 5
-    found = _only(None, after, 4)
-    assert "batch 3 are not in the ledger" in found["note"]
-    assert "from ? until 5" in "\n".join(range_lines(found))
+        source = _only(before, after, batch_id)
+        assert FIRST_READ in source["note"]
+        assert (source["count"], source["partitions"][0]["from"]) == (None, None)
+        assert source["partitions"][0]["until"] == 5
+    source = _only(None, after, 4)
+    assert "batch 3 are not in the ledger" in source["note"]
+    assert "from ? until 5" in "\n".join(range_lines(source))
 
 
 ONE = {"t": {"0": 5}}
 
 
 @pytest.mark.parametrize(
-    ("then", "now", "partition", "said"),
+    ("then", "now", "partition", "message"),
     [
         (ONE, {"t": {"0": 5, "1": 3}}, ("t", 1, None, 3), NEW_PARTITION),
         (ONE, {"t": {"0": 5}, "u": {"0": 0}}, ("u", 0, None, 0), NEW_PARTITION),
@@ -139,15 +139,15 @@ ONE = {"t": {"0": 5}}
     ids=["new partition", "new topic", "backwards", "absent topic", "no topic"],
 )
 def test_partition_without_a_whole_range_is_said_in_words(
-    then: Topics, now: Topics, partition: tuple[Any, ...], said: str
+    then: Topics, now: Topics, partition: tuple[Any, ...], message: str
 ) -> None:
-    found = _only(_text(then), _text(now))
-    assert found["count"] is None
-    each = found["partitions"][0]
+    source = _only(_text(then), _text(now))
+    assert source["count"] is None
+    each = source["partitions"][0]
     assert tuple(each[name] for name in ("topic", "partition", "from", "until")) == partition
     assert each["count"] is None
-    assert said in each["note"]
-    assert said in "\n".join(range_lines(found))
+    assert message in each["note"]
+    assert message in "\n".join(range_lines(source))
 
 
 @pytest.mark.parametrize(
@@ -166,17 +166,17 @@ def test_partition_without_a_whole_range_is_said_in_words(
 def test_file_source_read_entries_of_its_log(
     then: Any, now: Any, first: int | None, last: int | None, text: str
 ) -> None:
-    found = _only(_text(then), _text(now))
-    assert (found["kind"], found["first_entry"], found["last_entry"]) == ("log", first, last)
-    assert text in "\n".join(range_lines(found))
+    source = _only(_text(then), _text(now))
+    assert (source["kind"], source["first_entry"], source["last_entry"]) == ("log", first, last)
+    assert text in "\n".join(range_lines(source))
 
 
 def test_file_source_of_the_first_batch_begins_with_entry_0() -> None:
-    found = _only(None, _text({"logOffset": 1}), 0)
-    assert (found["first_entry"], found["last_entry"], found["note"]) == (0, 1, None)
-    found = _only(None, _text({"logOffset": 1}), 1)
-    assert (found["first_entry"], found["last_entry"]) == (None, 1)
-    assert "log entries up to 1" in "\n".join(range_lines(found))
+    source = _only(None, _text({"logOffset": 1}), 0)
+    assert (source["first_entry"], source["last_entry"], source["note"]) == (0, 1, None)
+    source = _only(None, _text({"logOffset": 1}), 1)
+    assert (source["first_entry"], source["last_entry"]) == (None, 1)
+    assert "log entries up to 1" in "\n".join(range_lines(source))
 
 
 def test_sources_keep_their_order_and_one_that_was_added_begins_there() -> None:
@@ -220,8 +220,8 @@ def test_sources_keep_their_order_and_one_that_was_added_begins_there() -> None:
     ids=json.dumps,
 )
 def test_offset_of_no_known_form_is_of_another_kind(offset: Any) -> None:
-    found = _only(_text(ONE if offset else None), _text(offset))
-    assert (found["kind"], found["offset"]) == ("other", offset)
+    source = _only(_text(ONE if offset else None), _text(offset))
+    assert (source["kind"], source["offset"]) == ("other", offset)
 
 
 @settings(max_examples=40)
@@ -245,14 +245,14 @@ def test_consecutive_ranges_neither_overlap_nor_gap(begun: Topics, data: st.Data
         for name, offset in partitions.items()
     }
     for number in range(1, len(cuts)):
-        found = _only(texts[number - 1], texts[number], number)
-        for each in found["partitions"]:
+        source = _only(texts[number - 1], texts[number], number)
+        for each in source["partitions"]:
             place = (each["topic"], each["partition"])
             assert each["from"] == read[place]
             assert each["count"] == each["until"] - each["from"] > 0
             read[place] = each["until"]
-        assert found["count"] == sum(each["count"] for each in found["partitions"])
-        assert found["unread"] + len(found["partitions"]) == len(read)
+        assert source["count"] == sum(each["count"] for each in source["partitions"])
+        assert source["unread"] + len(source["partitions"]) == len(read)
     assert read == {
         (topic, int(name)): offset
         for topic, partitions in cuts[-1].items()
@@ -271,7 +271,7 @@ def test_consecutive_ranges_neither_overlap_nor_gap(begun: Topics, data: st.Data
 def test_whatever_is_stored_can_be_shown_and_written_again(
     before: str | None, after: str | None, batch_id: int
 ) -> None:
-    found = ranges(before, after, batch_id)
-    json.dumps([found, (readable_offsets(after) or {}).get("sources")], allow_nan=False)
-    for source in found:
+    result = ranges(before, after, batch_id)
+    json.dumps([result, (readable_offsets(after) or {}).get("sources")], allow_nan=False)
+    for source in result:
         assert all(line.encode() for line in range_lines(source))

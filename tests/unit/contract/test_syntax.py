@@ -39,10 +39,10 @@ def test_mistyped_number_is_refused_by_each_parser(text: str) -> None:
         ("s", milliseconds),
         ("d", whole_days),
         ("m", mebibytes),
-        ("s", lambda given: _seconds("--budget", given)),
-        ("s", lambda given: seconds_of("--delay", given)),
+        ("s", lambda text: _seconds("--budget", text)),
+        ("s", lambda text: seconds_of("--delay", text)),
         ("", _schedule),
-        ("", lambda given: _schedule(f"5,{given}")),
+        ("", lambda text: _schedule(f"5,{text}")),
     ):
         with pytest.raises((ValueError, CommandError, typer.BadParameter)):
             parse(text + unit)
@@ -56,9 +56,9 @@ def _numeric(node: Any) -> Iterator[tuple[Any, Any]]:
 
 @pytest.mark.parametrize("text", MISTYPED)
 def test_no_command_takes_a_mistyped_number(text: str) -> None:
-    found = list(_numeric(command()))
-    assert len(found) > 60, "every command is here"
-    for node, parameter in found:
+    results = list(_numeric(command()))
+    assert len(results) > 60, "every command is here"
+    for node, parameter in results:
         several = parameter.multiple or parameter.nargs == -1
         with pytest.raises(typer.BadParameter):
             parameter.process_value(typer.Context(node), [text] if several else text)

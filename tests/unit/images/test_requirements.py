@@ -20,9 +20,9 @@ def _pins(name: str) -> set[str]:
 
 @pytest.mark.parametrize("name", ["build", "migrate", "dispatcher", "api", "job", "cluster"])
 def test_versions_of_an_image_are_those_of_the_tests(name: str) -> None:
-    found = _pins(f"{name}.txt")
-    assert found
-    assert found <= _pins("dev.txt")
+    pins = _pins(f"{name}.txt")
+    assert pins
+    assert pins <= _pins("dev.txt")
 
 
 def test_every_install_of_the_dockerfile_has_hashes_or_is_the_wheel() -> None:

@@ -44,8 +44,11 @@ def test_options_of_java_keep_their_order_and_memory_is_both_limits() -> None:
 
 
 def test_configuration_of_spark_comes_before_its_jars() -> None:
-    given = EXECUTOR | {"SPARK_CONF_DIR": "/opt/spark/conf", "SPARK_EXTRA_CLASSPATH": "/extra/*"}
-    words = command(["executor"], given)
+    environment = EXECUTOR | {
+        "SPARK_CONF_DIR": "/opt/spark/conf",
+        "SPARK_EXTRA_CLASSPATH": "/extra/*",
+    }
+    words = command(["executor"], environment)
     path = words[words.index("-cp") + 1]
     assert path == "/opt/spark/conf:/extra/*:/opt/spark-home/jars/*"
 

@@ -233,7 +233,7 @@ def test_runtime_without_vectors_is_wrapped(
 
 
 @pytest.mark.parametrize(
-    ("given", "passed"),
+    ("words", "passed"),
     [
         ([f"--add-modules={MODULE}", "-version"], ["-version"]),
         (["-Xmx1g", "--add-modules", MODULE, "Main"], ["-Xmx1g", "Main"]),
@@ -256,7 +256,7 @@ def test_runtime_without_vectors_is_wrapped(
     ],
 )
 def test_wrapper_drops_conflicting_java_options_and_passes_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[str], passed: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], passed: list[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     program(
@@ -265,7 +265,7 @@ def test_wrapper_drops_conflicting_java_options_and_passes_the_rest(
     )
     wrapper = without_vector_module(tmp_path / "it's a jdk")
     answer = subprocess.run(
-        [wrapper / "bin" / "java", *given], capture_output=True, text=True, check=True
+        [wrapper / "bin" / "java", *words], capture_output=True, text=True, check=True
     )
     assert answer.stdout.splitlines() == passed
     assert without_vector_module(tmp_path / "it's a jdk") == wrapper

@@ -239,8 +239,8 @@ SHOULD = expected(
 
 
 def verdict(applied: list[Action]) -> tuple[int, int, int, int]:
-    found = audit(SHOULD, applied)
-    return found.lost, found.repeated, found.out_of_order, found.altered
+    report = audit(SHOULD, applied)
+    return report.lost, report.repeated, report.out_of_order, report.altered
 
 
 def test_key_and_window_are_derived_from_the_decision_alone() -> None:
@@ -314,7 +314,7 @@ def test_success_is_reported_in_one_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"actions_lost": 2}, "2 lost"),
         ({"actions_repeated": 1}, "1 repeated"),
@@ -325,10 +325,10 @@ def test_success_is_reported_in_one_sentence() -> None:
         ({"dispatcher_kills": 0}, "the dispatcher was not killed at the planned point"),
     ],
 )
-def test_each_breach_is_named_and_fails_the_run(change: dict[str, int], said: str) -> None:
+def test_each_breach_is_named_and_fails_the_run(change: dict[str, int], message: str) -> None:
     broken = replace(KEPT, **change)
     assert not broken.kept
-    assert report_verdict(broken).endswith(f": {said}.")
+    assert report_verdict(broken).endswith(f": {message}.")
 
 
 def test_money_is_written_as_people_write_it() -> None:

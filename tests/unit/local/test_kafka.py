@@ -86,8 +86,8 @@ def test_download_lists_exact_jars_without_dependencies() -> None:
 
 
 def test_certificate_that_java_does_not_trust_is_called_so() -> None:
-    said = "module not found: x#y;1\n\tServer access error (PKIX path building failed: ...)"
-    told = jars._failure([sys.executable, "-c", f"print({said!r}); raise SystemExit(1)"])
+    message = "module not found: x#y;1\n\tServer access error (PKIX path building failed: ...)"
+    told = jars._failure([sys.executable, "-c", f"print({message!r}); raise SystemExit(1)"])
     assert told
     assert "trustStore" in told
     assert "not found" not in told
@@ -105,8 +105,8 @@ def test_spaces_in_json_do_not_move_a_merchant() -> None:
         dense = json.dumps(event, separators=(",", ":"), ensure_ascii=False)
         wide = [json.dumps(event | {"event_id": str(at)}, indent=1) for at in range(8)]
         assert {topics.partition_of(line, 97) for line in wide} == {topics.partition_of(dense, 97)}
-    found = {topics.partition_of(line, 97) for line in ("[1]", "hello", '{"merchant_id":7}', "5")}
-    assert len(found) > 1
+    names = {topics.partition_of(line, 97) for line in ("[1]", "hello", '{"merchant_id":7}', "5")}
+    assert len(names) > 1
 
 
 def test_too_large_line_and_full_queue_are_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,11 +30,11 @@ def test_page_says_that_prometheus_does_not_answer(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [b"<html>", b"[]", b"{}"], ids=["no JSON", "a list", "without data"]
+    "body", [b"<html>", b"[]", b"{}"], ids=["no JSON", "a list", "without data"]
 )
-def test_page_says_that_what_answers_is_no_prometheus(said: bytes) -> None:
+def test_page_says_that_what_answers_is_no_prometheus(body: bytes) -> None:
     port = free_port()
-    with other_server(said) as address, serving(port, address):
+    with other_server(body) as address, serving(port, address):
         answer = httpx.get(f"http://127.0.0.1:{port}/")
     assert answer.status_code == httpx.codes.BAD_GATEWAY
 
@@ -54,7 +54,7 @@ def test_browser_that_leaves_prints_nothing(capfd: pytest.CaptureFixture[str]) -
 
 @contextmanager
 def other_server(
-    said: bytes, asked: Event | None = None, goes_on: Event | None = None
+    body: bytes, asked: Event | None = None, goes_on: Event | None = None
 ) -> Iterator[str]:
     """A server that is no Prometheus, and how one asks it; it waits for `goes_on` if given."""
 
@@ -65,7 +65,7 @@ def other_server(
                 goes_on.wait(60)
             self.send_response(httpx.codes.OK)
             self.end_headers()
-            self.wfile.write(said)
+            self.wfile.write(body)
 
         def log_message(self, *_arguments: object) -> None:
             """Stay silent."""

@@ -16,9 +16,9 @@ APPLIED_AT = datetime(2026, 11, 2, 12, 15, 1, 250_000, tzinfo=UTC)
 
 @pytest.mark.parametrize("outcome", ["applied", "duplicate", "stale"])
 def test_receipt_is_signed_with_the_deliverys_secret(outcome: str) -> None:
-    given = answer(Receipt(KEY, ReceiptOutcome(outcome), APPLIED_AT), SECRET)
-    content = json.loads(given.body)
-    assert given.status == 200
+    headers = answer(Receipt(KEY, ReceiptOutcome(outcome), APPLIED_AT), SECRET)
+    content = json.loads(headers.body)
+    assert headers.status == 200
     assert list(content) == ["key", "outcome", "applied_at", "receipt"]
     assert content["applied_at"] == "2026-11-02T12:15:01.250000Z"
     assert content["receipt"] == receipt(content)
@@ -40,9 +40,9 @@ def test_receipt_of_another_secret_or_outcome_is_not_genuine() -> None:
 def test_what_proves_nothing_carries_no_receipt(
     outcome: str, status: int, retry_after: str | None
 ) -> None:
-    given = answer(Receipt(KEY, ReceiptOutcome(outcome)), SECRET)
-    assert (given.status, given.headers.get("retry-after")) == (status, retry_after)
-    assert json.loads(given.body) == {
+    headers = answer(Receipt(KEY, ReceiptOutcome(outcome)), SECRET)
+    assert (headers.status, headers.headers.get("retry-after")) == (status, retry_after)
+    assert json.loads(headers.body) == {
         "key": KEY,
         "outcome": outcome,
         "applied_at": None,

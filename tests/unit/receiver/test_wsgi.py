@@ -36,13 +36,18 @@ def call(body: bytes = SENT.content, **environ: Any) -> tuple[int, dict[str, Any
     signed = headers(SENT.content)
     signature = signed["webhook-signature"].removeprefix("v1,")
     fields = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in signed.items()}
-    given = {"REQUEST_METHOD": "POST", "PATH_INFO": "/webhooks", "wsgi.input": Slow(body), **fields}
+    values = {
+        "REQUEST_METHOD": "POST",
+        "PATH_INFO": "/webhooks",
+        "wsgi.input": Slow(body),
+        **fields,
+    }
     if "HTTP_WEBHOOK_SIGNATURE" in environ:
         text = environ["HTTP_WEBHOOK_SIGNATURE"].replace("GOOD", signature)
         environ["HTTP_WEBHOOK_SIGNATURE"] = text
     started: list[tuple[str, list[tuple[str, str]]]] = []
     app = DeliveriesApp([Secret(KEY_BYTES)], deal)
-    parts = app({**given, **environ}, lambda status, fields: started.append((status, fields)))
+    parts = app({**values, **environ}, lambda status, fields: started.append((status, fields)))
     ((status, answered),) = started
     return int(status[:3]), json.loads(b"".join(parts)), dict(answered)
 

@@ -11,16 +11,16 @@ from holdfast.deploy.release.requirements import FOLDER, pins
 HERE = Path(sysconfig.get_paths()["purelib"])
 
 
-def _installed(folder: Path, *said: str) -> Path:
+def _installed(folder: Path, *words: str) -> Path:
     """A folder of packages with one package, `planted`, that says this of itself."""
     info = folder / "planted-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("\n".join(("Name: planted", "Version: 1.0", *said, "")))
+    (info / "METADATA").write_text("\n".join(("Name: planted", "Version: 1.0", *words, "")))
     return folder
 
 
-def _faults(folder: Path, *said: str) -> list[str]:
-    return licences.check([_installed(folder, *said)], pinned={("planted", "1.0")}).faults
+def _faults(folder: Path, *words: str) -> list[str]:
+    return licences.check([_installed(folder, *words)], pinned={("planted", "1.0")}).faults
 
 
 def test_licences_of_what_is_installed_are_on_the_list() -> None:
@@ -32,7 +32,7 @@ def test_licences_of_what_is_installed_are_on_the_list() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "lines",
     [
         ["License-Expression: MIT"],
         ["License-Expression: GPL-3.0-only OR Apache-2.0"],
@@ -44,12 +44,12 @@ def test_licences_of_what_is_installed_are_on_the_list() -> None:
         ],
     ],
 )
-def test_licence_on_the_list_passes(said: list[str], tmp_path: Path) -> None:
-    assert _faults(tmp_path, *said) == []
+def test_licence_on_the_list_passes(lines: list[str], tmp_path: Path) -> None:
+    assert _faults(tmp_path, *lines) == []
 
 
 @pytest.mark.parametrize(
-    "said",
+    "lines",
     [
         ["License-Expression: AGPL-3.0-only"],
         ["License-Expression: MIT AND GPL-3.0-only"],
@@ -62,17 +62,18 @@ def test_licence_on_the_list_passes(said: list[str], tmp_path: Path) -> None:
         ],
     ],
 )
-def test_planted_bad_licence_is_named(said: list[str], tmp_path: Path) -> None:
-    [fault] = _faults(tmp_path, *said)
+def test_planted_bad_licence_is_named(lines: list[str], tmp_path: Path) -> None:
+    [fault] = _faults(tmp_path, *lines)
     assert fault.startswith("planted: ")
     assert fault.endswith("is not allowed")
 
 
 @pytest.mark.parametrize(
-    "said", [[], ["License: ours"], ["License-Expression: LicenseRef-Ours"], ["License: UNKNOWN"]]
+    "lines",
+    [[], ["License: ours"], ["License-Expression: LicenseRef-Ours"], ["License: UNKNOWN"]],
 )
-def test_licence_that_is_not_known_is_a_fault(said: list[str], tmp_path: Path) -> None:
-    [fault] = _faults(tmp_path, *said)
+def test_licence_that_is_not_known_is_a_fault(lines: list[str], tmp_path: Path) -> None:
+    [fault] = _faults(tmp_path, *lines)
     assert "says no licence" in fault
 
 

@@ -120,8 +120,8 @@ def test_step_signs_with_a_key_that_is_allowed_and_fails_with_another(released: 
 
 def test_file_that_is_not_listed_is_named(released: Path) -> None:
     (released / "more").write_bytes(b"")
-    found = list(signing.faults(released, released.parent / "allowed_signers"))
-    assert found == ["more: not in SHA256SUMS"]
+    faults = list(signing.faults(released, released.parent / "allowed_signers"))
+    assert faults == ["more: not in SHA256SUMS"]
 
 
 def test_key_with_which_nobody_may_sign_is_refused(released: Path) -> None:

@@ -15,7 +15,7 @@ def copy(tmp_path: Path) -> Path:
     """The files that name the version."""
     for each in ("pyproject.toml", "CHANGELOG.md"):
         shutil.copy(ROOT / each, tmp_path)
-    for path, _ in (found for place in PLACES for found in place.found(ROOT)):
+    for path, _ in (match for place in PLACES for match in place.found(ROOT)):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / path, tmp_path / path)
     return tmp_path

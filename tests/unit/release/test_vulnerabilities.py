@@ -90,6 +90,6 @@ def test_service_that_is_not_reached_is_no_pass(tmp_path: Path) -> None:
 
 
 def test_vulnerability_of_the_service_is_named(tmp_path: Path) -> None:
-    found = {"name": "planted", "version": "1.5", "vulns": [{"id": "PYSEC-1"}]}
-    program = _pip_audit(tmp_path, json.dumps({"dependencies": [found]}), 1)
+    results = {"name": "planted", "version": "1.5", "vulns": [{"id": "PYSEC-1"}]}
+    program = _pip_audit(tmp_path, json.dumps({"dependencies": [results]}), 1)
     assert vulnerabilities.ask(program, PINS).faults == ["planted 1.5: PYSEC-1"]

@@ -67,8 +67,8 @@ def test_entries_are_ordered_by_subject_time_and_key() -> None:
     ]
     for order in itertools.permutations(rows):
         entries = _prepared(*order).entries.to_pylist()
-        found = [(entry["subject"], entry["key"]) for entry in entries]
-        assert found == [(subject, Key.of(parts).digest.hex) for subject, parts in expected]
+        results = [(entry["subject"], entry["key"]) for entry in entries]
+        assert results == [(subject, Key.of(parts).digest.hex) for subject, parts in expected]
 
 
 @pytest.mark.parametrize(("change", "reason"), BAD_ROWS.values(), ids=BAD_ROWS.keys())
@@ -164,14 +164,14 @@ def test_digest_covers_entries_refused_rows_and_companions() -> None:
     entries = table(decision())
     refused = pa.Table.from_pylist([{"reason": "malformed", "detail": "", "row": ""}], REFUSED)
     windows = pa.table({"merchant_id": ["m_482"], "revision": [1]})
-    found = {
+    digests = {
         prepare(BatchInput(entries)).digest,
         prepare(BatchInput(entries, refused)).digest,
         prepare(BatchInput(entries, None, {"windows": windows})).digest,
         prepare(BatchInput(entries, None, {"late": windows})).digest,
         prepare(BatchInput(entries, refused, {"windows": windows})).digest,
     }
-    assert len(found) == 5
+    assert len(digests) == 5
 
 
 def test_batch_beyond_the_driver_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

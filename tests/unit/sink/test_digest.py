@@ -103,13 +103,13 @@ def test_hashes_that_begin_alike_are_sorted_whole(starts: list[int], falling: bo
 
 def test_names_of_tables_and_columns_count() -> None:
     rows = pa.table({"a": ["x"]})
-    found = {
+    digests = {
         digest({"t": rows}),
         digest({"u": rows}),
         digest({"t": rows.rename_columns(["b"])}),
         digest({"t": rows, "u": rows}),
     }
-    assert len(found) == 4
+    assert len(digests) == 4
 
 
 def test_cells_that_look_alike_differ() -> None:
@@ -207,13 +207,13 @@ def test_numbering_by_column_is_numbering_one_by_one(batch: list[Any], suppress:
     subjects = pa.Table.from_pylist([subject for subject, _ in batch], SUBJECTS)
     fresh = np.array([row["fresh"] for row in rows], bool)
 
-    found = number(entries, subjects, fresh, suppress=suppress)
+    numbered = number(entries, subjects, fresh, suppress=suppress)
 
     written, suppressed, moved = _one_by_one(batch, suppress=suppress)
-    columns = (found.subject_id.tolist(), found.sequence.tolist(), found.rows.tolist())
+    columns = (numbered.subject_id.tolist(), numbered.sequence.tolist(), numbered.rows.tolist())
     assert list(zip(*columns, strict=True)) == written
-    assert list(zip(*(each.tolist() for each in found.suppressed), strict=True)) == suppressed
-    assert sorted(tuple(row.values()) for row in found.moved.to_pylist()) == moved
+    assert list(zip(*(each.tolist() for each in numbered.suppressed), strict=True)) == suppressed
+    assert sorted(tuple(row.values()) for row in numbered.moved.to_pylist()) == moved
 
 
 def test_each_kind_of_fate_occurs() -> None:
@@ -230,8 +230,8 @@ def test_each_kind_of_fate_occurs() -> None:
     subjects = pa.Table.from_pylist(
         [subject | {"last_occurred_at": NOON + timedelta(minutes=1)}], SUBJECTS
     )
-    found = number(entries, subjects, np.array([True] * 3 + [False]), suppress=True)
-    assert (found.rows.tolist(), found.sequence.tolist()) == ([2], [5])
-    assert found.suppressed.rows.tolist() == [0, 1]
-    assert found.suppressed.overtaken.tolist() == [True, False]
-    assert found.moved["last_type"].to_pylist() == ["release"]
+    numbered = number(entries, subjects, np.array([True] * 3 + [False]), suppress=True)
+    assert (numbered.rows.tolist(), numbered.sequence.tolist()) == ([2], [5])
+    assert numbered.suppressed.rows.tolist() == [0, 1]
+    assert numbered.suppressed.overtaken.tolist() == [True, False]
+    assert numbered.moved["last_type"].to_pylist() == ["release"]

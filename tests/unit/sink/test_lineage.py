@@ -302,7 +302,7 @@ def test_local_paths_and_hdfs_are_tried_and_others_are_not() -> None:
 def test_page_has_the_file_systems_of_the_table() -> None:
     page = (ROOT / "docs/spark/remote-checkpoints.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ((?:`\w+`,? ?)+) \| (\w+) \|", page, re.MULTILINE)
-    shown = {name: said for names, said in rows for name in re.findall(r"`(\w+)`", names)}
+    shown = {name: safety for names, safety in rows for name in re.findall(r"`(\w+)`", names)}
     assert shown == {name: known.safety.value for name, known in FILE_SYSTEMS.items()}
 
 

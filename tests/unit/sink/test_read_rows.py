@@ -269,8 +269,8 @@ def test_contents_are_the_envelopes_in_any_chunks(bodies: list[tuple[str, str]],
 
 def test_a_hash_of_a_key_is_the_key() -> None:
     keys = [["a", "\u00e9"], ["b"]]
-    found = hashes(pa.array([canonical_json(parts).decode() for parts in keys]))
-    assert found.to_pylist() == [Key.of(parts).digest.hex for parts in keys]
+    data = hashes(pa.array([canonical_json(parts).decode() for parts in keys]))
+    assert data.to_pylist() == [Key.of(parts).digest.hex for parts in keys]
 
 
 def test_what_arrives_has_the_content_of_its_own_row() -> None:

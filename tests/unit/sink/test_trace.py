@@ -46,9 +46,9 @@ def _row_error() -> psycopg.Error:
 def test_span_is_named_as_the_conventions_say_and_holds_the_counts() -> None:
     with tracing() as spans, batch_span("payouts", QUERY, 7) as span:
         span.written(Written(*OUTCOME))
-    found = spans.one
-    assert (found.name, found.kind) == ("send payouts", api.SpanKind.PRODUCER)
-    assert dict(found.attributes or {}) == {
+    result = spans.one
+    assert (result.name, result.kind) == ("send payouts", api.SpanKind.PRODUCER)
+    assert dict(result.attributes or {}) == {
         "messaging.system": "holdfast",
         "messaging.operation.name": "send",
         "messaging.operation.type": "send",
@@ -64,7 +64,7 @@ def test_span_is_named_as_the_conventions_say_and_holds_the_counts() -> None:
         "holdfast.batch.suppressed": 2,
         "holdfast.batch.quarantined": 1,
     }
-    assert found.status.status_code is api.StatusCode.UNSET
+    assert result.status.status_code is api.StatusCode.UNSET
 
 
 def test_replay_is_told_from_a_written_batch() -> None:

@@ -263,14 +263,14 @@ def checked(dsn: str, *options: str, code: ExitCode = ExitCode.OK) -> dict[str, 
 
 
 def test_outbox_that_ran_holds_every_rule(ran: str) -> None:
-    found = checked(ran)
-    assert (found["holds"], found["violated"]) == (True, {})
-    assert found["counted"]["batches"] == 3
-    assert found["counted"]["entries"] == 9
-    assert found["counted"]["deliveries"] == 9 + 2
-    assert found["counted"]["dead_letters"] == 1
-    assert found["counted"]["attempts"] == 10
-    assert found["counted"]["batches_unrouted"] == 0
+    checks = checked(ran)
+    assert (checks["holds"], checks["violated"]) == (True, {})
+    assert checks["counted"]["batches"] == 3
+    assert checks["counted"]["entries"] == 9
+    assert checks["counted"]["deliveries"] == 9 + 2
+    assert checks["counted"]["dead_letters"] == 1
+    assert checks["counted"]["attempts"] == 10
+    assert checks["counted"]["batches_unrouted"] == 0
     text = holdfast("check", dsn=ran).stdout
     assert "every rule holds" in text
     assert "3 batches, 9 entries" in text
@@ -283,11 +283,11 @@ def test_each_violation_is_named_and_nothing_else(
     ran: str, bent: psycopg.Connection, rule: Rule, bend: str, where: str | int | None
 ) -> None:
     bent.execute(bend.encode())
-    found = checked(ran, code=ExitCode.FAILED)
-    assert list(found["violated"]) == [rule.value], found["violations"]
-    assert found["holds"] is False
-    assert found["rules"][rule.value]["invariant"] == INVARIANT[rule]
-    row = found["violations"][0]
+    checks = checked(ran, code=ExitCode.FAILED)
+    assert list(checks["violated"]) == [rule.value], checks["violations"]
+    assert checks["holds"] is False
+    assert checks["rules"][rule.value]["invariant"] == INVARIANT[rule]
+    row = checks["violations"][0]
     if isinstance(where, str):
         assert f"{row['subject']} {row['sequence']}" == where
     elif where is not None:

@@ -45,13 +45,13 @@ def checked(sides: Sides, receiver: str, code: ExitCode) -> dict[str, Any]:
 
 
 def test_obedient_receiver_holds_and_lost_answer_violates_nothing(sides: Sides) -> None:
-    found = checked(sides, "env:THEIRS", ExitCode.OK)
-    assert found["counted"]["receiver_agreed"] == len(DELIVERED)
-    assert found["counted"]["receiver_undelivered_here"] == 1
-    assert found["counted"]["receiver_overtaken"] == 0
-    assert found["counted"]["unknown_outcomes"] == 1
+    checks = checked(sides, "env:THEIRS", ExitCode.OK)
+    assert checks["counted"]["receiver_agreed"] == len(DELIVERED)
+    assert checks["counted"]["receiver_undelivered_here"] == 1
+    assert checks["counted"]["receiver_overtaken"] == 0
+    assert checks["counted"]["unknown_outcomes"] == 1
     with payouts(sides.receiver_dsn) as service:
-        assert checked(sides, service.url, ExitCode.OK)["counted"] == found["counted"]
+        assert checked(sides, service.url, ExitCode.OK)["counted"] == checks["counted"]
         done = holdfast(
             *("check", "--endpoint", "payouts", "--receiver", service.url),
             dsn=sides.dsn,
@@ -83,13 +83,13 @@ def test_receiver_difference_is_named(sides: Sides, change: str, rule: str, subj
     sides.receiver.execute("CREATE TABLE kept AS TABLE payouts.inbox")
     try:
         sides.receiver.execute(change.encode())
-        found = checked(sides, "env:THEIRS", ExitCode.FAILED)
+        checks = checked(sides, "env:THEIRS", ExitCode.FAILED)
     finally:
         sides.receiver.execute("DELETE FROM payouts.inbox")
         sides.receiver.execute("INSERT INTO payouts.inbox TABLE kept")
         sides.receiver.execute("DROP TABLE kept")
-    assert found["violated"] == {rule: 1}
-    assert found["violations"][0]["subject"] == subject
+    assert checks["violated"] == {rule: 1}
+    assert checks["violations"][0]["subject"] == subject
 
 
 def test_receiver_of_one_of_two_endpoints_is_compared(sides: Sides) -> None:
@@ -121,7 +121,7 @@ def test_receiver_of_one_of_two_endpoints_is_compared(sides: Sides) -> None:
     }
     assert codes[""].returncode == ExitCode.USAGE
     assert codes["nobody"].returncode == ExitCode.NOTHING_MATCHED
-    found = json.loads(codes["payouts"].stdout)
+    data = json.loads(codes["payouts"].stdout)
     # The endpoint of this scene was made without an audit row; nothing else is violated.
-    assert {each["rule"] for each in found["violations"]} == {"unaudited"}
-    assert found["counted"]["receiver_agreed"] == len(DELIVERED)
+    assert {each["rule"] for each in data["violations"]} == {"unaudited"}
+    assert data["counted"]["receiver_agreed"] == len(DELIVERED)

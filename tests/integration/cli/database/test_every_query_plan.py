@@ -39,9 +39,9 @@ def busy(server_dsn: str, template_database: str) -> Iterator[str]:
 
 
 def test_the_looks_go_to_every_page_and_every_read(busy: str) -> None:
-    there = known(busy)
-    assert missed([*pages(there, "0" * 32), *reads(there)]) == []
-    assert missed(pages(there, "0" * 32))
+    result = known(busy)
+    assert missed([*pages(result, "0" * 32), *reads(result)]) == []
+    assert missed(pages(result, "0" * 32))
 
 
 def test_an_index_serves_every_statement_behind_a_look(busy: str) -> None:
@@ -54,9 +54,13 @@ def test_an_index_serves_every_statement_behind_a_look(busy: str) -> None:
 def test_changes_are_compared_with_the_trail_by_hashes(busy: str) -> None:
     """Each of 25,000 changes beside each of 125,000 actions took longer than a statement may."""
     with psycopg.connect(busy) as connection:
-        given = {"since": datetime(2020, 1, 1, tzinfo=UTC), "until": datetime.now(UTC), "limit": 10}
+        values = {
+            "since": datetime(2020, 1, 1, tzinfo=UTC),
+            "until": datetime.now(UTC),
+            "limit": 10,
+        }
         text = b"EXPLAIN " + statement("check/audit")
-        plan = [line for (line,) in ClientCursor(connection).execute(text, given)]
+        plan = [line for (line,) in ClientCursor(connection).execute(text, values)]
     assert any("Hash Anti Join" in line or "Hash Right Anti Join" in line for line in plan)
     assert not any("Nested Loop Anti Join" in line for line in plan if "acts" in line)
 

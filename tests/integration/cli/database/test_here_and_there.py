@@ -20,11 +20,11 @@ ADD = ("--url", "https://payouts.example/", "--secret-ref", "env:S")
     ],
 )
 def test_command_says_same_in_process(world: World, arguments: list[str], code: ExitCode) -> None:
-    here = world.holdfast(*arguments)
-    there = holdfast(*arguments, dsn=world.dsn, process=True)
-    assert (here.returncode, here.stdout, here.stderr) == (code, there.stdout, there.stderr)
-    assert there.returncode == code
-    assert here.stdout or here.stderr
+    done = world.holdfast(*arguments)
+    result = holdfast(*arguments, dsn=world.dsn, process=True)
+    assert (done.returncode, done.stdout, done.stderr) == (code, result.stdout, result.stderr)
+    assert result.returncode == code
+    assert done.stdout or done.stderr
 
 
 def test_command_here_leaves_nothing_of_its_settings(dsn: str) -> None:

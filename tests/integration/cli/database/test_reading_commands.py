@@ -146,14 +146,14 @@ def test_empty_walk_says_where_it_continues(scene: str, monkeypatch: pytest.Monk
 
 
 def test_subject_is_shown_with_each_lane_and_what_stops_it(scene: str) -> None:
-    found = _json(scene, "subjects", "show", "m_dead")
-    ledger, payouts = found["lanes"]
+    subjects = _json(scene, "subjects", "show", "m_dead")
+    ledger, payouts = subjects["lanes"]
     assert (ledger["endpoint"], ledger["state"], ledger["held"]) == ("ledger", "idle", None)
     assert (ledger["delivered_sequence"], ledger["waiting"], ledger["head_key"]) == (2, 0, None)
     assert (payouts["state"], payouts["held"], payouts["waiting"]) == ("stopped", "stopped", 2)
     assert (payouts["head_sequence"], payouts["dead_reason"]) == (1, "rejected")
-    assert [entry["sequence"] for entry in found["entries"]] == [2, 1]
-    assert payouts["head_key"] == found["entries"][1]["key"]
+    assert [entry["sequence"] for entry in subjects["entries"]] == [2, 1]
+    assert payouts["head_key"] == subjects["entries"][1]["key"]
     text = holdfast("subjects", "show", "m_dead", dsn=scene).stdout
     assert f"dead letter {payouts['dead_letter']}, rejected" in text
     assert "holdfast why m_dead" in text
@@ -237,10 +237,10 @@ def test_no_newest_attempts_name_older(scene: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_dispatchers_are_listed_with_those_that_died(scene: str) -> None:
-    here, there = _json(scene, "dispatchers", "list")["dispatchers"]
-    assert (here["host"], here["alive"], here["draining"]) == ("here", True, True)
-    assert (there["pid"], there["alive"]) == (2, False)
-    assert 7190 < there["heartbeat_age_seconds"] < 7800
+    alive, dead = _json(scene, "dispatchers", "list")["dispatchers"]
+    assert (alive["host"], alive["alive"], alive["draining"]) == ("here", True, True)
+    assert (dead["pid"], dead["alive"]) == (2, False)
+    assert 7190 < dead["heartbeat_age_seconds"] < 7800
     text = holdfast("dispatchers", "list", dsn=scene).stdout
     assert "draining" in text
     assert r"there\x1b[2J" in text
@@ -308,19 +308,19 @@ def test_database_shows_what_holds_it_up(
     scene: str, make_snapshot: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pid = make_snapshot()
-    found = _json(scene, "database")
-    [snapshot] = [each for each in found["snapshots"] if each["pid"] == pid]
+    database = _json(scene, "database")
+    [snapshot] = [each for each in database["snapshots"] if each["pid"] == pid]
     # Postgres itself replaces what is not printable, since 16 by its escape.
-    named = r"old\x1b" if int(found["server_version"].split(".")[0]) >= 16 else "old?"
+    named = r"old\x1b" if int(database["server_version"].split(".")[0]) >= 16 else "old?"
     assert (snapshot["application"], snapshot["state"]) == (named, "idle in transaction")
-    assert found["revision"] == found["revision_needed"]
-    assert abs(found["clock_ahead_seconds"]) < 60
-    entry, attempt = found["partitions"]
+    assert database["revision"] == database["revision_needed"]
+    assert abs(database["clock_ahead_seconds"]) < 60
+    entry, attempt = database["partitions"]
     assert (entry["parent"], attempt["parent"]) == ("entry", "attempt")
     assert attempt["days_ahead"] >= 6
     assert (attempt["days_behind"], len(attempt["newest"])) == (1, attempt["days"])
-    assert {"lane", "subject", "endpoint_pace"} <= {each["name"] for each in found["tables"]}
-    assert found["needs"] == []
+    assert {"lane", "subject", "endpoint_pace"} <= {each["name"] for each in database["tables"]}
+    assert database["needs"] == []
     monkeypatch.setattr(needs, "SNAPSHOT_SECONDS", 0.0)
     [need] = _json(scene, "database", code=ExitCode.DEGRADED)["needs"]
     assert (need["kind"], need["count"]) == ("old_snapshot", 1)
@@ -343,33 +343,33 @@ def make_snapshot(scene: str) -> Iterator[Callable[[], int]]:
 
 
 def test_overview_counts_events_and_lists_what_needs_a_person(world: World, scene: str) -> None:
-    found = _json(scene, "overview", code=ExitCode.DEGRADED)
-    assert found["totals"] == {
+    overview = _json(scene, "overview", code=ExitCode.DEGRADED)
+    assert overview["totals"] == {
         "entries": 8,
         "attempts": 13,
         "deliveries": 11,
         "outcomes": {"delivered": 11, "failed": 1, "rejected": 1},
     }
-    assert len(found["series"]) == 60
-    assert sum(each["attempts"] for each in found["series"]) == 13
-    assert found["complete_since"] == found["since"] == found["series"][0]["minute"]
-    assert (found["duration_ms"]["of"], found["latency_seconds"]["of"]) == (13, 11)
-    assert 0 <= found["latency_seconds"]["p50"] <= found["latency_seconds"]["p99"] < 60
-    later, ledger, payouts = found["endpoints"]
+    assert len(overview["series"]) == 60
+    assert sum(each["attempts"] for each in overview["series"]) == 13
+    assert overview["complete_since"] == overview["since"] == overview["series"][0]["minute"]
+    assert (overview["duration_ms"]["of"], overview["latency_seconds"]["of"]) == (13, 11)
+    assert 0 <= overview["latency_seconds"]["p50"] <= overview["latency_seconds"]["p99"] < 60
+    later, ledger, payouts = overview["endpoints"]
     assert (later["state"], later["due_lanes"], ledger["due_lanes"]) == ("paused", 1, 0)
-    assert (payouts["breaker"], found["oldest_due_age_seconds"]) == ("closed", 0)
-    assert [batch["entry_count"] for batch in found["batches"]] == [1, 7]
-    assert {need["kind"]: need["count"] for need in found["needs"]} == {
+    assert (payouts["breaker"], overview["oldest_due_age_seconds"]) == ("closed", 0)
+    assert [batch["entry_count"] for batch in overview["batches"]] == [1, 7]
+    assert {need["kind"]: need["count"] for need in overview["needs"]} == {
         "no_dispatcher": 1,
         "stopped_lanes": 1,
         "dead_letters": 1,
     }
-    for need in found["needs"][1:]:
+    for need in overview["needs"][1:]:
         command = need["command"].removeprefix("holdfast ").split()
         assert holdfast(*command, dsn=scene).returncode == ExitCode.OK
     text = holdfast("overview", "--minutes", "59", dsn=scene).stdout
     assert "8 entries written, 11 delivered; 1 failed, 1 rejected" in text
-    assert found["needs"][0]["sentence"] in text
+    assert overview["needs"][0]["sentence"] in text
     world.db.execute(
         "UPDATE holdfast.lane SET due_at = now() - interval '1 hour' WHERE attempt > 0"
     )
@@ -382,6 +382,6 @@ def test_overview_counts_events_and_lists_what_needs_a_person(world: World, scen
 
 def test_overview_says_since_when_it_counts(scene: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overview_store, "ATTEMPTS_MAX", 3)
-    found = _json(scene, "overview", code=ExitCode.DEGRADED)
-    assert found["totals"]["attempts"] == 3
-    assert found["complete_since"] > found["since"]
+    overview = _json(scene, "overview", code=ExitCode.DEGRADED)
+    assert overview["totals"]["attempts"] == 3
+    assert overview["complete_since"] > overview["since"]

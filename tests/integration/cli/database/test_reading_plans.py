@@ -61,9 +61,9 @@ def db(server_dsn: str, template_database: str) -> Iterator[psycopg.Connection]:
             yield connection
 
 
-def _plan(db: psycopg.Connection, name: str, given: dict[str, Any]) -> list[str]:
-    found = ClientCursor(db).execute(b"EXPLAIN " + statement(name), given).fetchall()
-    return [line for (line,) in found]
+def _plan(db: psycopg.Connection, name: str, values: dict[str, Any]) -> list[str]:
+    plan_lines = ClientCursor(db).execute(b"EXPLAIN " + statement(name), values).fetchall()
+    return [line for (line,) in plan_lines]
 
 
 @pytest.mark.parametrize("name", INDEXES)
@@ -71,7 +71,7 @@ def test_statement_uses_its_indexes(name: str, db: psycopg.Connection) -> None:
     (newest,) = db.execute("SELECT max(finished_at) FROM holdfast.attempt").fetchone() or (None,)
     assert newest is not None
     ids = db.execute("SELECT array_agg(id) FROM holdfast.subject WHERE id < 50").fetchone()
-    given = {
+    parameters = {
         "prefix": "m_1",
         "beyond": "m_2",
         "after": "",
@@ -99,8 +99,8 @@ def test_statement_uses_its_indexes(name: str, db: psycopg.Connection) -> None:
         "limit": 51,
     }
     if name == "audit/list":
-        given["since"] = None
-    plan = _plan(db, name.removesuffix(" of ids"), given)
+        parameters["since"] = None
+    plan = _plan(db, name.removesuffix(" of ids"), parameters)
     text = "\n".join(plan)
     assert {index for index in INDEXES[name] if index in text} == INDEXES[name], text
     for line in plan:

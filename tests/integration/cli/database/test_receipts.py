@@ -66,10 +66,10 @@ def compared(sides: Sides, *options: str, code: ExitCode = ExitCode.OK) -> dict[
     ).json
 
 
-def the_one(found: dict[str, Any], finding: str) -> dict[str, Any]:
-    [row] = [row for row in found["differences"] if row["finding"] == finding]
-    assert found["findings"][finding] == 1
-    assert found["meaning"][finding]
+def the_one(answer: dict[str, Any], finding: str) -> dict[str, Any]:
+    [row] = [row for row in answer["differences"] if row["finding"] == finding]
+    assert answer["findings"][finding] == 1
+    assert answer["meaning"][finding]
     one: dict[str, Any] = row
     return one
 
@@ -77,12 +77,12 @@ def the_one(found: dict[str, Any], finding: str) -> dict[str, Any]:
 def test_delivered_agrees_and_lost_answer_is_undelivered_here(sides: Sides) -> None:
     subjects = sides.db.execute("SELECT id, name FROM holdfast.subject ORDER BY id").fetchall()
     assert subjects == list(enumerate(SUBJECTS, 1)), "tests below name subjects by their number"
-    found = compared(sides)
-    assert (found["delivered"], found["undelivered"]) == (len(DELIVERED), 1)
-    assert found["receipts"] == {"applied": 3, "duplicate": 0, "stale": 0, "none": 0}
-    assert found["findings"]["agreed"] == len(DELIVERED)
-    assert not any(found["findings"][each] for each in NOTHING)
-    lost = the_one(found, "undelivered_here")
+    comparison = compared(sides)
+    assert (comparison["delivered"], comparison["undelivered"]) == (len(DELIVERED), 1)
+    assert comparison["receipts"] == {"applied": 3, "duplicate": 0, "stale": 0, "none": 0}
+    assert comparison["findings"]["agreed"] == len(DELIVERED)
+    assert not any(comparison["findings"][each] for each in NOTHING)
+    lost = the_one(comparison, "undelivered_here")
     assert (lost["key"], lost["subject"], lost["sequence"]) == (key_text("m_4"), UNANSWERED, 1)
     assert lost["here"]["last_outcome"] == "unknown"
     assert lost["there"]["outcome"] == "applied"
@@ -91,8 +91,8 @@ def test_delivered_agrees_and_lost_answer_is_undelivered_here(sides: Sides) -> N
 
 def test_each_difference_is_found_and_named(sides: Sides) -> None:
     sides.at_receiver("DELETE FROM payouts.inbox WHERE key = %s", "m_1")
-    found = compared(sides, code=ExitCode.DEGRADED)
-    lost = the_one(found, "missing_there")
+    comparison = compared(sides, code=ExitCode.DEGRADED)
+    lost = the_one(comparison, "missing_there")
     assert (lost["key"], lost["subject"], lost["there"]) == (key_text("m_1"), "m_1", None)
     assert lost["here"]["receipt"]["outcome"] == "applied"
     for change, finding in (
@@ -101,9 +101,9 @@ def test_each_difference_is_found_and_named(sides: Sides) -> None:
         ("body_sha256 = sha256('other')", "other_body"),
     ):
         sides.at_receiver(f"UPDATE payouts.inbox SET {change} WHERE key = %s")
-        found = compared(sides, code=ExitCode.DEGRADED)
-        assert the_one(found, finding)["subject"] == "m_2"
-        assert found["findings"]["agreed"] == 1
+        comparison = compared(sides, code=ExitCode.DEGRADED)
+        assert the_one(comparison, finding)["subject"] == "m_2"
+        assert comparison["findings"]["agreed"] == 1
 
 
 def test_what_needs_nobody_is_shown_and_ends_well(sides: Sides) -> None:
@@ -115,12 +115,12 @@ def test_what_needs_nobody_is_shown_and_ends_well(sides: Sides) -> None:
             "INSERT INTO payouts.inbox (key, body_sha256, subject, sequence, outcome)"
             " VALUES ('hf_' || repeat('0', 32), sha256('x'), E'm\\x1b[2J', 7, 'applied')"
         )
-    found = compared(sides)
-    assert the_one(found, "no_receipt")["subject"] == "m_1"
-    assert the_one(found, "pruned_here")["key"] is None
-    stranger = the_one(found, "only_there")
+    comparison = compared(sides)
+    assert the_one(comparison, "no_receipt")["subject"] == "m_1"
+    assert the_one(comparison, "pruned_here")["key"] is None
+    stranger = the_one(comparison, "only_there")
     assert (stranger["key"], stranger["here"]) == (f"hf_{'0' * 32}", None)
-    assert found["findings"]["agreed"] == 1
+    assert comparison["findings"]["agreed"] == 1
     text = holdfast(*ALL, "--receiver", sides.receiver_dsn, dsn=sides.dsn).stdout
     assert "\x1b" not in text
     assert f"  hf_{'0' * 32}  m\\x1b[2J 7; here: nothing; there: applied" in text
@@ -146,10 +146,14 @@ def test_first_attempt_that_is_under_way_is_undelivered_here(sides: Sides) -> No
 
 
 def test_range_and_subject_choose_what_is_compared(sides: Sides) -> None:
-    found = compared(sides, "--subject", "m_2")
-    assert (found["delivered"], found["undelivered"], found["subject"]) == (1, 0, "m_2")
-    found = compared(sides, "--subject", UNANSWERED, "--since", "2020-01-01T00:00:00Z")
-    assert (found["delivered"], found["undelivered"]) == (0, 1)
+    comparison = compared(sides, "--subject", "m_2")
+    assert (comparison["delivered"], comparison["undelivered"], comparison["subject"]) == (
+        1,
+        0,
+        "m_2",
+    )
+    comparison = compared(sides, "--subject", UNANSWERED, "--since", "2020-01-01T00:00:00Z")
+    assert (comparison["delivered"], comparison["undelivered"]) == (0, 1)
     for options, words in (
         (("--until", "1h"), "no attempt was made"),
         (("--subject", "m_9"), "'m_9'"),
@@ -162,11 +166,11 @@ def test_range_and_subject_choose_what_is_compared(sides: Sides) -> None:
 def test_without_a_receiver_deliveries_are_counted_by_receipt(sides: Sides) -> None:
     sides.db.execute("UPDATE holdfast.attempt SET receipt = NULL WHERE subject_id <= 2")
     done = holdfast(*ALL, "--limit", "1", "--json", dsn=sides.dsn, code=ExitCode.OK)
-    found = done.json
-    assert found["receipts"] == {"applied": 1, "duplicate": 0, "stale": 0, "none": 2}
+    data = done.json
+    assert data["receipts"] == {"applied": 1, "duplicate": 0, "stale": 0, "none": 2}
     counted = {"no_receipt": 2, "stale_there": 0, "overtaken": 0}
-    assert (found["undelivered"], found["findings"]) == (1, counted)
-    assert [row["subject"] for row in found["differences"]] == ["m_1"]
+    assert (data["undelivered"], data["findings"]) == (1, counted)
+    assert [row["subject"] for row in data["differences"]] == ["m_1"]
     assert "limited to 1 of each kind" in holdfast(*ALL, "--limit", "1", dsn=sides.dsn).stdout
 
 
@@ -177,23 +181,25 @@ def test_decision_refused_as_stale_is_not_reported_as_applied(sides: Sides) -> N
         "UPDATE holdfast.attempt SET receipt = replace(receipt, '\"applied\"', '\"stale\"')"
         " WHERE subject_id = 2"
     )
-    found = compared(sides, code=ExitCode.DEGRADED)
-    stale = the_one(found, "stale_there")
+    comparison = compared(sides, code=ExitCode.DEGRADED)
+    stale = the_one(comparison, "stale_there")
     assert (stale["subject"], stale["there"]["outcome"]) == ("m_2", "stale")
-    assert found["findings"]["agreed"] == len(DELIVERED) - 1
-    assert "not applied" in found["meaning"]["stale_there"]
+    assert comparison["findings"]["agreed"] == len(DELIVERED) - 1
+    assert "not applied" in comparison["meaning"]["stale_there"]
 
-    alone = holdfast(*ALL, "--json", dsn=sides.dsn, code=ExitCode.DEGRADED)
-    assert the_one(alone.json, "stale_there")["key"] == key_text("m_2")
+    done = holdfast(*ALL, "--json", dsn=sides.dsn, code=ExitCode.DEGRADED)
+    assert the_one(done.json, "stale_there")["key"] == key_text("m_2")
 
     sides.db.execute(
         "INSERT INTO holdfast.attempt (endpoint_id, subject_id, sequence, number, finished_at,"
         " token, outcome, status) SELECT endpoint_id, subject_id, 2, 1, finished_at - interval"
         " '1 s', token, outcome, status FROM holdfast.attempt WHERE subject_id = 2"
     )
-    found = compared(sides, "--subject", "m_2")
-    assert the_one(found, "overtaken")["sequence"] == 1
-    assert found["findings"]["stale_there"] == 0, "a later one had been delivered from here before"
+    comparison = compared(sides, "--subject", "m_2")
+    assert the_one(comparison, "overtaken")["sequence"] == 1
+    assert comparison["findings"]["stale_there"] == 0, (
+        "a later one had been delivered from here before"
+    )
 
 
 def test_unreadable_receiver_is_reported_without_its_address(sides: Sides) -> None:
@@ -249,20 +255,20 @@ def test_inquiry_is_signed_at_database_time(sides: Sides, monkeypatch: pytest.Mo
 
 def test_receiver_is_asked_over_http(sides: Sides) -> None:
     with payouts(sides.receiver_dsn) as service:
-        code, found, complaint = asked(sides, service.url)
+        code, comparison, complaint = asked(sides, service.url)
         assert code == ExitCode.OK, complaint
-        assert found["compared_with"] == "inquiry"
-        assert found["findings"]["agreed"] == len(DELIVERED)
-        assert the_one(found, "undelivered_here")["subject"] == UNANSWERED
+        assert comparison["compared_with"] == "inquiry"
+        assert comparison["findings"]["agreed"] == len(DELIVERED)
+        assert the_one(comparison, "undelivered_here")["subject"] == UNANSWERED
 
         sides.at_receiver("DELETE FROM payouts.inbox WHERE key = %s")
         sides.at_receiver(
             "UPDATE payouts.inbox SET body_sha256 = sha256('x') WHERE key = %s", "m_3"
         )
-        code, found, complaint = asked(sides, f"{service.url}/holdfast/keys/")
+        code, comparison, complaint = asked(sides, f"{service.url}/holdfast/keys/")
         assert code == ExitCode.DEGRADED, complaint
-        assert the_one(found, "missing_there")["subject"] == "m_2"
-        assert the_one(found, "other_body")["subject"] == "m_3"
+        assert the_one(comparison, "missing_there")["subject"] == "m_2"
+        assert the_one(comparison, "other_body")["subject"] == "m_3"
 
         for url, secret, words in (
             (service.url, secret_text(OTHER_KEY_BYTES), "401 (no_match)"),

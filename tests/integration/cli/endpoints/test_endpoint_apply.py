@@ -135,10 +135,10 @@ def test_a_change_in_between_is_not_overwritten(world: World, file: Path) -> Non
     apply(world.dsn, file)
     wanted = parse(FILE.replace("us.example", "b.example"), DEFAULTS)
     with Endpoints.connect(world.dsn) as store:
-        there, _ = store.there(tuple(wanted))
+        rows, _ = store.there(tuple(wanted))
         world.db.execute("UPDATE holdfast.endpoint SET concurrency = 7 WHERE name = 'us'")
         with pytest.raises(CommandError, match="endpoint us was changed after the plan"):
-            store.apply(plan(wanted, there), wanted, there, "x")
+            store.apply(plan(wanted, rows), wanted, rows, "x")
     row = shown(world.dsn, "us")
     assert (row["url"], row["concurrency"]) == ("https://us.example/webhooks", 7)
     assert len(audited(world.db)) == 2

@@ -113,7 +113,7 @@ def test_change_touches_what_is_named_and_is_audited_with_both_values(world: Wor
         "too fast",
     )
     done = world.holdfast("endpoint", "set", "payouts", *change, "--json", code=ExitCode.OK)
-    said = {
+    texts = {
         "before": {
             "headers": {"x-a": REF},
             "headers_literal": {"x-b": "***"},
@@ -125,12 +125,12 @@ def test_change_touches_what_is_named_and_is_audited_with_both_values(world: Wor
             "rate_per_second": 50,
         },
     }
-    assert done.json == {"name": "payouts", **said}
+    assert done.json == {"name": "payouts", **texts}
     after = shown(world.dsn)
     assert {key for key in before if before[key] != after[key]} == {
         *("headers", "headers_literal", "rate_per_second", "updated_at")
     }
-    recorded = {**said, "after": {**said["after"], "rate_per_second": "50"}}
+    recorded = {**texts, "after": {**texts["after"], "rate_per_second": "50"}}
     assert audited(world.db)[1:] == [("endpoint.set", recorded)]
     again = world.holdfast("endpoint", "set", "payouts", "--rate", "50", "--reason", "x")
     assert (again.returncode, "already" in again.stdout) == (ExitCode.OK, True)

@@ -37,12 +37,12 @@ def _json(dsn: str, *arguments: str) -> dict[str, Any]:
 
 def _listed(dsn: str, *arguments: str) -> list[tuple[str, int, int]]:
     """Endpoint, sequence and number of all attempts, page by page."""
-    found: list[tuple[str, int, int]] = []
+    results: list[tuple[str, int, int]] = []
     page = _json(dsn, *arguments)
     while True:
-        found += [(row["endpoint"], row["sequence"], row["number"]) for row in page["attempts"]]
+        results += [(row["endpoint"], row["sequence"], row["number"]) for row in page["attempts"]]
         if page["next_before"] is None:
-            return found
+            return results
         page = _json(dsn, *arguments, "--before", page["next_before"])
 
 

@@ -58,22 +58,22 @@ def test_batch_is_shown_with_counts_and_offsets(world: World, tmp_path: Path) ->
         twice,
         decision("m_2") | {"subject": ""},
     )
-    found = _json(world.dsn, "show", "payouts", "0")
+    show = _json(world.dsn, "show", "payouts", "0")
     counts = ("row_count", "entry_count", "duplicate_count", "suppressed_count")
-    assert [found[name] for name in counts] == [5, 3, 1, 0]
-    assert found["quarantined_count"] == 1
-    assert len(bytes.fromhex(found["digest"])) == 32
-    assert found["source_offsets"] == {
+    assert [show[name] for name in counts] == [5, 3, 1, 0]
+    assert show["quarantined_count"] == 1
+    assert len(bytes.fromhex(show["digest"])) == 32
+    assert show["source_offsets"] == {
         "batch_time": "2026-11-02T12:00:00Z",
         "watermark": None,
         "sources": [{"logOffset": 3}],
         "ranges": [{"source": 0, "kind": "log", "first_entry": 0, "last_entry": 3, "note": None}],
     }
-    assert found["types"] == [
+    assert show["types"] == [
         {"type": BLOCK, "entries": 2, "subjects": 2},
         {"type": RELEASE, "entries": 1, "subjects": 1},
     ]
-    assert found["refused"] == [{"reason": "bad_subject", "rows": 1, "open": 1}]
+    assert show["refused"] == [{"reason": "bad_subject", "rows": 1, "open": 1}]
     text = world.holdfast("batch", "show", "payouts", "0").stdout
     assert "5 rows = 3 entries + 1 duplicate + 0 suppressed + 1 quarantined; 0 duplicates" in text
     assert "source 0: files or ticks, log entries 0 to 3" in text
@@ -180,9 +180,9 @@ def test_diverged_replay_is_compared_row_by_row(dsn: str, driver: MakeDriver) ->
     gone, changed, added = decision("m_1"), decision("m_3", minor=1), decision("m_4")
     spark.batch(0, decision("m_3", 0, RELEASE), gone, changed)
     _diverge(spark, 0, decision("m_3", 0, RELEASE), decision("m_3", minor=2), added)
-    found = _json(dsn, "diff", "payouts", "0")
-    assert (found["batch"]["row_count"], found["divergence"]["row_count"]) == (3, 3)
-    left, brought, other = found["rows"]
+    diff = _json(dsn, "diff", "payouts", "0")
+    assert (diff["batch"]["row_count"], diff["divergence"]["row_count"]) == (3, 3)
+    left, brought, other = diff["rows"]
     assert (left["side"], left["key"]) == ("only_in_ledger", Key.of(gone["key"]).text)
     assert (left["subject"], left["type"]) == ("m_1", BLOCK)
     assert json.loads(left["body_then"])["data"]["exposure_minor"] == 8_500_000
@@ -243,15 +243,15 @@ def test_batch_under_another_checkpoint_is_pointed_to(world: World) -> None:
         missing = world.holdfast("batch", command, "payouts", "7")
         assert missing.returncode == ExitCode.NOTHING_MATCHED
         assert f"--query-id {spark.query_id}" in missing.stderr
-    given = ("--query-id", str(spark.query_id))
-    assert _json(world.dsn, "show", "payouts", "7", *given)["entry_count"] == 1
-    assert len(_json(world.dsn, "list", "payouts", *given)["batches"]) == 1
+    message = ("--query-id", str(spark.query_id))
+    assert _json(world.dsn, "show", "payouts", "7", *message)["entry_count"] == 1
+    assert len(_json(world.dsn, "list", "payouts", *message)["batches"]) == 1
     none = ExitCode.NOTHING_MATCHED
     assert _json(world.dsn, "list", "payouts", code=none)["batches"] == []
     unknown = world.holdfast("batch", "list", "payouts", "--query-id", str(uuid4()))
     assert unknown.returncode == ExitCode.NOTHING_MATCHED
     assert f"it has batches of {spark.query_id}" in unknown.stderr
-    none_older = ("list", "payouts", *given, "--before", "7")
+    none_older = ("list", "payouts", *message, "--before", "7")
     assert _json(world.dsn, *none_older, code=none)["batches"] == []
 
 
@@ -298,9 +298,9 @@ def test_empty_batch_is_listed_and_shown(world: World, continued: Driver) -> Non
     assert (shown["types"], shown["delivery"], shown["refused"], shown["divergences"]) == (
         *([],) * 4,
     )
-    said = world.holdfast("batch", "show", "payouts", "0").stdout
-    assert "0 rows = 0 entries + 0 duplicates + 0 suppressed + 0 quarantined" in said
-    assert "None" not in said
+    done = world.holdfast("batch", "show", "payouts", "0").stdout
+    assert "0 rows = 0 entries + 0 duplicates + 0 suppressed + 0 quarantined" in done
+    assert "None" not in done
     stream = _continued_json(world.dsn, "stream", "show", "payouts")
     ranges = [(each["first_batch_id"], each["last_batch_id"]) for each in stream["checkpoints"]]
     assert ranges == [(0, 0), (3, 3)]

@@ -50,12 +50,12 @@ def _json(dsn: str, *arguments: str) -> dict[str, Any]:
 
 def _listed(dsn: str, *arguments: str) -> list[tuple[str, int]]:
     """Subject and sequence of all entries, page by page."""
-    found: list[tuple[str, int]] = []
+    results: list[tuple[str, int]] = []
     page = _json(dsn, "list", *arguments)
     while True:
-        found += [(row["subject"], row["sequence"]) for row in page["entries"]]
+        results += [(row["subject"], row["sequence"]) for row in page["entries"]]
         if page["next_before"] is None:
-            return found
+            return results
         page = _json(dsn, "list", *arguments, "--before", page["next_before"])
 
 
@@ -198,9 +198,9 @@ def test_entries_are_found_by_member_of_data(world: World, spark: Driver) -> Non
     assert _listed(world.dsn, *wanted, "--limit", "1") == [("m_3", 1), ("m_2", 2), ("m_1", 2)]
     assert _listed(world.dsn, *wanted, "--subject", "m_2") == [("m_2", 2)]
     assert _listed(world.dsn, "--data", "exposure_minor=5") == [("m_1", 1)]
-    (found,) = _json(world.dsn, "list", *wanted, "--subject", "m_1")["entries"]
-    assert found["data"]["merchant_id"] == "m_1"
-    assert found["delivered"] == [
+    (keys,) = _json(world.dsn, "list", *wanted, "--subject", "m_1")["entries"]
+    assert keys["data"]["merchant_id"] == "m_1"
+    assert keys["delivered"] == [
         {"endpoint": "all", "outcome": "applied"},
         {"endpoint": "blocks", "outcome": "delivered"},
     ]
@@ -313,8 +313,8 @@ def test_entries_are_found_by_index_among_many(dsn: str, db: psycopg.Connection)
         "limit": 51,
     }
     for name, indexes in INDEXES.items():
-        found = ClientCursor(db).execute(b"EXPLAIN " + statement(name), values).fetchall()
-        plan = "\n".join(line for (line,) in found)
+        plan_lines = ClientCursor(db).execute(b"EXPLAIN " + statement(name), values).fetchall()
+        plan = "\n".join(line for (line,) in plan_lines)
         assert {index for index in indexes if index in plan} == indexes, (name, plan)
         assert f"Seq Scan on entry_{at.astimezone(UTC):%Y%m%d}" not in plan, (name, plan)
 

@@ -33,10 +33,10 @@ def _listed(dsn: str, *words: str) -> dict[str, Any]:
 
 
 def test_events_not_applied_have_a_reason_and_a_watermark(late: str) -> None:
-    found = _listed(late)["late_events"]
-    assert [row["event_id"] for row in found] == ["e3", "e2", "e1", "e0"]
-    assert found[-1] == {
-        "id": found[-1]["id"],
+    rows = _listed(late)["late_events"]
+    assert [row["event_id"] for row in rows] == ["e3", "e2", "e1", "e0"]
+    assert rows[-1] == {
+        "id": rows[-1]["id"],
         "stream": "payouts",
         "reason": "late",
         "event_id": "e0",

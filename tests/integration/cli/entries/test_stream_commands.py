@@ -130,9 +130,9 @@ def test_diverged_replay_is_shown_with_the_number_that_batch_diff_takes(dsn: str
     assert newest["id"] > older["id"]
     text = holdfast("stream", "show", "payouts", dsn=dsn).stdout
     [command] = [line for line in text.splitlines() if "holdfast batch diff" in line]
-    found = holdfast(*command.partition("holdfast ")[2].split(), "--json", dsn=dsn)
-    assert found.returncode == ExitCode.OK, found.stderr
-    assert json.loads(found.stdout)["divergence"]["id"] == newest["id"]
+    done = holdfast(*command.partition("holdfast ")[2].split(), "--json", dsn=dsn)
+    assert done.returncode == ExitCode.OK, done.stderr
+    assert json.loads(done.stdout)["divergence"]["id"] == newest["id"]
 
 
 def test_reason_of_an_adoption_is_bounded(dsn: str, db: psycopg.Connection) -> None:

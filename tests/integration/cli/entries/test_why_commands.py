@@ -35,14 +35,14 @@ def why(dsn: str, *arguments: str, code: int = ExitCode.OK) -> dict[str, Any]:
     return holdfast("why", *arguments, "--json", dsn=dsn, code=code).json
 
 
-def verdicts(found: dict[str, Any]) -> dict[str, str]:
+def verdicts(reply: dict[str, Any]) -> dict[str, str]:
     """The verdict at each endpoint."""
-    return {each["endpoint"]: each["verdict"] for each in found["endpoints"]}
+    return {each["endpoint"]: each["verdict"] for each in reply["endpoints"]}
 
 
-def only(found: dict[str, Any]) -> dict[str, Any]:
+def only(reply: dict[str, Any]) -> dict[str, Any]:
     """The answer at the one endpoint that there is."""
-    (each,) = found["endpoints"]
+    (each,) = reply["endpoints"]
     answer: dict[str, Any] = each
     return answer
 
@@ -169,9 +169,9 @@ def test_tried_entry_wanted_no_more_is_no_gap(world: World) -> None:
         "endpoint", "set", "payouts", "--type", RELEASE, "--reason", "they said so"
     )
     assert changed.returncode == ExitCode.OK, changed.stderr
-    found = only(why(world.dsn, key))
-    assert (found["verdict"], found["command"]) == ("not_taken", None)
-    assert f"the endpoint takes {RELEASE}, not {BLOCK}" in found["sentence"]
+    result = only(why(world.dsn, key))
+    assert (result["verdict"], result["command"]) == ("not_taken", None)
+    assert f"the endpoint takes {RELEASE}, not {BLOCK}" in result["sentence"]
     shown = world.holdfast("entries", "show", key).stdout
     assert "its type" in shown
     again = world.holdfast("redeliver", key, "--reason", "asked", "--yes")
@@ -216,8 +216,8 @@ def test_what_is_no_entry_is_said_with_what_is_known_of_it(world: World) -> None
     assert never["verdict"] == "unknown"
     with psycopg.connect(world.dsn, application_name="holdfast sink orders") as writing:
         writing.execute("CREATE TABLE holdfast.being_written ()")
-        found = why(world.dsn, Key.of(["x"]).text, code=ExitCode.NOTHING_MATCHED)
-        assert "what holdfast sink orders is writing now" in found["answer"]["sentence"]
+        result = why(world.dsn, Key.of(["x"]).text, code=ExitCode.NOTHING_MATCHED)
+        assert "what holdfast sink orders is writing now" in result["answer"]["sentence"]
         writing.rollback()
     world.db.execute("DELETE FROM holdfast.entry WHERE key = %s", [Key.of(old["key"]).digest])
     world.db.execute("UPDATE holdfast.batch SET written_at = written_at - interval '60 days'")
@@ -273,13 +273,13 @@ def test_decision_is_traced_from_batch_to_receipt(world: World) -> None:
     world.drain()
 
     done = world.holdfast("trace", key, "--json", code=ExitCode.OK)
-    found: dict[str, Any] = done.json
-    assert (found["batch"]["stream"], found["batch"]["batch_id"]) == ("test", 1)
-    entry = found["entry"]
+    data: dict[str, Any] = done.json
+    assert (data["batch"]["stream"], data["batch"]["batch_id"]) == ("test", 1)
+    entry = data["entry"]
     assert (entry["subject"], entry["sequence"]) == ("m_1", 1)
     assert entry["decision"] == {"merchant_id": "m_1", "exposure_minor": 8_500_000}
     assert (entry["body"], entry["body_bytes"] > 100) == (None, True)
-    (endpoint,) = found["endpoints"]
+    (endpoint,) = data["endpoints"]
     assert endpoint["verdict"] == "delivered"
     first, second = endpoint["attempts"]
     assert (first["number"], first["outcome"], first["status"]) == (1, "failed", 503)

@@ -106,11 +106,11 @@ def test_every_statement_of_an_answer_uses_its_indexes(db: psycopg.Connection) -
         "limit": 51,
     }
     for name, indexes in INDEXES.items():
-        given = values | ({"subject": None} if name == "entries/tail" else {})
+        parameters = values | ({"subject": None} if name == "entries/tail" else {})
         if name == "why/resolved":
-            given |= {"endpoint_id": 1}
-        found = ClientCursor(db).execute(b"EXPLAIN " + statement(name), given).fetchall()
-        plan = "\n".join(line for (line,) in found)
+            parameters |= {"endpoint_id": 1}
+        plan_lines = ClientCursor(db).execute(b"EXPLAIN " + statement(name), parameters).fetchall()
+        plan = "\n".join(line for (line,) in plan_lines)
         assert {index for index in indexes if index in plan} == indexes, (name, plan)
         for line in plan.splitlines():
             if "Seq Scan on " in line:

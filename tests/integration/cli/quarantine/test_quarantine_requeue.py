@@ -266,8 +266,8 @@ def test_rows_of_two_streams_go_to_a_stream_each(dsn: str, db: psycopg.Connectio
     )
     other.batch(0)
     other.sink.close()
-    found = db.execute("SELECT id FROM holdfast.quarantine ORDER BY id").fetchall()
-    code, told, error = _requeue(dsn, *(number for (number,) in found))
+    result_rows = db.execute("SELECT id FROM holdfast.quarantine ORDER BY id").fetchall()
+    code, told, error = _requeue(dsn, *(number for (number,) in result_rows))
     assert code == ExitCode.OK, error
     assert len(told["requeued"]) == len(numbers) + 1
     streams = [name for name, _ in contents(db)["stream"] if name.endswith(".requeue")]

@@ -143,8 +143,8 @@ def test_second_person_approves_exact_text_once(world: World, tmp_path: Path) ->
 
     early = _requeue(world.dsn, number, "--proposal", id_)
     assert (early[0], "second person" in early[2]) == (ExitCode.FAILED, True)
-    alone = world.holdfast("proposal", "approve", id_[:8], *WHY)
-    assert (alone.returncode, "that is you" in alone.stderr) == (ExitCode.FAILED, True)
+    done = world.holdfast("proposal", "approve", id_[:8], *WHY)
+    assert (done.returncode, "that is you" in done.stderr) == (ExitCode.FAILED, True)
     shown = world.holdfast("proposal", "show", id_[:8], "--json").json
     text = file.read_text()
     assert shown["detail"]["text"] == text
@@ -235,9 +235,9 @@ def test_other_merchant_or_event_needs_second_person(world: World, tmp_path: Pat
     ):
         file = _file(tmp_path, kept | change)
         code, told, error = _requeue(world.dsn, number, "--row", file, "--into", into)
-        alone = "currency" in change
+        message = "currency" in change
         assert (code, len(told["requeued"])) == (
-            (ExitCode.OK, 1) if alone else (ExitCode.DEGRADED, 0)
+            (ExitCode.OK, 1) if message else (ExitCode.DEGRADED, 0)
         ), error
     assert len(list(into.iterdir())) == 1
     [first, *_] = json.loads(world.holdfast("proposal", "list", "--json").stdout)["proposals"]

@@ -118,8 +118,8 @@ def test_advised_command_passes_only_the_lane_of_its_subject(
     advised = []
     for name in odd:
         told = holdfast("why", "--json", "--", name, dsn=dsn, code=ExitCode.DEGRADED)
-        [here] = told.json["endpoints"]
-        advised.append(here["command"])
+        [lane] = told.json["endpoints"]
+        advised.append(lane["command"])
     script = "".join(f"{command}; echo;" for command in advised)
     taken = subprocess.run(
         ["/bin/bash", "-c", f"holdfast() {{ printf '%s\\0' \"$@\"; }}; {script}"],

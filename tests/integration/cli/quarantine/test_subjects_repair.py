@@ -77,9 +77,9 @@ class Silenced:
 
 @pytest.fixture
 def silenced(dsn: str, db: psycopg.Connection) -> Iterator[Silenced]:
-    found = Silenced(dsn, db)
-    yield found
-    for spark in found.drivers:
+    desk = Silenced(dsn, db)
+    yield desk
+    for spark in desk.drivers:
         spark.sink.close()
 
 
@@ -93,8 +93,8 @@ def test_silenced_subject_is_repaired_by_two_people(silenced: Silenced) -> None:
     assert silenced.proposed() == id_
     code, _, error = silenced.ask("--proposal", id_)
     assert (code, "second person" in error) == (ExitCode.FAILED, True)
-    alone = holdfast("proposal", "approve", id_, *WHY, dsn=silenced.dsn)
-    assert (alone.returncode, "that is you" in alone.stderr) == (ExitCode.FAILED, True)
+    result = holdfast("proposal", "approve", id_, *WHY, dsn=silenced.dsn)
+    assert (result.returncode, "that is you" in result.stderr) == (ExitCode.FAILED, True)
     with acting_as("second"):
         approved = holdfast("proposal", "approve", id_, *WHY, dsn=silenced.dsn)
     assert f"holdfast subjects repair --proposal {id_[:8]} --reason TEXT m_1" in approved.stdout
@@ -349,13 +349,13 @@ def test_what_is_not_there_or_cannot_be_is_said(
 
 
 def test_suppressed_decision_is_shown_with_content_and_state(written: str) -> None:
-    code, found = _json(written, "suppressed", "show", _key(OVERTAKEN))
+    code, row = _json(written, "suppressed", "show", _key(OVERTAKEN))
     assert code == ExitCode.OK
-    assert (found["subject"], found["cause"], found["type"]) == ("m_1", "overtaken", RELEASE)
-    assert found["key_parts"] == OVERTAKEN["key"]
-    assert json.loads(found["data"]) == OVERTAKEN["data"]
-    assert (found["batch"]["stream"], found["batch"]["batch_id"]) == ("payouts", 1)
-    assert (found["state"]["stream"], found["state"]["last_type"]) == ("payouts", BLOCK)
+    assert (row["subject"], row["cause"], row["type"]) == ("m_1", "overtaken", RELEASE)
+    assert row["key_parts"] == OVERTAKEN["key"]
+    assert json.loads(row["data"]) == OVERTAKEN["data"]
+    assert (row["batch"]["stream"], row["batch"]["batch_id"]) == ("payouts", 1)
+    assert (row["state"]["stream"], row["state"]["last_type"]) == ("payouts", BLOCK)
 
 
 def test_query_for_a_suppressed_key_names_the_next_command(written: str) -> None:
@@ -365,10 +365,10 @@ def test_query_for_a_suppressed_key_names_the_next_command(written: str) -> None
     assert (told["verdict"], told["answer"]["command"]) == ("suppressed", where)
     for command in (("entries", "show"), ("trace",)):
         done = holdfast(*command, key, dsn=written, code=ExitCode.NOTHING_MATCHED)
-        said = " ".join(done.stderr.split())
-        assert where in said
-        assert "(overtaken)" in said
-        assert "batch 1 of stream 'payouts'" in said
+        message = " ".join(done.stderr.split())
+        assert where in message
+        assert "(overtaken)" in message
+        assert "batch 1 of stream 'payouts'" in message
 
 
 def test_overtaken_decisions_are_counted_and_need_nobody(written: str) -> None:
@@ -376,8 +376,8 @@ def test_overtaken_decisions_are_counted_and_need_nobody(written: str) -> None:
         _, told = _json(written, command)
         assert told["overtaken_rows"] == 1
         assert "silenced_subjects" not in [need["kind"] for need in told["needs"]]
-        said = holdfast(command, dsn=written).stdout
-        assert "1 decision overtaken: holdfast suppressed list --cause overtaken" in said
+        done = holdfast(command, dsn=written).stdout
+        assert "1 decision overtaken: holdfast suppressed list --cause overtaken" in done
 
 
 def test_silenced_subject_needs_a_person_until_repaired(world: World) -> None:
@@ -429,10 +429,10 @@ def test_silenced_subject_shows_its_expected_state_and_cost(world: World) -> Non
     reports.batch(0, decision("m_1", 9, "report.daily"))
     reports.sink.close()
     with Repairs.connect(world.dsn) as store:
-        found = store.states("m_1")
+        rows = store.states("m_1")
         with pytest.raises(CommandError, match="no subject"):
             store.states("m_9")
-    payouts, others = found["states"]
+    payouts, others = rows["states"]
     # Receivers have applied the release: the next block is none of a blocked subject.
     assert (payouts["stream"], payouts["ahead"], payouts["stored_type"]) == (
         "payouts",

@@ -75,9 +75,9 @@ class Desk:
 
 @pytest.fixture
 def silenced(dsn: str, db: psycopg.Connection) -> Iterator[Desk]:
-    found = Desk(dsn, db)
-    yield found
-    found.spark.sink.close()
+    result = Desk(dsn, db)
+    yield result
+    result.spark.sink.close()
 
 
 @pytest.fixture
@@ -159,10 +159,10 @@ def test_crash_before_booking_writes_once(desk: Desk, monkeypatch: pytest.Monkey
     id_ = desk.approved()
     audit = OvertakenDecisions._audit
 
-    def die(store: OvertakenDecisions, action: str, *said: Any) -> None:
+    def die(store: OvertakenDecisions, action: str, *words: Any) -> None:
         if action == "suppressed.write":
             raise CommandError("died")
-        audit(store, action, *said)
+        audit(store, action, *words)
 
     with monkeypatch.context() as patch:
         patch.setattr(OvertakenDecisions, "_audit", die)
@@ -193,9 +193,9 @@ def test_decision_overtaken_meanwhile_is_refused(
 ) -> None:
     id_, write = desk.approved(), operation.writer()
 
-    def later(*arguments: Any, **given: Any) -> Any:
+    def later(*arguments: Any, **options: Any) -> Any:
         desk.spark.batch(3, decision("m_1", 4, BLOCK), decision("m_1", 5, RELEASE))
-        return write(*arguments, **given)
+        return write(*arguments, **options)
 
     monkeypatch.setattr(operation, "writer", lambda: later)
     code, _, error = desk.write("--proposal", id_)

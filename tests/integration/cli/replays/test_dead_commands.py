@@ -140,10 +140,10 @@ def test_no_match_exits_3_and_nonsense_2(dsn: str) -> None:
 
 
 def test_only_lanes_still_behind_a_dead_letter_are_counted(dead: str) -> None:
-    found = holdfast("status", "--json", dsn=dead).json
-    assert {need["kind"]: need["count"] for need in found["needs"]}["stopped_lanes"] == 2
+    status = holdfast("status", "--json", dsn=dead).json
+    assert {need["kind"]: need["count"] for need in status["needs"]}["stopped_lanes"] == 2
     for subject in ("m_1", "m_2"):
         letter = _number(dead, "stops", subject)
         holdfast("dead", "dismiss", letter, "--reason", "x", "--skip", dsn=dead, code=ExitCode.OK)
-    found = holdfast("status", "--json", dsn=dead).json
-    assert "stopped_lanes" not in {need["kind"] for need in found["needs"]}
+    status = holdfast("status", "--json", dsn=dead).json
+    assert "stopped_lanes" not in {need["kind"] for need in status["needs"]}

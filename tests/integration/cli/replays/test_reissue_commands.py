@@ -97,8 +97,8 @@ def test_reissued_dead_letter_frees_its_lane_and_comes_last(world: World) -> Non
         assert words in planned.stdout, planned.stdout
     short = planned.stdout.partition("replay approve ")[2][:8]
     assert "overtakes the newest" in world.holdfast("replay", "show", short).stdout
-    alone = world.holdfast("replay", "apply", short, "--yes")
-    assert (alone.returncode, "second person" in alone.stderr) == (ExitCode.FAILED, True)
+    result = world.holdfast("replay", "apply", short, "--yes")
+    assert (result.returncode, "second person" in result.stderr) == (ExitCode.FAILED, True)
     with acting_as("second"):
         assert world.holdfast("replay", "approve", short, *WHY).returncode == ExitCode.OK
     done = world.holdfast("replay", "apply", short, "--yes")
@@ -136,8 +136,8 @@ def test_many_at_once_need_a_second_person(world: World) -> None:
     refused = world.holdfast("replay", "apply", short, "--yes")
     assert (refused.returncode, "second person" in refused.stderr) == (ExitCode.FAILED, True)
     assert f"replay approve {short}" in world.holdfast("replay", "show", short).stdout
-    alone = world.holdfast("replay", "approve", short, *WHY)
-    assert (alone.returncode, "that is you" in alone.stderr) == (ExitCode.FAILED, True)
+    done = world.holdfast("replay", "approve", short, *WHY)
+    assert (done.returncode, "that is you" in done.stderr) == (ExitCode.FAILED, True)
 
     with acting_as("second"):
         approved = world.holdfast("replay", "approve", short, *WHY)
@@ -145,9 +145,9 @@ def test_many_at_once_need_a_second_person(world: World) -> None:
     world.holdfast("replay", "apply", short, "--yes", code=ExitCode.OK)
     world.drain()
     assert len(world.receiver.seen) == 4
-    said = [(action, actor) for action, _, actor, _ in world.db.execute(AUDIT)]
+    texts = [(action, actor) for action, _, actor, _ in world.db.execute(AUDIT)]
     me = getpass.getuser()
-    assert said == [
+    assert texts == [
         ("reissue.plan", me),
         ("reissue.approve", "second"),
         ("reissue", me),
@@ -184,8 +184,8 @@ def test_dead_reissue_is_booked_on_cancel(world: World, monkeypatch: pytest.Monk
     done = world.holdfast("replay", "cancel", short, "--reason", "it failed")
     assert "1 of 2 items done" in done.stdout, done.stderr
     new = Key.of(parts_of(Key.parse(dead), 1))
-    found = world.db.execute("SELECT resolution::text FROM holdfast.dead_letter").fetchall()
-    assert found == [("reissued",)]
+    rows = world.db.execute("SELECT resolution::text FROM holdfast.dead_letter").fetchall()
+    assert rows == [("reissued",)]
     booked = [row for row in world.db.execute(AUDIT).fetchall() if row[0] == "reissue"]
     assert [(target, detail["new_key"]) for _, target, _, detail in booked] == [(dead, new.text)]
     again = world.holdfast("reissue", dead, *WHY, "--yes", "--json")
@@ -201,9 +201,9 @@ def test_reissued_entry_is_not_sent_again_under_its_own_key(world: World) -> Non
     refused = world.holdfast("redeliver", dead, *WHY, "--yes", code=ExitCode.NOTHING_MATCHED)
     assert f"was reissued as {Key.of(parts_of(Key.parse(dead), 1)).text}" in refused.stderr
     done = world.holdfast("redeliver", dead, fine, *WHY, "--yes", "--json", code=ExitCode.OK)
-    said = done.json
-    assert [item["key"] for item in said["items"]] == [fine]
-    [left] = said["nothing"]
+    data = done.json
+    assert [item["key"] for item in data["items"]] == [fine]
+    [left] = data["nothing"]
     assert left["key"] == dead
     assert f"was reissued as {Key.of(parts_of(Key.parse(dead), 1)).text}" in left["why"]
     world.drain()

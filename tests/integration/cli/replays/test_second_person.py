@@ -103,8 +103,8 @@ def test_two_plans_at_once_do_not_both_slip_under_the_limit(world: World) -> Non
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(plan, keys)) == [ExitCode.OK, ExitCode.OK]
-    found = world.db.execute("SELECT state::text FROM holdfast.replay ORDER BY 1").fetchall()
-    assert sorted(found) == [("applied",), ("planned",)]
+    rows = world.db.execute("SELECT state::text FROM holdfast.replay ORDER BY 1").fetchall()
+    assert sorted(rows) == [("applied",), ("planned",)]
 
 
 def test_name_in_the_environment_makes_nobody_a_second_person(world: World) -> None:

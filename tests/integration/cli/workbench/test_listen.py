@@ -97,8 +97,8 @@ def test_deliveries_are_applied_once_and_answered_with_proof() -> None:
         other = Sent.of("m_1", "block", 1, data={"merchant_id": "m_1"})
         late = [receiver.send(Sent.of("m_1", "block", n)) for n in (4, 2, 2)]
         answers += [receiver.send(other), *late]
-    said = [(answer.status_code, answer.json()["outcome"]) for answer in answers]
-    assert said == [
+    data = [(answer.status_code, answer.json()["outcome"]) for answer in answers]
+    assert data == [
         (200, "applied"),
         (200, "duplicate"),
         (422, "conflict"),

@@ -36,8 +36,8 @@ def verify(*arguments: str, content: bytes = BODY, **changes: str) -> Result:
     fields = headers(BODY, timestamp=NOW) | {
         name.replace("_", "-"): value for name, value in changes.items()
     }
-    given = [part for name, value in fields.items() for part in ("-H", f"{name}: {value}")]
-    return invoke("verify", *given, *(arguments or (*SECRET, "--at", str(NOW))), stdin=content)
+    result = [part for name, value in fields.items() for part in ("-H", f"{name}: {value}")]
+    return invoke("verify", *result, *(arguments or (*SECRET, "--at", str(NOW))), stdin=content)
 
 
 def refusal(result: Result) -> str:
@@ -201,8 +201,8 @@ def test_other_data_under_the_same_key_is_rejected_as_a_conflict(receiver: Liste
 def test_no_engine_sends_to_an_untrusted_certificate() -> None:
     with webhooks.listening(Authority().server()) as receiver:
         for engine in ("httpx", "asyncio", "auto"):
-            found = json.loads(to(receiver.url, "--json", "--engine", engine).stdout)
-            assert "CERTIFICATE_VERIFY_FAILED" in found["error"]
+            data = json.loads(to(receiver.url, "--json", "--engine", engine).stdout)
+            assert "CERTIFICATE_VERIFY_FAILED" in data["error"]
     assert receiver.seen == []
 
 

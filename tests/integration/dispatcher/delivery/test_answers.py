@@ -190,8 +190,8 @@ def test_putting_off_uses_no_step_of_the_schedule(world: World) -> None:
 
 
 def _needs(dsn: str) -> dict[str, int]:
-    found = json.loads(holdfast("status", "--json", dsn=dsn).stdout)["needs"]
-    return {need["kind"]: need["count"] for need in found}
+    status = json.loads(holdfast("status", "--json", dsn=dsn).stdout)["needs"]
+    return {need["kind"]: need["count"] for need in status}
 
 
 def test_unreasoned_stale_needs_a_person_for_a_day(world: World) -> None:

@@ -371,10 +371,10 @@ def test_attempt_is_a_span_linked_to_its_batch(world: World) -> None:
         world.drain()
     batch, *deliveries = spans.ended
     assert [each.name for each in deliveries] == ["holdfast.deliver"] * 3
-    found = [dict(each.attributes or {}) for each in deliveries]
+    results = [dict(each.attributes or {}) for each in deliveries]
     assert [
         (each["holdfast.attempt"], each["holdfast.outcome"], each["http.response.status_code"])
-        for each in found
+        for each in results
     ] == [(1, "failed", 500), (2, "delivered", 200), (1, "delivered", 200)]
     for each in deliveries:
         assert [link.context.trace_id for link in each.links] == [batch.context.trace_id]

@@ -108,10 +108,10 @@ def test_sigterm_ends_in_flight_releases_the_rest(world: World) -> None:
         gate.open()
         assert running.ends() == ExitCode.OK, running.text()
     assert world.receiver.sequences("m_1") == [1]
-    found = world.lanes()
-    assert found.keys() == {"m_1", "m_2"}
-    assert found["m_1"][:3] == (1, 2, 0)
-    assert {lane.token for lane in found.values()} == {None}
+    lanes_by_subject = world.lanes()
+    assert lanes_by_subject.keys() == {"m_1", "m_2"}
+    assert lanes_by_subject["m_1"][:3] == (1, 2, 0)
+    assert {lane.token for lane in lanes_by_subject.values()} == {None}
     assert [row.outcome for row in world.attempts()] == ["delivered", "delivered"]
     assert world.db.execute("SELECT count(*) FROM holdfast.dispatcher_instance").fetchone() == (0,)
 
@@ -223,8 +223,8 @@ def test_nothing_secret_is_in_the_log_whatever_goes_wrong(world: World, tmp_path
     world.add_endpoint("http://127.0.0.1:1/", name="down", schedule_seconds=[0])
 
     async def echo(seen: webhooks.Seen, wire: webhooks.Wire) -> None:
-        said = seen.header("webhook-signature") + secret_text() + "canary_answer"
-        await wire.send(webhooks.response(500, said.encode(), retry_after=said))
+        output = seen.header("webhook-signature") + secret_text() + "canary_answer"
+        await wire.send(webhooks.response(500, output.encode(), retry_after=output))
 
     world.receiver.script = lambda _seen: echo
     world.write("m_1", data={"merchant_id": "m_1", "exposure_minor": 777_888_999})

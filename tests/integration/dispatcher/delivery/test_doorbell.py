@@ -47,14 +47,14 @@ def ringing(dsn: str) -> Iterator[Decisions]:
 
 def latencies(decisions: Decisions, receiver: WebhookReceiver, count: int) -> list[float]:
     """Seconds from COMMIT to the receiver, one entry at a time, in an idle system."""
-    found = []
+    results = []
     for n in range(count):
         before = len(receiver.seen)
         decisions.write(f"m_{n}")
         committed = time.monotonic()
         eventually(lambda before=before: len(receiver.seen) > before)  # type: ignore[misc]  # bound
-        found.append(receiver.seen[before].at - committed)
-    return found
+        results.append(receiver.seen[before].at - committed)
+    return results
 
 
 async def test_doorbell_delivers_a_batch_without_polling(
@@ -67,7 +67,7 @@ async def test_doorbell_delivers_a_batch_without_polling(
 
     monkeypatch.setattr(service, "Pulse", pulse)
     world.add_endpoint()
-    given = Settings(dsn=world.dsn, doorbell=True)
+    settings = Settings(dsn=world.dsn, doorbell=True)
 
     def ring() -> None:
         eventually(lambda: world.db.execute(LISTENERS).fetchall())
@@ -79,7 +79,7 @@ async def test_doorbell_delivers_a_batch_without_polling(
     try:
         await store.open()
         await watch.open()
-        dispatcher = Dispatcher(given, store, transport, watch)
+        dispatcher = Dispatcher(settings, store, transport, watch)
         running = asyncio.create_task(dispatcher.run())
         try:
             await asyncio.to_thread(ring)

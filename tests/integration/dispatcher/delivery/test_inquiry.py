@@ -88,9 +88,9 @@ def receiver() -> Iterator[Asked]:
 
 def test_each_key_has_one_signed_inquiry_on_few_connections(receiver: Asked) -> None:
     with Inquirer(receiver.url, row_of(f"{receiver.url}/webhooks"), MATERIAL) as inquirer:
-        found = inquirer.known(KEYS)
+        result = inquirer.known(KEYS)
         assert list(inquirer.known([])) == []
-    assert found.keys() == set(KEYS)
+    assert result.keys() == set(KEYS)
     assert {each.target for each in receiver.seen} == {f"/holdfast/keys/{key}" for key in KEYS}
     assert len(receiver.seen) == len(KEYS)
     assert len({each.connection for each in receiver.seen}) <= QUESTIONS_AT_ONCE

@@ -32,7 +32,7 @@ RETAIN = 90
 
 
 @pytest.fixture
-def said() -> Iterator[list[structlog.typing.EventDict]]:
+def logged() -> Iterator[list[structlog.typing.EventDict]]:
     """What a dispatcher in this process logs."""
     with structlog.testing.capture_logs() as lines:
         yield lines
@@ -165,7 +165,7 @@ def test_two_dispatchers_drop_each_day_once(
 
 
 def test_it_looks_once_a_day_and_again_after_a_restart(
-    world: World, old: date, said: list[structlog.typing.EventDict]
+    world: World, old: date, logged: list[structlog.typing.EventDict]
 ) -> None:
     async def work(store: PostgresStore) -> None:
         running = Maintenance(store, Telemetry(), RETAIN)
@@ -175,18 +175,18 @@ def test_it_looks_once_a_day_and_again_after_a_restart(
         world.db.execute("UPDATE holdfast.batch SET routed_at = now()")
         world.db.execute("UPDATE holdfast.endpoint SET state = 'disabled'")
         await asyncio.to_thread(age, world.db, OLD)
-        before = _dropped(said)
+        before = _dropped(logged)
         await running.step()
-        assert _dropped(said) == before
+        assert _dropped(logged) == before
         await Maintenance(store, Telemetry(), RETAIN).step()
-        assert _dropped(said) > before
+        assert _dropped(logged) > before
 
     _run(world.dsn, work)
     assert _stored(world.db) == 0
 
 
 def test_day_in_use_is_tried_again_at_the_next_look(
-    world: World, old: date, said: list[structlog.typing.EventDict]
+    world: World, old: date, logged: list[structlog.typing.EventDict]
 ) -> None:
     async def work(store: PostgresStore) -> None:
         # Only the oldest day, which is empty: each that is in use takes two seconds.
@@ -194,7 +194,7 @@ def test_day_in_use_is_tried_again_at_the_next_look(
         with psycopg.connect(world.dsn) as reader:
             reader.execute("SELECT FROM holdfast.entry")
             await running.step()
-        assert [line["in_use"] for line in said if line["event"] == "day.kept"] == [True]
+        assert [line["in_use"] for line in logged if line["event"] == "day.kept"] == [True]
         await running.step()
         assert old - timedelta(days=1) not in partition_days(world.db, "entry")
 
@@ -202,7 +202,7 @@ def test_day_in_use_is_tried_again_at_the_next_look(
 
 
 def test_tomorrow_that_is_missing_is_made_while_it_runs(
-    world: World, said: list[structlog.typing.EventDict]
+    world: World, logged: list[structlog.typing.EventDict]
 ) -> None:
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)
     for table in ("entry", "attempt"):
@@ -213,7 +213,7 @@ def test_tomorrow_that_is_missing_is_made_while_it_runs(
 
     _run(world.dsn, work)
     assert tomorrow in partition_days(world.db, "entry") & partition_days(world.db, "attempt")
-    assert [line["created"] for line in said if line["event"] == "partitions.made"] == [2]
+    assert [line["created"] for line in logged if line["event"] == "partitions.made"] == [2]
 
 
 @pytest.mark.parametrize(

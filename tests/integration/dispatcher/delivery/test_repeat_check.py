@@ -181,7 +181,7 @@ def test_no_inquiry_where_no_path_is_set(world: World, memory: Memory) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("message", "kept"),
     [
         ("3888000", (3_888_000, True)),
         ("forever", (None, True)),
@@ -193,11 +193,11 @@ def test_no_inquiry_where_no_path_is_set(world: World, memory: Memory) -> None:
     ],
 )
 def test_window_that_a_receiver_tells_is_kept(
-    world: World, memory: Memory, said: str, kept: tuple[int | None, bool]
+    world: World, memory: Memory, message: str, kept: tuple[int | None, bool]
 ) -> None:
     """Also one that is too short for the retries, as these need it: 5 days."""
     world.add_endpoint(memory.url)
-    memory.window, memory.proves = said, True
+    memory.window, memory.proves = message, True
     world.write("m_1")
     world.drain()
     assert world.db.execute(KEPT).fetchone() == kept

@@ -273,9 +273,9 @@ def test_forgotten_key_is_sent_only_with_confirmation(
 
 def test_all_kinds_of_items_are_done_together(world: World) -> None:
     world.add_endpoint(world.receiver.url, schedule_seconds=[3600] * 3)
-    said = {"m_ok": 200, "m_dead": 400, "m_retry": 500}
-    world.receiver.script = lambda seen: answer(said[seen.subject])
-    world.write(*said)
+    statuses = {"m_ok": 200, "m_dead": 400, "m_retry": 500}
+    world.receiver.script = lambda seen: answer(statuses[seen.subject])
+    world.write(*statuses)
     world.drain()
     id_ = applied(world.dsn, ALL)
     world.receiver.script = lambda _: answer(200)
@@ -336,8 +336,8 @@ def test_tried_items_of_a_cancelled_replay_settle(world: World) -> None:
 
 def test_plan_says_what_a_replay_would_do(world: World) -> None:
     world.add_endpoint(world.receiver.url, schedule_seconds=[600] * 10)
-    said = {"m_ok": 200, "m_dead": 400, "m_retry": 500}
-    world.receiver.script = lambda seen: answer(said[seen.subject])
+    statuses = {"m_ok": 200, "m_dead": 400, "m_retry": 500}
+    world.receiver.script = lambda seen: answer(statuses[seen.subject])
     world.write("m_ok", "m_dead", "m_dead", "m_retry", "m_retry")
     world.drain()
     with Replays.connect(world.dsn) as store:
@@ -404,9 +404,9 @@ def test_every_part_of_a_filter_narrows_a_plan(
         DELIVERED: 3,
     }
     with Replays.connect(dsn) as store:
-        found = {each: store.plan(each, reason="x")["item_count"] for each in filters}
+        results = {each: store.plan(each, reason="x")["item_count"] for each in filters}
         limited = store.plan(DELIVERED, reason="x", limit=2)
-    assert found == filters
+    assert results == filters
     assert (limited["item_count"], limited["counts"]["beyond_limit"]) == (2, 1)
 
 
@@ -471,9 +471,9 @@ def test_concurrent_applies_send_entries_once(world: World) -> None:
     with Replays.connect(world.dsn) as store:
         plans = [store.plan(DELIVERED, reason="x")["id"] for _ in range(4)]
     with ThreadPoolExecutor(4) as operators:
-        said = sorted(operators.map(apply, plans))
-    assert said[0] == "applying"
-    assert all("2 are now in another replay" in each for each in said[1:])
+        codes = sorted(operators.map(apply, plans))
+    assert codes[0] == "applying"
+    assert all("2 are now in another replay" in each for each in codes[1:])
     world.drain()
     assert len(world.receiver.seen) == 4
 
@@ -534,8 +534,8 @@ def test_batch_numbers_mean_one_checkpoint(world: World) -> None:
     )
     with Replays.connect(world.dsn) as store:
         plans = [store.plan(each, reason="x")["id"] for each in wanted]
-        found = [{item["subject"] for item in store.items(each, limit=9)} for each in plans]
-    assert found == [
+        results = [{item["subject"] for item in store.items(each, limit=9)} for each in plans]
+    assert results == [
         {"m_before_1", "m_after_1"},
         {"m_before_1", "m_after_1"},
         {"m_before_2", "m_after_2"},

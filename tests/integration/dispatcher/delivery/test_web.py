@@ -183,8 +183,8 @@ def test_nothing_listens_unless_it_is_told_to(dsn: str, tmp_path: Path) -> None:
 def _listening(running: Process) -> list[Any]:
     import psutil
 
-    found = psutil.Process(running.process.pid).net_connections()
-    return [each for each in found if each.status == psutil.CONN_LISTEN]
+    connections = psutil.Process(running.process.pid).net_connections()
+    return [each for each in connections if each.status == psutil.CONN_LISTEN]
 
 
 def test_silent_client_blocks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

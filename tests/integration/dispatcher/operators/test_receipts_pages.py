@@ -77,9 +77,9 @@ def add_attempt(
 
 
 def read(store: Sent, **changes: Any) -> list[Here]:
-    given = {"since": When(back=DAY), "until": When(), "subject": None, **changes}
-    wanted = store.wanted(1, **given, hashed=True)
-    return [here for _, page in store.pages(wanted) for here in page]
+    values = {"since": When(back=DAY), "until": When(), "subject": None, **changes}
+    wanted = store.wanted(1, **values, hashed=True)
+    return [row for _, page in store.pages(wanted) for row in page]
 
 
 def test_each_entry_comes_once_with_the_attempt_that_counts(
@@ -102,8 +102,8 @@ def test_each_entry_comes_once_with_the_attempt_that_counts(
     add_attempt(world.db, before, 2, late, "failed")
     outside = add_entry(world.db, "outside", now - 3 * DAY)
     add_attempt(world.db, outside, 1, now - 2 * DAY, "delivered")
-    found = [(each.subject, each.delivered, each.last, bool(each.proof)) for each in read(store)]
-    assert found == [
+    results = [(each.subject, each.delivered, each.last, bool(each.proof)) for each in read(store)]
+    assert results == [
         ("retried", True, "delivered", True),
         ("sent again", True, "delivered", True),
         ("lost", False, "failed", False),
@@ -144,22 +144,24 @@ def test_stale_is_explained_only_by_earlier_deliveries(
 ) -> None:
     begin = datetime.now(UTC) - timedelta(hours=1)
     subject_id = add_entry(world.db, "m_482", begin)
-    for number, (sequence, seconds, outcome, said) in enumerate(rows, 1):
-        receipt = None if said is None else RECEIPT.replace("applied", said, 1)
+    for number, (sequence, seconds, outcome, receipt_outcome) in enumerate(rows, 1):
+        receipt = (
+            None if receipt_outcome is None else RECEIPT.replace("applied", receipt_outcome, 1)
+        )
         at = begin + timedelta(seconds=seconds)
         add_attempt(world.db, subject_id, number, at, outcome, sequence=sequence, receipt=receipt)
     wanted = store.wanted(1, When(back=DAY), When(), None, hashed=False)
-    found = store.overtaken(wanted, [("m_482", 1)])
-    assert found == ({("m_482", 1)} if explained else set())
+    overtaken = store.overtaken(wanted, [("m_482", 1)])
+    assert overtaken == ({("m_482", 1)} if explained else set())
 
 
 def test_entry_that_waited_for_weeks_is_found(store: Sent, db: psycopg.Connection) -> None:
     now = datetime.now(UTC)
     waited = add_entry(db, "waited", now - 20 * DAY)
     add_attempt(db, waited, 31, now - timedelta(hours=1), "delivered")
-    [found] = read(store)
-    assert found.key
-    assert found.body_sha256
+    [row] = read(store)
+    assert row.key
+    assert row.body_sha256
 
 
 def test_pages_are_read_by_index_in_the_order_of_the_attempts(world: World, store: Sent) -> None:
@@ -183,5 +185,5 @@ def test_pages_are_read_by_index_in_the_order_of_the_attempts(world: World, stor
 
 
 def _plan(db: psycopg.Connection, name: str, values: dict[str, Any]) -> str:
-    found = ClientCursor(db).execute(b"EXPLAIN " + statement(name), values).fetchall()
-    return "\n".join(line for (line,) in found)
+    plan_lines = ClientCursor(db).execute(b"EXPLAIN " + statement(name), values).fetchall()
+    return "\n".join(line for (line,) in plan_lines)

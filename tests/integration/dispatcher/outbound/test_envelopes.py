@@ -50,8 +50,8 @@ def test_cloudevents_are_headers_around_the_same_bytes(
     with_events = [seen for seen in receiver.seen if "ce-id" in dict(seen.headers)]
     assert len(with_events) == 2
     for seen in with_events:
-        said = {name: value for name, value in seen.headers if name.startswith("ce-")}
-        assert said == {
+        texts = {name: value for name, value in seen.headers if name.startswith("ce-")}
+        assert texts == {
             "ce-specversion": "1.0",
             "ce-id": seen.content["key"],
             "ce-source": f"/holdfast/subjects/{subject[0]}",

@@ -51,9 +51,9 @@ def resolved(host: str) -> list[str]:
 )
 @pytest.mark.usefixtures("server")
 def test_name_with_addresses_is_resolved(host: str, addresses: int | None) -> None:
-    found = resolved(host)
-    assert found
-    assert addresses is None or len(found) == addresses
+    result = resolved(host)
+    assert result
+    assert addresses is None or len(result) == addresses
 
 
 def test_name_in_the_file_of_hosts_is_not_asked_for(server: NameServer) -> None:

@@ -82,9 +82,9 @@ def test_prefixes_and_folders_that_it_is_started_with_are_resolved(
         "HOLDFAST_ALLOW_SECRET_ENV_PREFIX": "PAYOUTS_:HOLDFAST_SECRET_",
         "HOLDFAST_ALLOW_SECRET_DIR": str(tmp_path),
     }
-    for number, (given, said) in enumerate([((*options, *folder), {}), ((), settings)], start=1):
+    for number, (words, more) in enumerate([((*options, *folder), {}), ((), settings)], start=1):
         decisions.write("m_1")
-        sent(dsn, db, tmp_path / "log", headers, *given, environment=environment | said)
+        sent(dsn, db, tmp_path / "log", headers, *words, environment=environment | more)
         assert len(receiver.seen) == number
         assert receiver.seen[-1].header("x-a") == "from the environment"
         assert receiver.seen[-1].header("x-b") == "from a file"

@@ -268,9 +268,9 @@ def test_request_that_is_no_http_is_never_written(send: Sending, receiver: Webho
     async def work() -> Answer:
         transport, target = send.open(), Target(1, receiver.url, LOOPBACK, 5, 2)
         broken = type(REQUEST)((*REQUEST.headers, ("x", "a\r\nb: c")), CONTENT)
-        found = await transport.send(target, broken, Progress())
+        reply = await transport.send(target, broken, Progress())
         await transport.close()
-        return found
+        return reply
 
     assert not isinstance(send.run(work()), Response)
     assert receiver.seen == []

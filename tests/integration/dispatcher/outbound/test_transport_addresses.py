@@ -34,10 +34,10 @@ def named(receiver: WebhookReceiver, name: str = NAME) -> str:
     ],
 )
 def test_private_address_is_refused_in_every_disguise(send: Sending, host: str) -> None:
-    found = send(f"https://{host}:8443/", allowed=(), total=5)
-    assert isinstance(found, Refused | NotSent), found
-    if isinstance(found, NotSent):
-        assert "cannot be resolved" in found.error
+    answer = send(f"https://{host}:8443/", allowed=(), total=5)
+    assert isinstance(answer, Refused | NotSent), answer
+    if isinstance(answer, NotSent):
+        assert "cannot be resolved" in answer.error
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_private_address_is_refused_in_every_disguise(send: Sending, host: str) 
 )
 def test_url_that_cannot_be_sent_to_is_a_fault_and_is_refused(send: Sending, url: str) -> None:
     assert send.fault(Target(1, url, LOOPBACK, 5, 5)) is not None
-    found = send(url)
-    assert isinstance(found, Refused)
-    assert found.of_endpoint
+    answer = send(url)
+    assert isinstance(answer, Refused)
+    assert answer.of_endpoint
 
 
 def test_long_url_arrives_as_it_is(send: Sending, receiver: WebhookReceiver) -> None:
@@ -71,9 +71,9 @@ def test_long_url_arrives_as_it_is(send: Sending, receiver: WebhookReceiver) -> 
 )
 def test_metadata_address_is_refused_whatever_is_allowed(send: Sending, address: str) -> None:
     everything = (ip_network("0.0.0.0/0"), ip_network("::/0"))
-    found = send(f"http://{NAME}/", allowed=everything, resolve=answering([address]))
-    assert isinstance(found, Refused), found
-    assert found.of_endpoint
+    answer = send(f"http://{NAME}/", allowed=everything, resolve=answering([address]))
+    assert isinstance(answer, Refused), answer
+    assert answer.of_endpoint
 
 
 def test_name_that_resolves_to_this_machine_is_refused(
@@ -85,9 +85,9 @@ def test_name_that_resolves_to_this_machine_is_refused(
 
 
 def test_plain_http_needs_an_allowed_network(send: Sending) -> None:
-    found = send("http://1.1.1.1/")
-    assert isinstance(found, Refused)
-    assert "http://" in found.error
+    answer = send("http://1.1.1.1/")
+    assert isinstance(answer, Refused)
+    assert "http://" in answer.error
 
 
 @pytest.mark.parametrize("name", [NAME, "LocalHost", "localhost.", "xn--mnchen-3ya.test"])
@@ -96,8 +96,8 @@ def test_checked_address_is_the_one_connected_to(send: Sending, name: str) -> No
         webhooks.listening(host="127.0.0.2") as second,
         webhooks.listening(port=second.port) as first,
     ):
-        found = send(named(second, name), allowed=SECOND, resolve=answering(["127.0.0.2"]))
-        assert found == Response(200)
+        answer = send(named(second, name), allowed=SECOND, resolve=answering(["127.0.0.2"]))
+        assert answer == Response(200)
         assert (len(second.seen), len(first.seen)) == (1, 0)
 
 
@@ -143,8 +143,8 @@ def test_name_that_moves_is_followed_after_a_failure(send: Sending) -> None:
 def test_of_a_hundred_addresses_few_are_tried(send: Sending) -> None:
     many = [f"127.0.1.{number}" for number in range(100)]
     started = time.monotonic()
-    found = send(f"http://{NAME}:9/", resolve=answering(many), total=30)
-    assert isinstance(found, NotSent), found
+    answer = send(f"http://{NAME}:9/", resolve=answering(many), total=30)
+    assert isinstance(answer, NotSent), answer
     assert time.monotonic() - started < 25
 
 
@@ -153,9 +153,9 @@ def test_name_without_an_address_is_not_sent(send: Sending) -> None:
 
 
 def test_unknown_name_is_not_sent(send: Sending) -> None:
-    found = send("https://no-such-host.invalid/", allowed=())
-    assert isinstance(found, NotSent)
-    assert "no-such-host.invalid" in found.error
+    answer = send("https://no-such-host.invalid/", allowed=())
+    assert isinstance(answer, NotSent)
+    assert "no-such-host.invalid" in answer.error
 
 
 def test_resolver_that_hangs_is_not_sent_within_the_connect_timeout(send: Sending) -> None:
@@ -164,8 +164,8 @@ def test_resolver_that_hangs_is_not_sent_within_the_connect_timeout(send: Sendin
         return []
 
     started = time.monotonic()
-    found = send(f"http://{NAME}/", resolve=hang, total=30, connect_timeout=0.3)
-    assert isinstance(found, NotSent), found
+    answer = send(f"http://{NAME}/", resolve=hang, total=30, connect_timeout=0.3)
+    assert isinstance(answer, NotSent), answer
     assert time.monotonic() - started < 25
 
 
@@ -174,8 +174,8 @@ def test_unresponsive_address_is_not_sent_within_the_connect_timeout(
 ) -> None:
     with webhooks.unaccepting() as port:
         started = time.monotonic()
-        found = send(f"http://127.0.0.1:{port}/", total=30, connect_timeout=0.3)
-        assert isinstance(found, NotSent), found
+        answer = send(f"http://127.0.0.1:{port}/", total=30, connect_timeout=0.3)
+        assert isinstance(answer, NotSent), answer
         assert time.monotonic() - started < 25
 
 

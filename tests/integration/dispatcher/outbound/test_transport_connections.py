@@ -126,9 +126,9 @@ def test_requests_that_end_within_a_handshake_harm_no_other(send: Sending, tmp_p
             ended = await asyncio.gather(*cut, return_exceptions=True)
             faults = [each for each in ended if isinstance(each, Exception)]
             assert faults == []
-            found = [await transport.send(target, REQUEST, Progress()) for _ in range(20)]
+            results = [await transport.send(target, REQUEST, Progress()) for _ in range(20)]
             await transport.close()
-            return found
+            return results
 
         assert send.run(work()) == [Response(200)] * 20
 
@@ -140,11 +140,11 @@ def test_connection_that_ended_is_no_garbage(receiver: WebhookReceiver, loop: Lo
     gc.collect()
     gc.disable()
     try:
-        found = Sending(AsyncioTransport, loop).often(receiver.url, 20)
+        reply = Sending(AsyncioTransport, loop).often(receiver.url, 20)
         left = [each for each in gc.get_objects() if isinstance(each, Connection)]
     finally:
         gc.enable()
-    assert {type(each) for each in found} == {Response}
+    assert {type(each) for each in reply} == {Response}
     assert left == []
 
 
@@ -166,9 +166,9 @@ def test_running_request_takes_its_connection_along(receiver: WebhookReceiver, l
         await asyncio.to_thread(eventually, lambda: receiver.seen)
         await transport.close()
         gate.open()
-        found = await task
+        result = await task
         await asyncio.to_thread(eventually, hung_up.is_set)
-        return found
+        return result
 
     assert sending.run(work()) == Response(200)
 

@@ -52,12 +52,12 @@ async def _send(
     send: Sending, url: str, ca_file: Path | None, resolve: Resolve, times: int
 ) -> list[tuple[Answer, bool]]:
     transport, target = send.open(ca_file, resolve), Target(1, url, LOOPBACK, 5, TOTAL)
-    found = []
+    results = []
     for _ in range(times):
         progress = Progress()
-        found.append((await transport.send(target, REQUEST, progress), progress.sent))
+        results.append((await transport.send(target, REQUEST, progress), progress.sent))
     await transport.close()
-    return found
+    return results
 
 
 def _sleeping(machine: Machine, *, call: int) -> Resolve:
@@ -77,8 +77,8 @@ def test_deadline_over_after_name_resolution_is_not_sent(
     send: Sending, receiver: WebhookReceiver, machine: Machine
 ) -> None:
     url = receiver.url.replace(receiver.host, NAME)
-    ((found, sent),) = send.run(_send(send, url, None, _sleeping(machine, call=1), 1))
-    assert isinstance(found, NotSent), found
+    ((answer, sent),) = send.run(_send(send, url, None, _sleeping(machine, call=1), 1))
+    assert isinstance(answer, NotSent), answer
     assert not sent
     assert receiver.seen == []
 
@@ -95,8 +95,8 @@ def test_time_that_is_over_when_it_is_encrypted_is_not_sent(
     with webhooks.listening(tls) as receiver:
         url = receiver.url.replace(receiver.host, "localhost")
         resolve = _sleeping(machine, call=0)
-        ((found, sent),) = send.run(_send(send, url, AUTHORITY.file(tmp_path), resolve, 1))
-        assert isinstance(found, NotSent), found
+        ((answer, sent),) = send.run(_send(send, url, AUTHORITY.file(tmp_path), resolve, 1))
+        assert isinstance(answer, NotSent), answer
         assert not sent
         assert receiver.seen == []
 
@@ -107,8 +107,8 @@ def test_request_behind_one_that_was_not_sent_in_time_is_sent(
     """On the asyncio engine, which resolves anew here, the second one has an idle connection."""
     monkeypatch.setattr("holdfast.dispatcher.outbound.transport.dialing.RESOLVED_SECONDS", 0)
     url = receiver.url.replace(receiver.host, NAME)
-    found = send.run(_send(send, url, None, _sleeping(machine, call=2), 3))
-    written = [answer for answer, sent in found if sent]
+    reply = send.run(_send(send, url, None, _sleeping(machine, call=2), 3))
+    written = [answer for answer, sent in reply if sent]
     assert written == [Response(200)] * len(receiver.seen)
-    assert all(isinstance(answer, NotSent) for answer, sent in found if not sent)
-    assert found[-1] == (Response(200), True)
+    assert all(isinstance(answer, NotSent) for answer, sent in reply if not sent)
+    assert reply[-1] == (Response(200), True)

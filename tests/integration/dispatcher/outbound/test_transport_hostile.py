@@ -84,9 +84,9 @@ def test_retry_after_in_other_letters_leaves_the_status(
 ) -> None:
     fields = b"HTTP/1.1 503 Busy\r\nretry-after: " + value + b"\r\ncontent-length: 0\r\n\r\n"
     receiver.script = lambda _seen: raw(fields)
-    found = send(receiver.url)
-    assert isinstance(found, Response), found
-    assert found.status == 503
+    reply = send(receiver.url)
+    assert isinstance(reply, Response), reply
+    assert reply.status == 503
 
 
 UNKNOWN: dict[str, Behaviour] = {
@@ -112,8 +112,8 @@ def test_request_without_an_understandable_answer_is_unknown(
     send: Sending, receiver: WebhookReceiver, behaviour: Behaviour
 ) -> None:
     receiver.script = lambda _seen: behaviour
-    found = send(receiver.url)
-    assert isinstance(found, NoAnswer), found
+    reply = send(receiver.url)
+    assert isinstance(reply, NoAnswer), reply
 
 
 async def _late(_seen: Seen, wire: Wire) -> None:
@@ -137,8 +137,8 @@ def test_deadline_is_total_and_leaves_the_outcome_unknown(
 ) -> None:
     receiver.script = lambda _seen: behaviour
     started = time.monotonic()
-    found = send(receiver.url, total=1)
-    assert isinstance(found, NoAnswer), found
+    reply = send(receiver.url, total=1)
+    assert isinstance(reply, NoAnswer), reply
     assert 1 <= time.monotonic() - started < 30
 
 
@@ -165,9 +165,9 @@ def test_status_line_decides_whatever_becomes_of_the_body(
     send: Sending, receiver: WebhookReceiver, behaviour: Behaviour
 ) -> None:
     receiver.script = lambda _seen: behaviour
-    found = send(receiver.url, total=0.7)
-    assert isinstance(found, Response), found
-    assert found.status == 200
+    reply = send(receiver.url, total=0.7)
+    assert isinstance(reply, Response), reply
+    assert reply.status == 200
 
 
 def test_answer_then_reset_counts(send: Sending, receiver: WebhookReceiver) -> None:
@@ -182,9 +182,9 @@ def test_answer_then_reset_counts(send: Sending, receiver: WebhookReceiver) -> N
 
 def test_what_came_before_the_deadline_is_kept(send: Sending, receiver: WebhookReceiver) -> None:
     receiver.script = lambda _seen: drip(OK + LENGTH + b"1000\r\n\r\nbegin", b"z", 60)
-    found = send(receiver.url, total=0.5)
-    assert isinstance(found, Response), found
-    assert found.body.startswith(b"begin")
+    reply = send(receiver.url, total=0.5)
+    assert isinstance(reply, Response), reply
+    assert reply.body.startswith(b"begin")
 
 
 @pytest.mark.parametrize(
@@ -236,18 +236,18 @@ def test_excessive_headers_end_in_an_answer_or_none_at_all(
     send: Sending, receiver: WebhookReceiver, fields: bytes
 ) -> None:
     receiver.script = lambda _seen: raw(OK + fields + LENGTH + b"0\r\n\r\n")
-    found: Answer = send(receiver.url, total=5)
-    assert isinstance(found, NoAnswer) or found == Response(200), found
+    reply: Answer = send(receiver.url, total=5)
+    assert isinstance(reply, NoAnswer) or reply == Response(200), reply
 
 
 def test_status_101_is_a_final_answer(send: Sending, receiver: WebhookReceiver) -> None:
     receiver.script = lambda _seen: raw(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
-    found = send(receiver.url, total=1)
-    assert isinstance(found, NoAnswer) or found == Response(101), found
+    reply = send(receiver.url, total=1)
+    assert isinstance(reply, NoAnswer) or reply == Response(101), reply
 
 
 @pytest.mark.parametrize(
-    "said",
+    "body",
     [
         b"SSH-2.0 c4n4ry\r\n\r\n",
         b"HTTP/1.1 200 c4n4ry\x00\r\n\r\n",
@@ -257,8 +257,8 @@ def test_status_101_is_a_final_answer(send: Sending, receiver: WebhookReceiver) 
     ],
 )
 def test_fault_of_an_answer_that_is_none_quotes_nothing_of_it(
-    send: Sending, receiver: WebhookReceiver, said: bytes
+    send: Sending, receiver: WebhookReceiver, body: bytes
 ) -> None:
     """The fault is stored and shown where the answer is not; a receiver may repeat what it got."""
-    receiver.script = lambda _seen: raw(said)
+    receiver.script = lambda _seen: raw(body)
     assert "c4n4ry" not in repr(send(receiver.url))

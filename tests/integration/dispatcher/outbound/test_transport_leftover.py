@@ -63,8 +63,8 @@ def test_answer_to_an_unread_body_is_never_reused(
 ) -> None:
     tls = AUTHORITY.server() if encrypted else None
     with hasty(response(status), tls) as receiver:
-        found = _two(send, receiver, SMALL, AUTHORITY.file(tmp_path))
-        assert found == [Response(status), Response(200)]
+        reply = _two(send, receiver, SMALL, AUTHORITY.file(tmp_path))
+        assert reply == [Response(status), Response(200)]
         assert receiver.connections == 2
 
 
@@ -76,8 +76,8 @@ def test_early_2xx_with_unsent_kernel_bytes_ends_the_connection(
 ) -> None:
     tls = AUTHORITY.server() if encrypted else None
     with hasty(interim + response(200), tls) as receiver:
-        found = _two(send, receiver, QUEUED, AUTHORITY.file(tmp_path))
-        assert found == [Response(200)] * 2
+        reply = _two(send, receiver, QUEUED, AUTHORITY.file(tmp_path))
+        assert reply == [Response(200)] * 2
         assert receiver.connections == 2
 
 
@@ -91,8 +91,8 @@ def test_early_answer_with_unsent_transport_bytes_ends_the_connection(
     tls = AUTHORITY.server() if encrypted else None
     with hasty(response(status), tls) as receiver:
         sending = Sending(AsyncioTransport, loop)
-        found = _two(sending, receiver, HUGE, AUTHORITY.file(tmp_path))
-        assert found == [Response(status), Response(200)]
+        reply = _two(sending, receiver, HUGE, AUTHORITY.file(tmp_path))
+        assert reply == [Response(status), Response(200)]
         assert receiver.connections == 2
 
 
@@ -108,8 +108,8 @@ def test_transport_below_tls_is_asked_what_it_holds(loop: Loop, tmp_path: Path) 
             lambda _socket: 0,
         )
         sending = Sending(AsyncioTransport, loop)
-        found = _two(sending, receiver, HUGE, AUTHORITY.file(tmp_path))
-        assert found == [Response(200)] * 2
+        reply = _two(sending, receiver, HUGE, AUTHORITY.file(tmp_path))
+        assert reply == [Response(200)] * 2
         assert receiver.connections == 2
 
 
@@ -149,9 +149,9 @@ def test_fully_read_large_body_leaves_its_connection_usable(send: Sending, tmp_p
         async def work() -> list[Answer]:
             transport = send.open(AUTHORITY.file(tmp_path))
             target = Target(1, url, LOOPBACK, 5, 20)
-            found = [await transport.send(target, large, Progress()) for _ in range(5)]
+            results = [await transport.send(target, large, Progress()) for _ in range(5)]
             await transport.close()
-            return found
+            return results
 
         assert send.run(work()) == [Response(200)] * 5
         assert receiver.connections == 1
@@ -175,11 +175,11 @@ def test_inquiry_asks_again_on_its_connection_behind_a_2xx_alone(
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         getter = Getter(Target(1, f"http://127.0.0.1:{port}/", LOOPBACK, 5, 10))
-        found: list[object] = [await getter.get("/holdfast/keys/hf_0", (), 10) for _ in range(2)]
+        results: list[object] = [await getter.get("/holdfast/keys/hf_0", (), 10) for _ in range(2)]
         await getter.close()
         server.close()
         await asyncio.wait(ended)
-        return found
+        return results
 
     assert asyncio.run(work()) == [Response(status)] * 2
     assert len(ended) == connections

@@ -65,8 +65,8 @@ def test_server_that_cannot_prove_itself_gets_nothing(
     send: Sending, ca_file: Path, server: Callable[[], ssl.SSLContext]
 ) -> None:
     with receiving(server()) as (receiver, url):
-        found = send(url, ca_file=ca_file)
-        assert isinstance(found, NotSent), found
+        answer = send(url, ca_file=ca_file)
+        assert isinstance(answer, NotSent), answer
         assert receiver.seen == []
 
 
@@ -74,8 +74,8 @@ def test_certificate_must_be_for_the_name_and_not_for_the_address(
     send: Sending, ca_file: Path
 ) -> None:
     with receiving(AUTHORITY.server()) as (receiver, _):
-        found = send(receiver.url, ca_file=ca_file)
-        assert isinstance(found, NotSent), found
+        answer = send(receiver.url, ca_file=ca_file)
+        assert isinstance(answer, NotSent), answer
 
 
 def test_tls_1_2_is_spoken(send: Sending, ca_file: Path) -> None:
@@ -97,15 +97,15 @@ def test_authorities_of_the_environment_are_ignored(
 
 def test_plain_http_on_the_tls_port_is_not_sent(send: Sending) -> None:
     with _saying(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
-        found = send(f"https://localhost:{port}/")
-    assert isinstance(found, NotSent), found
+        answer = send(f"https://localhost:{port}/")
+    assert isinstance(answer, NotSent), answer
 
 
 @pytest.mark.parametrize("start", [b"", b"\x16", b"\x16\x03\x03\x00\x7a\x02\x00"])
 def test_truncated_handshake_is_not_sent(send: Sending, start: bytes) -> None:
     with _saying(start) as port:
-        found = send(f"https://localhost:{port}/")
-    assert isinstance(found, NotSent), found
+        answer = send(f"https://localhost:{port}/")
+    assert isinstance(answer, NotSent), answer
 
 
 def test_handshake_that_hangs_is_not_sent(send: Sending, receiver: WebhookReceiver) -> None:
@@ -128,8 +128,8 @@ def test_client_without_the_demanded_certificate_gets_no_answer(send: Sending, k
     shown = {} if known else {"client_cert_pem": certificate, "client_key_pem": key}
     with receiving(AUTHORITY.demand(AUTHORITY.server())) as (receiver, url):
         # In TLS 1.3 a server refuses a client after the client may have written.
-        found = send(url, ca_pem=AUTHORITY.pem, **shown)
-        assert isinstance(found, NotSent | NoAnswer), found
+        answer = send(url, ca_pem=AUTHORITY.pem, **shown)
+        assert isinstance(answer, NotSent | NoAnswer), answer
         assert receiver.seen == []
 
 

@@ -127,16 +127,16 @@ def test_help_of_every_command_shows_its_docstring_as_written(depth: int) -> Non
     app.add_typer(group, name="group")
     fill_help(app)
     words = [*["group"] * depth, "made", "--help"]
-    said = CliRunner().invoke(app, words).output
-    assert "[endpoint.NAME] names one each." in said
+    done = CliRunner().invoke(app, words).output
+    assert "[endpoint.NAME] names one each." in done
 
 
 def test_error_drives_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     _print_error("stream a\x1b[2J\u202eb\nsecond line [red]")
-    said = capsys.readouterr().err
-    assert all(line.isprintable() for line in said.splitlines())
-    assert "\\x1b[2J\\u202eb" in said
-    assert "second line [red]" in said
+    errors = capsys.readouterr().err
+    assert all(line.isprintable() for line in errors.splitlines())
+    assert "\\x1b[2J\\u202eb" in errors
+    assert "second line [red]" in errors
 
 
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)

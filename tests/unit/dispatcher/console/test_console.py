@@ -176,16 +176,16 @@ def _found(attempts: int) -> dict[str, object]:
 
 
 def test_way_of_an_entry_has_the_time_between_its_steps() -> None:
-    found = _found(2)
+    entry = _found(2)
     receipt = {"outcome": "applied", "applied_at": "2026-11-02T12:00:13Z"}
-    found["endpoints"][0]["attempts"][1]["receipt"] = receipt  # type: ignore[index]
-    first, there = timelines(found)
+    entry["endpoints"][0]["attempts"][1]["receipt"] = receipt  # type: ignore[index]
+    first, endpoint_timeline = timelines(entry)
     assert [(step.what, step.gap) for step in first.steps] == [
         ("decided", ""),
         ("written", "+5 min"),
         ("routed", "+1 s"),
     ]
-    assert [(step.what, step.gap) for step in there.steps] == [
+    assert [(step.what, step.gap) for step in endpoint_timeline.steps] == [
         ("attempt 1: failed", "+10 s"),
         ("attempt 2: failed", "+1 s"),
         ("receipt", "+1 s"),
@@ -193,8 +193,8 @@ def test_way_of_an_entry_has_the_time_between_its_steps() -> None:
 
 
 def test_way_of_many_attempts_shows_the_first_and_the_newest() -> None:
-    _, there = timelines(_found(12))
-    assert [step.what for step in there.steps] == [
+    _, endpoint_timeline = timelines(_found(12))
+    assert [step.what for step in endpoint_timeline.steps] == [
         "attempt 1: failed",
         "8 further attempts",
         "attempt 10: failed",
@@ -296,13 +296,13 @@ def _plan(**counts: Any) -> dict[str, Any]:
 def test_plan_warns_of_what_a_person_must_know() -> None:
     other = {"id": ID, "state": "planned", "actor": "alice", "entries": 2}
     plan = _plan(taken=1, beyond_limit=3, outside_window=4) | {"obstacles": ["it is paused"]}
-    said = plans.warnings(plan, [other])
-    assert len(said) == 5
-    assert said[0] == "It is paused."
-    assert "2 entries are in replay 46dda797 too (planned, by alice)" in said[1]
-    assert "1 entry is left to a running replay" in said[2]
-    assert "3 entries were omitted" in said[3]
-    assert "this plan is refused" in said[4]
+    warnings = plans.warnings(plan, [other])
+    assert len(warnings) == 5
+    assert warnings[0] == "It is paused."
+    assert "2 entries are in replay 46dda797 too (planned, by alice)" in warnings[1]
+    assert "1 entry is left to a running replay" in warnings[2]
+    assert "3 entries were omitted" in warnings[3]
+    assert "this plan is refused" in warnings[4]
     assert plans.warnings(_plan(), ()) == []
 
 
@@ -315,7 +315,7 @@ def test_plan_with_forgotten_keys_needs_consent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({}, None),
         ({"endpoint_state": "paused"}, "the endpoint is paused"),
@@ -323,9 +323,9 @@ def test_plan_with_forgotten_keys_needs_consent() -> None:
         ({"held_until": NOON}, "held until 2026-11-02 12:00:00 UTC"),
     ],
 )
-def test_what_keeps_an_endpoint_is_said(changes: dict[str, Any], said: str | None) -> None:
+def test_what_keeps_an_endpoint_is_said(changes: dict[str, Any], message: str | None) -> None:
     row = {"endpoint_state": "active", "breaker": "closed", "held_until": None, **changes}
-    assert hold_reason(row, clock) == said
+    assert hold_reason(row, clock) == message
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from holdfast.sink.contract.wire import TOLERANCE_SECONDS
 
 
 @pytest.mark.parametrize(
-    "given",
+    "values",
     [
         {"concurrency": 0},
         {"concurrency": 5000},
@@ -31,9 +31,9 @@ from holdfast.sink.contract.wire import TOLERANCE_SECONDS
         {"stop_seconds": -1.0},
     ],
 )
-def test_senseless_setting_is_refused(given: dict[str, Any]) -> None:
+def test_senseless_setting_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be"):
-        Settings(dsn="", **given)
+        Settings(dsn="", **values)
 
 
 def test_representation_hides_the_dsn() -> None:

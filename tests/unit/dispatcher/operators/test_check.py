@@ -140,13 +140,13 @@ SECRETS = [Secret.parse(secret_text())]
 
 
 def here(*, delivered: bool = True, **changes: Any) -> Here:
-    given = {
+    values = {
         "key": KEY,
         "last": "delivered" if delivered else "unknown",
         "proof": Proof(APPLIED, AT) if delivered else None,
         "body_sha256": b"a",
     }
-    return Here(subject="m_482", sequence=1, delivered=delivered, **given | changes)
+    return Here(subject="m_482", sequence=1, delivered=delivered, **values | changes)
 
 
 def there(outcome: ReceiptOutcome = APPLIED, at: str = AT, body: bytes | None = b"a") -> There:
@@ -192,10 +192,13 @@ def test_stale_entry_behind_a_sent_one_is_overtaken() -> None:
 
 def test_only_keys_applied_with_identical_bodies_agree() -> None:
     """Over everything that the two sides can say about a key."""
-    proofs = [None, *(Proof(*said) for said in product((APPLIED, DUPLICATE, STALE), (AT, LATER)))]
+    proofs = [
+        None,
+        *(Proof(*fields) for fields in product((APPLIED, DUPLICATE, STALE), (AT, LATER))),
+    ]
     tables = [
         None,
-        *(there(*said) for said in product((APPLIED, STALE), (AT, LATER), (b"a", b"b", None))),
+        *(there(*fields) for fields in product((APPLIED, STALE), (AT, LATER), (b"a", b"b", None))),
     ]
     for delivered, proof, table in product((True, False), proofs, tables):
         finding = compare(here(delivered=delivered, proof=proof), table)

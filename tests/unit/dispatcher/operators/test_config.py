@@ -48,12 +48,12 @@ def test_registry_has_exactly_the_variables_that_the_packages_name() -> None:
 
 
 def test_every_value_names_its_source_and_hides_secrets() -> None:
-    given = {
+    inputs = {
         "HOLDFAST_DSN": "postgresql://u:hunter2@h/d",
         "HOLDFAST_SPARK_JAVA_OPTIONS": "-Dpassword=hunter2",
         "HOLDFAST_SPARK_LOG": "",
     }
-    values = {each.setting.name: (each.shown, each.source) for each in config.values(given)}
+    values = {each.setting.name: (each.shown, each.source) for each in config.values(inputs)}
     assert values == {
         "HOLDFAST_DSN": ("***", "environment"),
         "HOLDFAST_REISSUE_LIMIT": ("10", "default"),
@@ -92,10 +92,10 @@ def checks(
 
 
 def test_a_sound_configuration_ends_with_0() -> None:
-    found = checks(SOUND, References("payouts", None, ()))
-    assert {check.level for check in found} == {Level.OK}
-    assert [check.advice for check in found if check.advice] == []
-    assert exit_code(found) is ExitCode.OK
+    result = checks(SOUND, References("payouts", None, ()))
+    assert {check.level for check in result} == {Level.OK}
+    assert [check.advice for check in result if check.advice] == []
+    assert exit_code(result) is ExitCode.OK
 
 
 def changed(**facts: object) -> Database:
@@ -103,7 +103,7 @@ def changed(**facts: object) -> Database:
 
 
 @pytest.mark.parametrize(
-    ("found", "name", "level"),
+    ("value", "name", "level"),
     [
         (judge({"HOLDFAST_X": None}, [], ("x", None), SOUND, []), "variables", Level.WARN),
         (judge({}, ["HOLDFAST_X"], ("x", None), SOUND, []), "values", Level.WARN),
@@ -121,12 +121,12 @@ def changed(**facts: object) -> Database:
         (checks(SOUND, References("a", None, ("file:/s",))), "secrets of a", Level.WARN),
     ],
 )
-def test_fault_is_a_named_check_with_advice(found: list[Check], name: str, level: Level) -> None:
-    [fault] = [check for check in found if check.level is not Level.OK]
+def test_fault_is_a_named_check_with_advice(value: list[Check], name: str, level: Level) -> None:
+    [fault] = [check for check in value if check.level is not Level.OK]
     assert (fault.name, fault.level) == (name, level)
     assert fault.advice
     code = ExitCode.FAILED if level is Level.FAIL else ExitCode.DEGRADED
-    assert exit_code(found) is code
+    assert exit_code(value) is code
 
 
 class Silent:

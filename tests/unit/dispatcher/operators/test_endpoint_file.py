@@ -140,10 +140,10 @@ WANTED = {**DEFAULTS, "name": "payouts", "url": "https://a.example/", "secret_re
 
 
 def one(wanted: dict[str, Any], row: dict[str, Any] | None = None, **state: Any) -> Step:
-    there = {} if row is None else {"payouts": {**row, "state": "active", "leased_lanes": 0}}
-    for each in there.values():
+    result = {} if row is None else {"payouts": {**row, "state": "active", "leased_lanes": 0}}
+    for each in result.values():
         each.update(state)
-    [step] = plan({"payouts": wanted}, there)
+    [step] = plan({"payouts": wanted}, result)
     return step
 
 

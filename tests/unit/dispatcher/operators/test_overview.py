@@ -166,11 +166,11 @@ def _waiting(endpoint: str, late: int, age: float, **facts: Any) -> dict[str, An
 
 def test_undelivered_entry_names_subject_answer_and_command() -> None:
     assert overview_needs({**QUIET, "undelivered": [_waiting("a", 0, 899.0)]}) == []
-    found = _one(undelivered=[_waiting("a", 2, 1320.0), _waiting("b", 1, 901.0, subject="m_8")])
-    assert (found["kind"], found["count"]) == ("undelivered", 3)
-    assert found["command"] == "holdfast why --endpoint a m_7"
-    assert "to a, b for more than 15 min." in found["sentence"]
-    assert "m_7, for 22 min: attempt 4 ended failed (HTTP 503)" in found["sentence"]
+    need = _one(undelivered=[_waiting("a", 2, 1320.0), _waiting("b", 1, 901.0, subject="m_8")])
+    assert (need["kind"], need["count"]) == ("undelivered", 3)
+    assert need["command"] == "holdfast why --endpoint a m_7"
+    assert "to a, b for more than 15 min." in need["sentence"]
+    assert "m_7, for 22 min: attempt 4 ended failed (HTTP 503)" in need["sentence"]
     strange = {"subject": "-x\x1b[2J", "status": None, "error": "reset"}
     odd = _one(undelivered=[_waiting("a", 1, 1320.0, **strange)])
     assert "failed (reset)" in odd["sentence"]
@@ -184,10 +184,10 @@ def test_console_has_a_page_for_each_kind_of_need() -> None:
 
 def test_address_refused_by_the_guard_is_no_failing_receiver() -> None:
     facts = {"breaker_open_seconds": BREAKER_SECONDS + 1, "breaker_reason": f"{BARRED}: 10.0.0.1"}
-    found = _one(endpoints=[_endpoint("a", **facts)])
-    assert (found["kind"], found["count"]) == ("addresses_refused", 1)
-    assert found["command"] == "holdfast endpoint test a"
-    assert _one(endpoints=[_endpoint("a", **{**facts, "breaker_open_seconds": 0.1})]) == found
+    need = _one(endpoints=[_endpoint("a", **facts)])
+    assert (need["kind"], need["count"]) == ("addresses_refused", 1)
+    assert need["command"] == "holdfast endpoint test a"
+    assert _one(endpoints=[_endpoint("a", **{**facts, "breaker_open_seconds": 0.1})]) == need
     over = _endpoint("a", **{**facts, "breaker_open_seconds": None})
     assert overview_needs({**QUIET, "endpoints": [over]}) == []
 
@@ -203,10 +203,10 @@ def test_refused_secret_is_named_once_and_at_once() -> None:
 
 
 def test_unexplained_stale_decisions_are_counted_by_endpoint() -> None:
-    found = _one(stale=["ledger", "a", "ledger"])
-    assert (found["kind"], found["count"]) == ("stale_answers", 3)
-    assert found["command"] == "holdfast receipts --endpoint a"
-    assert "a, ledger answered" in found["sentence"]
+    need = _one(stale=["ledger", "a", "ledger"])
+    assert (need["kind"], need["count"]) == ("stale_answers", 3)
+    assert need["command"] == "holdfast receipts --endpoint a"
+    assert "a, ledger answered" in need["sentence"]
     assert _one(stale=["a"], stale_complete=False)["sentence"].startswith("at least 1 delivery of")
 
 
@@ -249,14 +249,14 @@ def test_most_urgent_comes_first() -> None:
 
 
 def test_database_needs_its_schema_and_its_days() -> None:
-    found = {
+    results = {
         "partitions": [{"days_ahead": 7}, {"days_ahead": 1}],
         "snapshots": [],
         "revision": "0001",
         "revision_needed": "0002",
     }
-    assert [need.kind for need in database_needs(found)] == [NeedKind.SCHEMA, NeedKind.PARTITIONS]
-    assert database_needs({**found, "partitions": [{"days_ahead": 2}], "revision": "0002"}) == []
+    assert [need.kind for need in database_needs(results)] == [NeedKind.SCHEMA, NeedKind.PARTITIONS]
+    assert database_needs({**results, "partitions": [{"days_ahead": 2}], "revision": "0002"}) == []
 
 
 def test_open_proposals_are_listed() -> None:
@@ -325,7 +325,7 @@ def _strings(node: ast.AST) -> Iterator[str]:
 
 def _advised() -> list[tuple[str, str]]:
     """The file and the words of every command that stands in a string of ours."""
-    found = set()
+    result = set()
     for folder in ("dispatcher", "sink", "spark_app", "migrations", "deploy"):
         for path in (ROOT / folder).rglob("*.py"):
             source = path.read_text()
@@ -334,8 +334,8 @@ def _advised() -> list[tuple[str, str]]:
             for text in _strings(ast.parse(source)):
                 whole = text.removeprefix("holdfast ")
                 words = [*COMMAND.findall(text), *([whole] if whole != text else [])]
-                found |= {(str(path.relative_to(ROOT)), " ".join(each.split())) for each in words}
-    return sorted(found)
+                result |= {(str(path.relative_to(ROOT)), " ".join(each.split())) for each in words}
+    return sorted(result)
 
 
 @pytest.fixture(scope="module")

@@ -251,14 +251,14 @@ EVENT: dict[str, Any] = {
 }
 
 
-def _differ(reason: str, kept: object, given: object) -> list[str]:
+def _differ(reason: str, kept: object, value: object) -> list[str]:
     row = {"reason": reason, "row": kept if isinstance(kept, str) else json.dumps(kept)}
-    text = given if isinstance(given, str) else json.dumps(given)
+    text = value if isinstance(value, str) else json.dumps(value)
     return [each.member for each in differences(row, text)]
 
 
 @pytest.mark.parametrize(
-    ("given", "member"),
+    ("values", "member"),
     [
         (ENTRY | {"subject": "m_1 "}, "subject"),
         (ENTRY | {"subject": "M_1"}, "subject"),
@@ -269,18 +269,18 @@ def _differ(reason: str, kept: object, given: object) -> list[str]:
         (ENTRY | {"occurred_at": None}, "occurred_at"),
     ],
 )
-def test_other_member_is_another_decision(given: dict[str, Any], member: str) -> None:
-    assert _differ("bad_data", ENTRY, given) == [member]
+def test_other_member_is_another_decision(values: dict[str, Any], member: str) -> None:
+    assert _differ("bad_data", ENTRY, values) == [member]
 
 
 def test_priority_and_spelling_are_no_other_decision() -> None:
-    given = ENTRY | {"priority": 5, "occurred_at": "2026-11-02T13:15:00+01:00"}
-    assert _differ("bad_data", ENTRY, given) == []
+    entry = ENTRY | {"priority": 5, "occurred_at": "2026-11-02T13:15:00+01:00"}
+    assert _differ("bad_data", ENTRY, entry) == []
     assert _differ("key_conflict", ENTRY, json.dumps(ENTRY, indent=1)) == []
 
 
 @pytest.mark.parametrize(
-    ("kept", "given", "members"),
+    ("kept", "value", "members"),
     [
         ({"m": "m_9"}, {"m": "m_1"}, ["data.m"]),
         ({"m": "m_9"}, {"m": "m_9", "action": "release"}, ["data.action"]),
@@ -300,16 +300,16 @@ def test_priority_and_spelling_are_no_other_decision() -> None:
         ({"m": "m_9"}, None, ["data"]),
     ],
 )
-def test_readable_data_is_of_the_decision(kept: Any, given: Any, members: list[str]) -> None:
-    text = json.dumps(ENTRY | {"data": given}, indent=1)
+def test_readable_data_is_of_the_decision(kept: Any, value: Any, members: list[str]) -> None:
+    text = json.dumps(ENTRY | {"data": value}, indent=1)
     assert _differ("bad_data", ENTRY | {"data": kept}, text) == members
 
 
 @pytest.mark.parametrize("kept", ["1.5", "NaN", "-Infinity", "1e3", str(2**53), str(-(10**30))])
-@pytest.mark.parametrize("given", [15, "1.50", 2.5])
-def test_number_that_is_not_canonical_is_corrected_alone(kept: str, given: object) -> None:
+@pytest.mark.parametrize("value", [15, "1.50", 2.5])
+def test_number_that_is_not_canonical_is_corrected_alone(kept: str, value: object) -> None:
     text = json.dumps(ENTRY | {"data": {"x": [{"minor": "?"}], "y": "z"}}).replace('"?"', kept)
-    mended = ENTRY | {"data": {"x": [{"minor": given}], "y": "z"}}
+    mended = ENTRY | {"data": {"x": [{"minor": value}], "y": "z"}}
     assert _differ("bad_data", text, mended) == []
 
 
@@ -336,8 +336,8 @@ _DATA = strategies.dictionaries(strategies.text("abc", max_size=2), _VALUES, max
 
 @hypothesis.given(_DATA, _DATA)
 def test_canonical_data_is_corrected_alone_only_to_itself(kept: Any, other: Any) -> None:
-    found = _differ("bad_data", ENTRY | {"data": kept}, json.dumps(ENTRY | {"data": other}) + " ")
-    assert (found == []) == (canonical_json(kept) == canonical_json(other))
+    result = _differ("bad_data", ENTRY | {"data": kept}, json.dumps(ENTRY | {"data": other}) + " ")
+    assert (result == []) == (canonical_json(kept) == canonical_json(other))
 
 
 def test_key_conflict_with_another_key_is_another_decision() -> None:
@@ -363,8 +363,8 @@ def test_text_that_cannot_be_read_differs_in_all_but_the_time(text: str) -> None
     ],
 )
 def test_subject_that_is_unreadable_never_equals_anything(kept: object) -> None:
-    given = ENTRY | {"subject": kept["subject"]} if isinstance(kept, dict) else ENTRY
-    assert "subject" in _differ("bad_subject", kept, {**given, "priority": 2})
+    entry = ENTRY | {"subject": kept["subject"]} if isinstance(kept, dict) else ENTRY
+    assert "subject" in _differ("bad_subject", kept, {**entry, "priority": 2})
 
 
 def test_event_of_a_source_is_its_merchant_its_id_and_its_time() -> None:

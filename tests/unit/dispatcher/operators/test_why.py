@@ -323,9 +323,9 @@ def test_advice_about_a_gap_names_its_subject_to_the_letter(subject: str, word: 
 
 def test_old_snapshot_is_named_and_a_young_one_is_not() -> None:
     old = IDLE | {"snapshot": True, "transaction_seconds": 3600.0}
-    found = snapshot_holder([old, IDLE])
-    assert found is not None
-    assert "open for 1 h" in str(found)
+    holder = snapshot_holder([old, IDLE])
+    assert holder is not None
+    assert "open for 1 h" in str(holder)
     assert snapshot_holder([IDLE | {"snapshot": True}]) is None
 
 
@@ -438,9 +438,9 @@ def test_place_of_an_entry_follows_from_facts(change: dict[str, Any], expected: 
 def test_noun_is_in_the_plural_unless_there_is_one(noun: str, plural: str) -> None:
     assert counted(1, noun) == f"1 {noun}"
     for count in (0, 2, 11):
-        said = counted(count, noun)
-        assert said.startswith(f"{count} ")
-        assert said.endswith(plural)
+        text = counted(count, noun)
+        assert text.startswith(f"{count} ")
+        assert text.endswith(plural)
 
 
 DEAD_ROW: dict[str, Any] = {
@@ -455,7 +455,7 @@ DEAD_ROW: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({}, "2 later entries"),
         ({"waiting": 1}, "1 later entry of this subject waits"),
@@ -465,8 +465,8 @@ DEAD_ROW: dict[str, Any] = {
         ({"resolution": "dismissed"}, "resolved"),
     ],
 )
-def test_what_waits_behind_it_is_said(change: dict[str, Any], said: str) -> None:
-    assert said in what_it_holds(DEAD_ROW | change)
+def test_what_waits_behind_it_is_said(change: dict[str, Any], message: str) -> None:
+    assert message in what_it_holds(DEAD_ROW | change)
 
 
 @pytest.mark.parametrize(

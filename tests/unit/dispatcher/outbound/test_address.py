@@ -196,6 +196,6 @@ def test_published_deny_list_is_refused(address: str) -> None:
 )
 def test_private_address_is_refused_however_it_is_written(host: str) -> None:
     """What is judged is what the system makes of the text, since that is what it connects to."""
-    found = socket.getaddrinfo(host.strip("[]"), 443, type=socket.SOCK_STREAM)
-    assert found
-    assert all(refusal(str(info[4][0]), ()) is not None for info in found)
+    addresses = socket.getaddrinfo(host.strip("[]"), 443, type=socket.SOCK_STREAM)
+    assert addresses
+    assert all(refusal(str(info[4][0]), ()) is not None for info in addresses)

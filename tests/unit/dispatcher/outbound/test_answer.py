@@ -141,8 +141,8 @@ def test_answer_names_another_key_however_it_is_written(
     nested: bool,
     encoding: str,
 ) -> None:
-    said = {"key": f"{blank}{named.upper() if capitals else named}{blank}"}
-    answer = {**more, "receipt": said} if nested else {**more, **said}
+    texts = {"key": f"{blank}{named.upper() if capitals else named}{blank}"}
+    answer = {**more, "receipt": texts} if nested else {**more, **texts}
     body = json.dumps(answer).encode(encoding)
     assert other_key(body, ours) == (None if named == ours else named)
     assert other_key(body, named) is None
@@ -154,8 +154,8 @@ def test_answer_names_another_key_however_it_is_written(
 def test_truncated_answer_is_ours_only_if_it_names_our_key(
     ours: str, named: str, more: dict[str, Any], pad: int, both: bool, encoding: str
 ) -> None:
-    said = [{"key": named}, *([{"key": ours}] if both else [])]
-    whole = json.dumps({**more, "receipt": said, "pad": "x" * (RESPONSE_BYTES_READ_MAX + pad)})
+    texts = [{"key": named}, *([{"key": ours}] if both else [])]
+    whole = json.dumps({**more, "receipt": texts, "pad": "x" * (RESPONSE_BYTES_READ_MAX + pad)})
     body = whole.encode(encoding)[:RESPONSE_BYTES_READ_MAX]
     assert other_key(body, ours) == (None if both or named == ours else named)
 
@@ -172,8 +172,8 @@ def test_answer_that_is_damaged_names_another_key(
 
 @given(KEYS, KEYS, st.sampled_from(["list", "nested", "deep"]))
 def test_answer_with_keys_elsewhere_names_none(ours: str, named: str, where: str) -> None:
-    said = {"key": named}
-    bodies = {"list": [said], "nested": {"earlier": said}, "deep": {"receipt": {"before": said}}}
+    texts = {"key": named}
+    bodies = {"list": [texts], "nested": {"earlier": texts}, "deep": {"receipt": {"before": texts}}}
     assert other_key(json.dumps(bodies[where]).encode(), ours) is None
 
 
@@ -347,10 +347,10 @@ def test_no_value_that_a_receiver_repeats_is_left(
     values: list[str], between: str, before: str, written: Callable[[str], str]
 ) -> None:
     hidden = spellings(f"{before}{value}" for value in values)
-    said = between.replace("*", "").join(written(value) for value in values)
-    text = hide(said, hidden)
+    output = between.replace("*", "").join(written(value) for value in values)
+    text = hide(output, hidden)
     assert not any(each in text for each in hidden)
-    stored = storable(said.encode(errors="replace"), hidden=hidden)
+    stored = storable(output.encode(errors="replace"), hidden=hidden)
     assert not any(each in (stored or "") for each in hidden)
 
 

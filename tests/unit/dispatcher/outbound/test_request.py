@@ -113,9 +113,9 @@ def test_subject_that_is_not_known_is_left_out() -> None:
 )
 @pytest.mark.parametrize("sequence", [1, 2**63 - 1])
 def test_every_body_that_the_sink_composes_is_read(type_: str, at: datetime, sequence: int) -> None:
-    said = dict(attributes(KEY.text, 1, None, body(sequence, type_, at)))
-    assert (said["ce-type"], int(said["ce-sequence"])) == (type_, sequence)
-    assert datetime.fromisoformat(said["ce-time"]) == at
+    text = dict(attributes(KEY.text, 1, None, body(sequence, type_, at)))
+    assert (text["ce-type"], int(text["ce-sequence"])) == (type_, sequence)
+    assert datetime.fromisoformat(text["ce-time"]) == at
 
 
 def test_sequences_compare_as_strings_as_they_do_as_numbers() -> None:

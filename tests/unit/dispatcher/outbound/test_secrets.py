@@ -176,11 +176,11 @@ def test_changed_link_is_not_followed(tmp_path: Path, monkeypatch: pytest.Monkey
     resolve = os.path.realpath
 
     def swapped(path: str, *, strict: bool = False) -> str:
-        found = resolve(path, strict=strict)
+        result = resolve(path, strict=strict)
         if Path(path).name == "token" and (inside / "a").is_dir():
             (inside / "a" / "token").unlink()
             (inside / "a" / "token").symlink_to(outside)
-        return found
+        return result
 
     monkeypatch.setattr(os.path, "realpath", swapped)
     material = read_material(row(f"file:{inside}/a/token"), inside)

@@ -138,7 +138,7 @@ def test_a_secret_used_as_text_is_recognised(key: bytes, hint: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason", "found"),
+    ("changes", "reason", "finding"),
     [
         ({"webhook_timestamp": "1e9"}, Reason.BAD_TIMESTAMP, "1e9"),
         ({"webhook_timestamp": "9" * 12}, Reason.TOO_NEW, f"{'9' * 12}, after the year 9999"),
@@ -154,10 +154,10 @@ def test_a_secret_used_as_text_is_recognised(key: bytes, hint: str) -> None:
     ],
 )
 def test_what_was_there_is_shown(
-    changes: dict[str, str | None], reason: Reason, found: str
+    changes: dict[str, str | None], reason: Reason, finding: str
 ) -> None:
     why = explained(**changes)
-    assert (why.reason, why.found) == (reason, found)
+    assert (why.reason, why.found) == (reason, finding)
     assert why.rule
     assert why.expected
 
@@ -169,8 +169,8 @@ def test_age_is_shown_in_seconds_between_two_times() -> None:
 
 
 def made(type_: str = "payout_hold.block", **changes: Any) -> SampleDelivery:
-    given: dict[str, Any] = {"subject": "m_test", "sequence": 1, "data": None, "changes": []}
-    return compose(type_, **given | changes)
+    values: dict[str, Any] = {"subject": "m_test", "sequence": 1, "data": None, "changes": []}
+    return compose(type_, **values | changes)
 
 
 @pytest.mark.parametrize("action", list(Action))

@@ -38,60 +38,65 @@ def report(*arrivals: Arrival, gaps_allowed: bool = False) -> Report:
 
 
 def test_deliveries_in_order_leave_nothing_to_say() -> None:
-    found = report(came(4), came(5), came(1, subject="m_2"), came(6))
-    assert (found.attempted, found.acknowledged, found.applied, found.subjects) == (4, 4, 4, 2)
-    assert (found.lost, found.out_of_order, found.owed, found.degraded) == (0, 0, 0, False)
+    summary = report(came(4), came(5), came(1, subject="m_2"), came(6))
+    assert (summary.attempted, summary.acknowledged, summary.applied, summary.subjects) == (
+        4,
+        4,
+        4,
+        2,
+    )
+    assert (summary.lost, summary.out_of_order, summary.owed, summary.degraded) == (0, 0, 0, False)
 
 
 def test_the_same_delivery_again_is_doubled_and_harmless() -> None:
-    found = report(came(1, status=None), came(1, "duplicate"), came(2))
-    assert (found.attempted, found.acknowledged, found.duplicated) == (3, 2, 1)
-    assert (found.cut_on_purpose, found.out_of_order, found.degraded) == (1, 0, False)
+    summary = report(came(1, status=None), came(1, "duplicate"), came(2))
+    assert (summary.attempted, summary.acknowledged, summary.duplicated) == (3, 2, 1)
+    assert (summary.cut_on_purpose, summary.out_of_order, summary.degraded) == (1, 0, False)
 
 
 def test_a_key_with_another_body_needs_a_person() -> None:
-    found = report(came(1), came(1, "conflict", 422))
-    assert (found.conflicting, found.owed, found.degraded) == (1, 0, True)
+    summary = report(came(1), came(1, "conflict", 422))
+    assert (summary.conflicting, summary.owed, summary.degraded) == (1, 0, True)
 
 
 def test_missing_sequence_is_lost_unless_gaps_are_allowed() -> None:
     arrivals = came(3), came(4), came(7), came(2, subject="m_2")
-    found = report(*arrivals)
-    assert (found.missing_sequences, found.lost, found.degraded) == (2, 2, True)
-    assert found.missing_shown == (("m_1", 5), ("m_1", 6))
+    summary = report(*arrivals)
+    assert (summary.missing_sequences, summary.lost, summary.degraded) == (2, 2, True)
+    assert summary.missing_shown == (("m_1", 5), ("m_1", 6))
     allowed = report(*arrivals, gaps_allowed=True)
     assert (allowed.missing_sequences, allowed.lost, allowed.degraded) == (2, 0, False)
 
 
 def test_a_gap_as_wide_as_an_integer_is_counted_at_once() -> None:
-    found = report(came(1), came(2**53 - 1))
-    assert found.missing_sequences == 2**53 - 3
-    assert len(found.missing_shown) == SHOWN_MAX
+    summary = report(came(1), came(2**53 - 1))
+    assert summary.missing_sequences == 2**53 - 3
+    assert len(summary.missing_shown) == SHOWN_MAX
 
 
 def test_new_key_after_a_higher_sequence_fills_its_gap_out_of_order() -> None:
-    found = report(came(1), came(3), came(2, "stale"))
-    assert (found.out_of_order, found.stale, found.lost) == (1, 1, 0)
+    summary = report(came(1), came(3), came(2, "stale"))
+    assert (summary.out_of_order, summary.stale, summary.lost) == (1, 1, 0)
 
 
 def test_repeated_old_key_is_a_duplicate_not_out_of_order() -> None:
-    found = report(came(1), came(2), came(1, "duplicate"))
-    assert (found.duplicated, found.out_of_order) == (1, 0)
+    summary = report(came(1), came(2), came(1, "duplicate"))
+    assert (summary.duplicated, summary.out_of_order) == (1, 0)
 
 
 @pytest.mark.parametrize("status", [500, 429, 408, None])
 def test_next_delivery_before_an_acknowledgement_is_out_of_order(status: int | None) -> None:
     outcome = "applied" if status is None else FAILED
-    found = report(came(1, outcome, status), came(2))
-    assert (found.out_of_order, found.owed) == (1, 1)
+    summary = report(came(1, outcome, status), came(2))
+    assert (summary.out_of_order, summary.owed) == (1, 1)
     repeated = report(came(1, outcome, status), came(1, "duplicate"), came(2))
     assert (repeated.out_of_order, repeated.owed) == (0, 0)
 
 
 @pytest.mark.parametrize("status", [400, 404, 410, 422])
 def test_going_on_after_a_final_answer_is_in_order(status: int) -> None:
-    found = report(came(1, FAILED, status), came(2))
-    assert (found.out_of_order, found.owed, found.failed_on_purpose) == (0, 1, 1)
+    summary = report(came(1, FAILED, status), came(2))
+    assert (summary.out_of_order, summary.owed, summary.failed_on_purpose) == (0, 1, 1)
 
 
 def test_unwritten_answer_is_no_acknowledgement() -> None:
@@ -101,8 +106,8 @@ def test_unwritten_answer_is_no_acknowledgement() -> None:
     record.unanswered(came(1))
     assert record.acknowledged == 0
     record.add(came(2))
-    found = record.report()
-    assert (found.unanswered, found.owed, found.out_of_order) == (1, 1, 1)
+    summary = record.report()
+    assert (summary.unanswered, summary.owed, summary.out_of_order) == (1, 1, 1)
 
 
 def test_unwritten_answer_to_a_duplicate_keeps_the_first_answer() -> None:
@@ -113,8 +118,8 @@ def test_unwritten_answer_to_a_duplicate_keeps_the_first_answer() -> None:
     record.unanswered(came(1, "duplicate"))
     assert record.acknowledged == 1
     record.add(came(2))
-    found = record.report([key_of("m_1", 1)])
-    assert (found.acknowledged, found.lost, found.owed, found.out_of_order) == (2, 0, 0, 0)
+    summary = record.report([key_of("m_1", 1)])
+    assert (summary.acknowledged, summary.lost, summary.owed, summary.out_of_order) == (2, 0, 0, 0)
     record.unanswered(came(1))
     assert record.acknowledged == 1
 
@@ -124,21 +129,21 @@ def test_unacknowledged_expected_keys_are_lost_and_named() -> None:
     for arrival in (came(1), came(2, FAILED, 500), came(9, subject="m_9")):
         record.add(arrival)
     wanted = [key_of("m_1", sequence) for sequence in (1, 2, 3)]
-    found = record.report(wanted)
-    assert (found.expected, found.lost, found.unexpected) == (3, 2, 1)
-    assert found.lost_shown == tuple(sorted(wanted[1:]))
+    summary = record.report(wanted)
+    assert (summary.expected, summary.lost, summary.unexpected) == (3, 2, 1)
+    assert summary.lost_shown == tuple(sorted(wanted[1:]))
 
 
 def test_unattributed_requests_are_counted_by_reason() -> None:
     refused = Arrival(1, NOW, REFUSED, 401, 10, reason="no_match", detail="not ours")
-    found = report(refused, refused, came(1))
-    assert found.refused == {"no_match": 2}
-    assert (found.attempted, found.acknowledged, found.degraded) == (3, 1, True)
+    summary = report(refused, refused, came(1))
+    assert summary.refused == {"no_match": 2}
+    assert (summary.attempted, summary.acknowledged, summary.degraded) == (3, 1, True)
 
 
 def test_without_a_subject_no_sequence_is_compared() -> None:
-    found = report(came(5, subject=None), came(2, subject=None))
-    assert (found.without_subject, found.out_of_order, found.lost) == (2, 0, 0)
+    summary = report(came(5, subject=None), came(2, subject=None))
+    assert (summary.without_subject, summary.out_of_order, summary.lost) == (2, 0, 0)
 
 
 HOSTILE = "m\x1b[2J\u202e\r\nx"

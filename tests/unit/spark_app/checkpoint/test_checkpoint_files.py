@@ -123,9 +123,9 @@ RECORDS = [(b"\2\0key", b"value"), (b"\4\0key", b"x" * 90), (b"\4\0key", None)]
 
 
 def test_changelog_has_earlier_versions_and_values_of_each_kind() -> None:
-    found = Changelog(_changelog(BEFORE, RECORDS))
-    assert found.before == tuple(BEFORE)
-    assert found.sizes() == {2: 10, 4: 100}
+    changelog = Changelog(_changelog(BEFORE, RECORDS))
+    assert changelog.before == tuple(BEFORE)
+    assert changelog.sizes() == {2: 10, 4: 100}
 
 
 def test_changelog_that_is_cut_anywhere_is_refused() -> None:
@@ -143,8 +143,8 @@ def test_snapshot_names_shared_files_and_damage_is_refused() -> None:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         archive.writestr("metadata", f"v1\n{json.dumps(described)}")
-    found = spark_files.snapshot(content.getvalue())
-    assert (found.sst_files, found.column_families) == (("1-x.sst",), {4: "ids"})
+    snapshot = spark_files.snapshot(content.getvalue())
+    assert (snapshot.sst_files, snapshot.column_families) == (("1-x.sst",), {4: "ids"})
     damaged = content.getvalue().replace(b"1-x.sst", b"2-x.sst")
     with pytest.raises(ValueError, match=r"checksum of metadata|not a snapshot"):
         spark_files.snapshot(damaged)
@@ -236,7 +236,7 @@ def test_compact_entry_is_not_made_of_an_incomplete_log() -> None:
         [Name(19, compact=True)],
         {Name(19, compact=True): _written(20, 10)[Name(19, compact=True)]},
     )
-    names = [found[0] for number in range(20, 40) if (found := log.add(number, [_line(number)]))]
+    names = [result[0] for number in range(20, 40) if (result := log.add(number, [_line(number)]))]
     assert [name.number for name in names if name.compact] == [39]
 
 
@@ -330,9 +330,9 @@ def test_compact_entry_names_files_of_removed_entries(checkpoint: Path) -> None:
     for name in ("0", "1", "2"):
         (checkpoint / "sources/0" / name).unlink()
     _write(checkpoint, "sources/0/2.compact", _input_entry(*everything))
-    found = _read(checkpoint, 1)["sources"][0]
-    assert found["files"] == ["file:///events/b", "file:///events/c", "file:///events/d"]
-    assert found["lost_entries"] == []
+    result = _read(checkpoint, 1)["sources"][0]
+    assert result["files"] == ["file:///events/b", "file:///events/c", "file:///events/d"]
+    assert result["lost_entries"] == []
 
 
 def test_entry_that_is_lost_is_named(checkpoint: Path) -> None:

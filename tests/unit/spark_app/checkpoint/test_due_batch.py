@@ -74,11 +74,11 @@ def _plan(watermark_ms: int) -> str:
 @st.composite
 def _triggers(draw: st.DrawFn) -> Triggers:
     """Rows of a clock that moves on, and silences in between."""
-    found: list[list[Event]] = []
+    results: list[list[Event]] = []
     for time in sorted(draw(st.lists(moments(0, 90), min_size=1, max_size=12))):
-        found.append([draw(events(occurred_at_us=st.just(time)))])
-        found += [[]] * draw(st.sampled_from([0, 0, 1, 2]))
-    return [*found, [], []]
+        results.append([draw(events(occurred_at_us=st.just(time)))])
+        results += [[]] * draw(st.sampled_from([0, 0, 1, 2]))
+    return [*results, [], []]
 
 
 def _outcome(batches: Sequence[Batch], policy: Policy) -> list[Any]:

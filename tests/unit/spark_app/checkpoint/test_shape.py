@@ -71,7 +71,7 @@ def test_state_of_no_layout_is_not_taken_for_an_empty_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "cannot be read"),
         ("[]", "cannot be read"),
@@ -79,8 +79,8 @@ def test_state_of_no_layout_is_not_taken_for_an_empty_one() -> None:
         ('{"version": 5}', "newer Holdfast"),
     ],
 )
-def test_a_file_that_is_not_ours_is_refused_in_words(text: str, said: str) -> None:
-    with pytest.raises(CommandError, match=said):
+def test_a_file_that_is_not_ours_is_refused_in_words(text: str, message: str) -> None:
+    with pytest.raises(CommandError, match=message):
         _kept(text)
 
 
@@ -151,8 +151,10 @@ def test_change_reverted_before_any_decision_is_a_new_change() -> None:
 
 
 def test_a_version_names_one_content_for_ever() -> None:
-    said = "The policy's content has changed, and its version is v3 as before: .* Give it a version"
-    with pytest.raises(CommandError, match=said):
+    message = (
+        "The policy's content has changed, and its version is v3 as before: .* Give it a version"
+    )
+    with pytest.raises(CommandError, match=message):
         HISTORY.followed_by(_policy("v3", ("12:30", 200), ("14:00", 300)), at("12:45"))
     with pytest.raises(CommandError, match="its version is v1 as before"):
         HISTORY.followed_by(_policy("v1", ("12:30", 200), ("13:00", 300)), at("12:45"))

@@ -25,8 +25,8 @@ SOURCE = Kafka("pay", cluster_id="c", topic_ids=(("pay", "one"),))
 SAME = {"pay": "one"}
 
 
-def _gaps(at: dict[Partition, int], there: dict[Partition, Range], ids: dict[str, str]) -> Any:
-    return [(gap.partition, gap.after) for gap in gaps(SOURCE, ids, at, there)]
+def _gaps(at: dict[Partition, int], available: dict[Partition, Range], ids: dict[str, str]) -> Any:
+    return [(gap.partition, gap.after) for gap in gaps(SOURCE, ids, at, available)]
 
 
 def test_a_position_that_the_topic_still_has_is_no_gap() -> None:
@@ -35,7 +35,7 @@ def test_a_position_that_the_topic_still_has_is_no_gap() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "there", "ids", "after"),
+    ("at", "available", "ids", "after"),
     [
         ({P0: 4}, {P0: Range(5, 9)}, SAME, [(P0, 5)]),
         ({P0: 10}, {P0: Range(5, 9)}, SAME, [(P0, 9)]),
@@ -49,13 +49,13 @@ def test_a_position_that_the_topic_still_has_is_no_gap() -> None:
 )
 def test_each_way_to_lose_records_is_a_gap(
     at: dict[Partition, int],
-    there: dict[Partition, Range],
+    available: dict[Partition, Range],
     ids: dict[str, str],
     after: list[tuple[Partition, int | None]],
 ) -> None:
-    assert _gaps(at, there, ids) == after
-    moved = passed(at, gaps(SOURCE, ids, at, there))
-    assert _gaps(moved, there, SAME) == []
+    assert _gaps(at, available, ids) == after
+    moved = passed(at, gaps(SOURCE, ids, at, available))
+    assert _gaps(moved, available, SAME) == []
 
 
 @given(
@@ -169,8 +169,8 @@ def test_batch_planned_beyond_the_end_is_refused_or_ends_there() -> None:
 def test_recreated_topic_is_read_from_its_start(capsys: pytest.CaptureFixture[str]) -> None:
     files = _Files({"offsets/0": _plan({P0: 3}), "offsets/1": _plan({P0: 7})})
     broker = _Broker({"pay": "two"}, {P0: Range(0, 50)})
-    found = _require(files, broker, 1, 0, accept=True)
-    assert found.topic_ids == (("pay", "two"),)
+    result = _require(files, broker, 1, 0, accept=True)
+    assert result.topic_ids == (("pay", "two"),)
     assert files.texts == {"offsets/0": _plan({P0: 0}), "offsets/1": _plan({P0: 0})}
     assert "made again under its name" in capsys.readouterr().err
 

@@ -23,7 +23,7 @@ def _refused(*options: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ((), "--path, or topics with --topic"),
         (("--source", "files"), "--path is missing"),
@@ -48,16 +48,16 @@ def _refused(*options: str) -> str:
         ((*KAFKA, "--jars", "/nowhere/a.jar"), "there is no file /nowhere/a.jar"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(options: tuple[str, ...], said: str) -> None:
-    assert said in _refused(*options)
+def test_options_that_do_not_fit_are_refused(options: tuple[str, ...], message: str) -> None:
+    assert message in _refused(*options)
 
 
 def test_missing_connector_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HOLDFAST_KAFKA_JARS", raising=False)
-    said = _refused(*KAFKA)
-    assert "org.apache.spark:spark-sql-kafka-0-10_2.13:" in said
-    assert "make kafka-jars" in said
+    refusal = _refused(*KAFKA)
+    assert "org.apache.spark:spark-sql-kafka-0-10_2.13:" in refusal
+    assert "make kafka-jars" in refusal
 
 
 @pytest.mark.parametrize(

@@ -41,23 +41,23 @@ merchants = st.integers(1, 1_000_000)
 
 
 def test_example_with_round_unit_costs() -> None:
-    found = estimate(Load(1_000, 10_000, ids_open=2_000_000, interval_s=15), ROUND)
-    assert found.batch_s == pytest.approx(1 + 0.015 * 10)
-    assert found.busy == pytest.approx(1.15 / 15)
-    assert found.state_bytes == found.snapshot_bytes == 2_000_000 * 20 + 10_000 * 50
+    costs = estimate(Load(1_000, 10_000, ids_open=2_000_000, interval_s=15), ROUND)
+    assert costs.batch_s == pytest.approx(1 + 0.015 * 10)
+    assert costs.busy == pytest.approx(1.15 / 15)
+    assert costs.state_bytes == costs.snapshot_bytes == 2_000_000 * 20 + 10_000 * 50
     # 70 batches while an id is kept: two levels of segments, seven of eight written again in each.
-    assert found.changelog_bytes == pytest.approx(15_000 * 2.75 * 16 + 10_000 * 10)
+    assert costs.changelog_bytes == pytest.approx(15_000 * 2.75 * 16 + 10_000 * 10)
     per_second = (760_000 + 1_000) / 15 + 40_500_000 / 150
-    assert found.written_bytes_per_second == pytest.approx(per_second)
-    assert found.checkpoint_bytes == pytest.approx(100 * 761_000 + 11 * 40_500_000)
-    assert (found.java_bytes, found.python_bytes) == (1.2e9, 6e8)
-    terms = found.recovery
+    assert costs.written_bytes_per_second == pytest.approx(per_second)
+    assert costs.checkpoint_bytes == pytest.approx(100 * 761_000 + 11 * 40_500_000)
+    assert (costs.java_bytes, costs.python_bytes) == (1.2e9, 6e8)
+    terms = costs.recovery
     assert (terms.detection_s, terms.restart_s) == (10, 25)
     assert (terms.restore_s, terms.reprocess_s) == pytest.approx((8, 0.3))
     assert terms.total_s == pytest.approx(43.3)
     # A hundredth of each second is work: what arrived in 43.3 s takes that of 43.3 / 0.99 s.
-    assert found.caught_up_s == pytest.approx(43.3 * 0.01 / 0.99)
-    assert found.warnings == ()
+    assert costs.caught_up_s == pytest.approx(43.3 * 0.01 / 0.99)
+    assert costs.warnings == ()
 
 
 def test_ids_are_those_of_a_window_its_cutoff_and_the_delay() -> None:
@@ -71,17 +71,17 @@ def test_recommended_interval_is_the_shortest_that_leaves_time() -> None:
     assert estimate(Load(60_000, 1), ROUND).recommended_interval_s == 10
 
 
-def _sizes(found: Estimate) -> dict[str, float]:
+def _sizes(costs: Estimate) -> dict[str, float]:
     return {
-        "batch": found.batch_s,
-        "state": found.state_bytes,
-        "changelog": found.changelog_bytes,
-        "written": found.written_bytes_per_second,
-        "kept": found.checkpoint_bytes,
-        "java": found.java_bytes,
-        "python": found.python_bytes,
-        "recovery": found.recovery.total_s,
-        "caught up": math.inf if found.caught_up_s is None else found.caught_up_s,
+        "batch": costs.batch_s,
+        "state": costs.state_bytes,
+        "changelog": costs.changelog_bytes,
+        "written": costs.written_bytes_per_second,
+        "kept": costs.checkpoint_bytes,
+        "java": costs.java_bytes,
+        "python": costs.python_bytes,
+        "recovery": costs.recovery.total_s,
+        "caught up": math.inf if costs.caught_up_s is None else costs.caught_up_s,
     }
 
 
@@ -116,14 +116,14 @@ def test_more_events_never_recommend_a_shorter_interval(
 
 @given(rates, merchants)
 def test_recommended_interval_leaves_the_job_time(rate: float, count: int) -> None:
-    found = estimate(Load(rate, count))
-    if found.recommended_interval_s is None:
-        assert found.warnings
+    costs = estimate(Load(rate, count))
+    if costs.recommended_interval_s is None:
+        assert costs.warnings
     else:
-        assert found.interval_s == found.recommended_interval_s
-        assert found.busy <= BUSY_MAX
-        assert estimate(Load(rate, count, interval_s=found.interval_s)) == found
-        assert found.warnings == ()
+        assert costs.interval_s == costs.recommended_interval_s
+        assert costs.busy <= BUSY_MAX
+        assert estimate(Load(rate, count, interval_s=costs.interval_s)) == costs
+        assert costs.warnings == ()
 
 
 @given(rates, st.floats(1, 1_000), st.floats(1, 3))
@@ -136,11 +136,11 @@ def test_a_longer_interval_repeats_more(rate: float, interval_s: float, more: fl
 
 
 def test_a_rate_that_no_interval_can_take_is_said() -> None:
-    found = estimate(Load(150_000, 1), ROUND)
-    assert found.recommended_interval_s is None
-    assert found.busy > 1
-    assert found.caught_up_s is None
-    assert len(found.warnings) == 2
+    costs = estimate(Load(150_000, 1), ROUND)
+    assert costs.recommended_interval_s is None
+    assert costs.busy > 1
+    assert costs.caught_up_s is None
+    assert len(costs.warnings) == 2
 
 
 def test_ids_of_a_group_have_a_limit() -> None:
@@ -172,8 +172,8 @@ def test_what_cannot_be_is_refused(changes: dict[str, float], words: str) -> Non
 
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(recovery.REPORT.read_text())
-    return found
+    data: dict[str, Any] = json.loads(recovery.REPORT.read_text())
+    return data
 
 
 def test_unit_costs_are_those_of_the_report(report: dict[str, Any]) -> None:
@@ -227,25 +227,25 @@ def _estimated(*words: str) -> subprocess.CompletedProcess[str]:
 def _json(*words: str, code: ExitCode = ExitCode.OK) -> dict[str, Any]:
     done = _estimated(*words, "--json")
     assert done.returncode == code, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    data: dict[str, Any] = json.loads(done.stdout)
+    return data
 
 
 def test_json_has_every_figure_of_the_model() -> None:
-    found = _json(*LOAD, "--interval", "30s", "--detection", "5s")
+    data = _json(*LOAD, "--interval", "30s", "--detection", "5s")
     model = estimate(Load(4_000, 200_000, interval_s=30, detection_s=5))
-    assert found["batch_s"] == model.batch_s
-    assert found["checkpoint_bytes"] == model.checkpoint_bytes
-    assert found["recovery"]["detection_s"] == 5
-    assert found["recovery"]["total_s"] == model.recovery.total_s
-    assert found["ids_open"] == 4_000 * 1_050
-    assert found["measured"]["command"] == COMMAND
-    assert tuple(found["not_known"]) == model.not_known
+    assert data["batch_s"] == model.batch_s
+    assert data["checkpoint_bytes"] == model.checkpoint_bytes
+    assert data["recovery"]["detection_s"] == 5
+    assert data["recovery"]["total_s"] == model.recovery.total_s
+    assert data["ids_open"] == 4_000 * 1_050
+    assert data["measured"]["command"] == COMMAND
+    assert tuple(data["not_known"]) == model.not_known
 
 
 def test_options_reach_the_model() -> None:
-    found = _json(*LOAD, "--watermark-delay", "1m", "--late-cutoff", "5m")
-    assert found["ids_open"] == 4_000 * (900 + 300 + 60)
+    data = _json(*LOAD, "--watermark-delay", "1m", "--late-cutoff", "5m")
+    assert data["ids_open"] == 4_000 * (900 + 300 + 60)
     assert _json(*LOAD, "--ids-open", "1000000")["ids_open"] == 1_000_000
 
 
@@ -267,9 +267,9 @@ def test_only_what_the_options_leave_open_is_not_known() -> None:
         (("--detection", "5s", "--ids-open", "1000000"), set()),
         (("--detection", "5s", "--ids-open", "1000000", "--key-groups", "64"), {"key groups"}),
     ):
-        said = _json(*LOAD, *words)["not_known"]
-        assert {name for name in unsaid if any(name in each for each in said)} == expected
-        assert set(UNKNOWN) <= set(said)
+        data = _json(*LOAD, *words)["not_known"]
+        assert {name for name in unsaid if any(name in each for each in data)} == expected
+        assert set(UNKNOWN) <= set(data)
 
 
 def test_load_beyond_the_measured_range_is_only_a_warning() -> None:
@@ -277,21 +277,21 @@ def test_load_beyond_the_measured_range_is_only_a_warning() -> None:
     assert _json(*inside)["extrapolated"] == []
     assert "warning" not in _estimated(*inside).stdout
     beyond = ("--ids-open", "9000000", "--merchants", "300000", "--interval", "10m")
-    found = _json(*inside, *beyond)["extrapolated"]
-    assert [each.partition(" are ")[0] for each in found[:3]] == [
+    data = _json(*inside, *beyond)["extrapolated"]
+    assert [each.partition(" are ")[0] for each in data[:3]] == [
         "9,000,000 ids in the state",
         "300,000 merchants",
         "1,800,000 events in a batch",
     ]
-    assert "an interval of 600 s" in found[3]
+    assert "an interval of 600 s" in data[3]
     done = _estimated(*inside, *beyond)
     assert (done.returncode, done.stdout.count("warning  ")) == (ExitCode.OK, 4)
 
 
 def test_a_load_that_does_not_fit_is_exit_code_4() -> None:
-    found = _json("--events-per-second", "1000000", "--merchants", "1", code=ExitCode.DEGRADED)
-    assert found["recommended_interval_s"] is None
-    assert found["caught_up_s"] is None
+    data = _json("--events-per-second", "1000000", "--merchants", "1", code=ExitCode.DEGRADED)
+    assert data["recommended_interval_s"] is None
+    assert data["caught_up_s"] is None
     done = _estimated(*LOAD, "--interval", "100ms")
     assert done.returncode == ExitCode.DEGRADED
     assert "falls behind" in done.stdout

@@ -120,7 +120,7 @@ def test_window_before_the_first_default_is_refused_in_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (DEFAULT, "needs a version"),
         (f'version = "  "\n{DEFAULT}', "needs a version"),
@@ -161,14 +161,14 @@ def test_window_before_the_first_default_is_refused_in_words() -> None:
         (f'version = "v"\n{DEFAULT}effective_from = "2026"', 'with an offset, .* not "2026"'),
     ],
 )
-def test_mistake_is_said_in_words(text: str, said: str) -> None:
-    with pytest.raises(PolicyError, match=said) as caught:
+def test_mistake_is_said_in_words(text: str, message: str) -> None:
+    with pytest.raises(PolicyError, match=message) as caught:
         Policy.parse(text)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("limit", "release_level", "said"),
+    ("limit", "release_level", "message"),
     [
         ("5", "6", "release_level_minor 6 is above limit_minor 5"),
         ("-1", "-1", "limit_minor is -1: expected 0 to"),
@@ -180,9 +180,11 @@ def test_mistake_is_said_in_words(text: str, said: str) -> None:
         ("5", "false", "release_level_minor must be a whole number of minor units, not false"),
     ],
 )
-def test_limits_that_cannot_be_meant_are_refused(limit: str, release_level: str, said: str) -> None:
+def test_limits_that_cannot_be_meant_are_refused(
+    limit: str, release_level: str, message: str
+) -> None:
     entry = f"[[default]]\nlimit_minor = {limit}\nrelease_level_minor = {release_level}"
-    with pytest.raises(PolicyError, match=f"In default entry 1, {said}"):
+    with pytest.raises(PolicyError, match=f"In default entry 1, {message}"):
         Policy.parse(f'version = "v"\n{entry}')
 
 
@@ -255,7 +257,7 @@ def test_nothing_is_decided_before_the_first_watermark() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entries", "said"),
+    ("entries", "message"),
     [
         (
             [_entry(101), _entry(300, "12:00", "m_1")],
@@ -286,9 +288,9 @@ def test_nothing_is_decided_before_the_first_watermark() -> None:
     ],
 )
 def test_change_of_decided_limits_is_refused_with_author_and_time(
-    entries: list[str], said: str
+    entries: list[str], message: str
 ) -> None:
-    with pytest.raises(PolicyError, match=re.escape(said)):
+    with pytest.raises(PolicyError, match=re.escape(message)):
         _change(*entries)
 
 

@@ -162,7 +162,7 @@ def test_sum_that_leaves_64_bits_only_on_the_way_is_fine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "message"),
     [
         (table(row("a", "12:00", 1)).drop_columns("currency"), "no column currency"),
         (table({**row("a", "12:00", 1), "merchant_id": None}), "merchant_id holds a null"),
@@ -172,8 +172,8 @@ def test_sum_that_leaves_64_bits_only_on_the_way_is_fine() -> None:
         ),
     ],
 )
-def test_rows_of_another_shape_are_refused_in_words(rows: object, said: str) -> None:
-    with pytest.raises(RowsError, match=said):
+def test_rows_of_another_shape_are_refused_in_words(rows: object, message: str) -> None:
+    with pytest.raises(RowsError, match=message):
         step(GroupState.empty(), rows, None, Policy.parse(FIFTY_THOUSAND), Settings())
 
 

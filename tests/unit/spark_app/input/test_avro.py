@@ -118,7 +118,7 @@ def test_type_and_currency_may_be_enumerations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "written", "reason", "said"),
+    ("name", "kind", "written", "reason", "message"),
     [
         ("amount_minor", "double", 5.0, Reason.BAD_AMOUNT, "amount_minor is double in its schema"),
         ("amount_minor", "string", "5", Reason.BAD_AMOUNT, "expected int, long, or decimal"),
@@ -135,11 +135,11 @@ def test_type_and_currency_may_be_enumerations() -> None:
     ],
 )  # fmt: skip
 def test_field_of_another_type_is_refused_and_not_converted(
-    name: str, kind: Any, written: Any, reason: Reason, said: str
+    name: str, kind: Any, written: Any, reason: Reason, message: str
 ) -> None:
     fault = _fault(_record(**{name: kind}), **{name: written})
     assert fault.reason is reason
-    assert said in fault.detail
+    assert message in fault.detail
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_bytes_that_are_not_of_the_schema_are_refused_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", "not an Avro schema"),
         ('"string"', "not that of a record"),
@@ -188,8 +188,8 @@ def test_bytes_that_are_not_of_the_schema_are_refused_alone() -> None:
         ('{"type":"enum","name":"E","symbols":["a"]}', "not that of a record"),
     ],
 )
-def test_schema_that_is_no_record_is_refused_in_words(text: str, said: str) -> None:
-    with pytest.raises(SchemaUnusable, match=said):
+def test_schema_that_is_no_record_is_refused_in_words(text: str, message: str) -> None:
+    with pytest.raises(SchemaUnusable, match=message):
         prepare(text)
 
 
@@ -233,7 +233,7 @@ RECURSIVE = {"type": "record", "name": "R", "fields": [{"name": "next", "type": 
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ([["null", "E"]], "recursive"),
         ([{"type": "map", "values": RECURSIVE}], "recursive"),
@@ -249,8 +249,10 @@ RECURSIVE = {"type": "record", "name": "R", "fields": [{"name": "next", "type": 
         ], "nested too deeply"),
     ],
 )  # fmt: skip
-def test_schema_of_which_few_bytes_end_a_process_is_refused(fields: list[Any], said: str) -> None:
-    with pytest.raises(SchemaUnusable, match=said):
+def test_schema_of_which_few_bytes_end_a_process_is_refused(
+    fields: list[Any], message: str
+) -> None:
+    with pytest.raises(SchemaUnusable, match=message):
         _prepared(*fields)
 
 

@@ -177,9 +177,9 @@ def test_connector_is_given_or_in_folder(tmp_path: Path, monkeypatch: pytest.Mon
         "spark.jars.packages": "a:b:1",
     }
     monkeypatch.setenv(connector.ENVIRONMENT, str(tmp_path / "empty"))
-    for found in (lambda: connector.find((), ()), lambda: connector.find(("gone.jar",), ())):
+    for find in (lambda: connector.find((), ()), lambda: connector.find(("gone.jar",), ())):
         with pytest.raises(CommandError):
-            found()
+            find()
 
 
 @pytest.mark.parametrize("before", ["1969-12-31T23:59:59.999Z", "0999-01-01T00:00:00Z"])
@@ -312,7 +312,7 @@ WRAPPED = [Thrown("StreamingQueryException", "Query q [id = 1] terminated"), Thr
 
 
 @pytest.mark.parametrize(
-    ("kind", "message", "permanent", "said"),
+    ("kind", "message", "permanent", "expected"),
     [
         ("TimeoutException", "Timed out waiting for a node assignment. Call: x", False, "answers"),
         ("KafkaException", "No resolvable bootstrap urls given in x", False, "answers"),
@@ -325,14 +325,14 @@ WRAPPED = [Thrown("StreamingQueryException", "Query q [id = 1] terminated"), Thr
     ],
 )
 def test_an_error_of_the_client_is_said_in_words(
-    kind: str, message: str, permanent: bool, said: str
+    kind: str, message: str, permanent: bool, expected: str
 ) -> None:
-    found = fault([*WRAPPED, Thrown(kind, message)], "kafka:9092")
-    assert found is not None
-    assert found.permanent is permanent
-    assert said in str(found)
-    assert "kafka:9092" in str(found) or kind == "ConfigException"
-    assert "Nothing is lost" in str(found)
+    diagnosis = fault([*WRAPPED, Thrown(kind, message)], "kafka:9092")
+    assert diagnosis is not None
+    assert diagnosis.permanent is permanent
+    assert expected in str(diagnosis)
+    assert "kafka:9092" in str(diagnosis) or kind == "ConfigException"
+    assert "Nothing is lost" in str(diagnosis)
 
 
 @pytest.mark.parametrize(
@@ -350,19 +350,19 @@ def test_an_error_of_the_client_is_said_in_words(
     ],
 )
 def test_records_that_are_gone_are_never_an_outage(kind: str, message: str) -> None:
-    found = fault([*WRAPPED, Thrown(kind, message)])
-    assert found is not None
-    assert found.moved
-    assert "--accept-data-loss" in str(found)
-    assert "failOnDataLoss" not in str(found)
+    diagnosis = fault([*WRAPPED, Thrown(kind, message)])
+    assert diagnosis is not None
+    assert diagnosis.moved
+    assert "--accept-data-loss" in str(diagnosis)
+    assert "failOnDataLoss" not in str(diagnosis)
 
 
 def test_a_jaas_configuration_is_never_quoted() -> None:
-    said = "Value not specified for key 'hunter2' in JAAS config"
-    found = fault([Thrown("IllegalArgumentException", said)], "kafka:9092")
-    assert found is not None
-    assert found.permanent
-    assert "hunter2" not in str(found)
+    message = "Value not specified for key 'hunter2' in JAAS config"
+    diagnosis = fault([Thrown("IllegalArgumentException", message)], "kafka:9092")
+    assert diagnosis is not None
+    assert diagnosis.permanent
+    assert "hunter2" not in str(diagnosis)
 
 
 def test_other_errors_are_not_those_of_kafka() -> None:

@@ -165,9 +165,11 @@ def test_values_with_line_ends_are_read_together_as_alone(
     values = [content[a:b] for a, b in itertools.pairwise(at)]
     values = [each for each in values if each.strip()]
     together = parse_lines(_array(*values))
-    alone = [parse_lines(_array(value)) for value in values]
-    assert together.events.to_pylist() == [row for each in alone for row in each.events.to_pylist()]
-    assert together.faults == {i: each.faults[0] for i, each in enumerate(alone) if each.faults}
+    results = [parse_lines(_array(value)) for value in values]
+    assert together.events.to_pylist() == [
+        row for each in results for row in each.events.to_pylist()
+    ]
+    assert together.faults == {i: each.faults[0] for i, each in enumerate(results) if each.faults}
 
 
 def test_record_is_not_completed_by_the_next_one() -> None:
@@ -323,8 +325,8 @@ def test_directory_that_leads_into_itself_is_listed_once(tmp_path: Path) -> None
 def test_names_that_are_skipped_are_reported_without_checksums(tmp_path: Path) -> None:
     _put(tmp_path, b"a", b"_SUCCESS", b".a.crc", b"_b\xff", b".c\n")
     assert skipped(str(tmp_path)) == [b".c\n", b"_b\xff"]
-    said = one_line(describe_skipped(str(tmp_path), skipped(str(tmp_path))))
-    assert said.startswith(".c (and 1 more) in ")
+    message = one_line(describe_skipped(str(tmp_path), skipped(str(tmp_path))))
+    assert message.startswith(".c (and 1 more) in ")
     assert (skipped(str(tmp_path / "gone")), skipped("hdfs://host/a")) == ([], [])
 
 

@@ -44,7 +44,7 @@ def test_checkpoint_records_the_schema_and_refuses_another_one(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (None, "cannot be read: No such file"),
         (b"\xff", "it is not text"),
@@ -56,17 +56,19 @@ def test_checkpoint_records_the_schema_and_refuses_another_one(tmp_path: Path) -
         ),
     ],
 )
-def test_file_without_schema_is_refused(tmp_path: Path, content: bytes | None, said: str) -> None:
+def test_file_without_schema_is_refused(
+    tmp_path: Path, content: bytes | None, message: str
+) -> None:
     file = tmp_path / "event.avsc"
     if content is not None:
         file.write_bytes(content)
-    with pytest.raises(CommandError, match=said) as refused:
+    with pytest.raises(CommandError, match=message) as refused:
         schemas.of_file(file)
     assert refused.value.exit_code is ExitCode.USAGE
 
 
 @pytest.mark.parametrize(
-    ("url", "user", "said"),
+    ("url", "user", "message"),
     [
         ("ftp://registry", None, "is not an http:// or https:// URL"),
         ("http://", None, "is not an http:// or https:// URL"),
@@ -79,10 +81,10 @@ def test_file_without_schema_is_refused(tmp_path: Path, content: bytes | None, s
     ],
 )
 def test_unavailable_registry_is_reported_without_its_secret(
-    monkeypatch: pytest.MonkeyPatch, url: str, user: str | None, said: str
+    monkeypatch: pytest.MonkeyPatch, url: str, user: str | None, message: str
 ) -> None:
     monkeypatch.setenv("HOLDFAST_NO_COLON", "sesame")
-    with pytest.raises(CommandError, match=said) as refused:
+    with pytest.raises(CommandError, match=message) as refused:
         schemas.of_registry(url, user, None)
     assert "sesame" not in str(refused.value)
 
@@ -110,10 +112,10 @@ def test_registry_that_does_not_answer_at_a_start_is_named() -> None:
     with pytest.raises(CommandError, match=r"127.0.0.1:9 cannot be used: .* Nothing was started"):
         schemas.of_registry("http://127.0.0.1:9", None, None).require()
     with registry_server() as server:
-        found = schemas.of_registry(server.url, None, None)
-        found.require()
-        assert found.recorded == "registry"
-        parsed = found.parser()(pa.array([b"\0\0\0\0\x07\x04e1"], pa.binary()))
+        result = schemas.of_registry(server.url, None, None)
+        result.require()
+        assert result.recorded == "registry"
+        parsed = result.parser()(pa.array([b"\0\0\0\0\x07\x04e1"], pa.binary()))
     assert parsed.events["event_id"].to_pylist() == ["e1"]
 
 
@@ -131,17 +133,17 @@ def _nothing_known() -> None:
     registry._SCHEMAS.clear()
 
 
-def _fault(found: Schema | Fault) -> str:
-    assert isinstance(found, Fault)
-    assert found.reason is Reason.MALFORMED
-    return found.detail
+def _fault(fault_or_schema: Schema | Fault) -> str:
+    assert isinstance(fault_or_schema, Fault)
+    assert fault_or_schema.reason is Reason.MALFORMED
+    return fault_or_schema.detail
 
 
 def test_schema_is_fetched_once_per_process(server: RegistryServer) -> None:
     for _ in range(3):
-        found = Registry(f"{server.url}/").schema(7)
-        assert isinstance(found, Schema)
-        assert [*found.fields] == ["event_id"]
+        result = Registry(f"{server.url}/").schema(7)
+        assert isinstance(result, Schema)
+        assert [*result.fields] == ["event_id"]
     assert server.seen == [("/schemas/ids/7", None)]
 
 
@@ -169,7 +171,7 @@ def test_user_is_sent_and_not_shown(server: RegistryServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         ((500, {}), "it answered 500"),
         ((404, b"<h1>not here</h1>"), "it answered 404"),
@@ -181,11 +183,11 @@ def test_user_is_sent_and_not_shown(server: RegistryServer) -> None:
     ],
 )
 def test_invalid_registry_answer_fails_the_batch(
-    server: RegistryServer, answer: tuple[int, Any], said: str
+    server: RegistryServer, answer: tuple[int, Any], message: str
 ) -> None:
     server.answers["/schemas/ids/7"] = answer
     server.location = f"{server.url}/schemas/ids/8"
-    with pytest.raises(RegistryAway, match=said):
+    with pytest.raises(RegistryAway, match=message):
         Registry(server.url).schema(7)
     assert len(server.seen) == 1
 

@@ -71,17 +71,17 @@ def test_a_path_is_the_same_in_another_spelling() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("wanted", "message"),
     [
         (_files("a"), "--path /b is missing. Nothing was read or written; start with every --path"),
         (_files("c"), "--path /a is missing; --path /b is missing"),
         ([Files("/a", Format.PARQUET), *_files("b")], "--format was json, is parquet"),
     ],
 )
-def test_start_without_a_checkpoints_source_is_refused(wanted: list[Source], said: str) -> None:
+def test_start_without_a_checkpoints_source_is_refused(wanted: list[Source], message: str) -> None:
     with pytest.raises(CommandError) as raised:
         sources_of(_kept(), wanted, "/checkpoint")
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_a_file_of_version_2_has_one_source_and_is_written_as_version_3() -> None:
@@ -143,13 +143,13 @@ def test_a_topic_is_recorded_with_its_cluster_and_its_id() -> None:
 
 def test_a_topic_keeps_its_place_where_it_began_and_its_ids() -> None:
     asked = replace(PAY, starting="earliest", topic_ids=(("pay", "id2"), ("pay2", "id3")))
-    found = followed_by([PAY, Ticks()], [*_files("a"), asked])
+    sources = followed_by([PAY, Ticks()], [*_files("a"), asked])
     ids = (("pay", "id1"), ("pay2", "id3"))
-    assert found == (replace(PAY, topic_ids=ids), Ticks(), *_files("a"))
+    assert sources == (replace(PAY, topic_ids=ids), Ticks(), *_files("a"))
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("wanted", "message"),
     [
         ([], "--topic pay is missing"),
         ([replace(PAY, topic="other")], "--topic pay is missing"),
@@ -158,9 +158,9 @@ def test_a_topic_keeps_its_place_where_it_began_and_its_ids() -> None:
         ([replace(PAY, key=KeyRule.MERCHANT_ID)], "--kafka-key was ignored, is merchant-id"),
     ],
 )
-def test_start_with_another_topic_is_refused(wanted: list[Source], said: str) -> None:
+def test_start_with_another_topic_is_refused(wanted: list[Source], message: str) -> None:
     kept = _kept(replace(JOB, topics=(PAY,)))
-    with pytest.raises(CommandError, match=said) as raised:
+    with pytest.raises(CommandError, match=message) as raised:
         sources_of(kept, [*_files("a", "b"), *wanted], "/checkpoint")
     assert "every --path and --topic" in str(raised.value)
 

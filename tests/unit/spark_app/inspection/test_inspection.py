@@ -20,9 +20,9 @@ SETTINGS = Settings()
 
 
 def _view(group: Group, merchant_id: str = "m") -> Merchant:
-    found = view(group.state, merchant_id, group.settings)
-    assert found is not None
-    return found
+    shown = view(group.state, merchant_id, group.settings)
+    assert shown is not None
+    return shown
 
 
 def test_open_window_shows_ids_emission_and_expiry() -> None:
@@ -33,8 +33,8 @@ def test_open_window_shows_ids_emission_and_expiry() -> None:
         row("e919", "12:20", 1_000_000),
         row("other", "12:20", 7, merchant="n"),
     )
-    found = _view(group)
-    assert found == Merchant(
+    shown = _view(group)
+    assert shown == Merchant(
         held=False,
         latest_end_us=None,
         windows=(
@@ -51,8 +51,8 @@ def test_open_window_shows_ids_emission_and_expiry() -> None:
         ),
         next_empty_us=None,
     )
-    assert found.windows[0].emit_us == at("12:30")
-    assert found.timers == (
+    assert shown.windows[0].emit_us == at("12:30")
+    assert shown.timers == (
         Timer(at("12:30"), Due.EMIT, at("12:30")),
         Timer(at("12:32"), Due.EXPIRE, at("12:30")),
     )
@@ -111,21 +111,21 @@ def _difference(group: Group, *next_batch: object, watermark: str) -> Difference
 
 def test_the_same_state_twice_is_no_change() -> None:
     group = Group().batch("12:00", row("e1", "12:01", 1))
-    found = _difference(group, watermark="12:05")
-    assert not found.changed
-    assert (found.windows, found.timers_set, found.timers_gone) == ((), (), ())
+    changes = _difference(group, watermark="12:05")
+    assert not changes.changed
+    assert (changes.windows, changes.timers_set, changes.timers_gone) == ((), (), ())
 
 
 def test_an_absorbed_event_changes_its_window_alone() -> None:
     group = Group().batch("12:00", row("e1", "12:01", 5), row("e2", "12:16", 7))
-    found = _difference(group, row("e3", "12:17", -2), watermark="12:05")
-    (window,) = found.windows
+    changes = _difference(group, row("e3", "12:17", -2), watermark="12:05")
+    (window,) = changes.windows
     assert window.before
     assert window.after
     assert window.change is Change.CHANGED
     assert (window.before.exposure_minor, window.after.exposure_minor) == (7, 5)
     assert (window.absorbed, window.forgotten) == (("e3",), ())
-    assert found.changed
+    assert changes.changed
 
 
 def test_a_window_appears_is_emitted_and_goes_with_its_ids() -> None:
@@ -154,9 +154,9 @@ def test_a_window_appears_is_emitted_and_goes_with_its_ids() -> None:
 
 def test_a_merchant_that_is_forgotten_is_known_before() -> None:
     group = Group().batch("12:00", row("e1", "12:01", 1))
-    found = _difference(group, watermark="12:20")
-    assert found.known
-    assert found.after.merchant is None
+    changes = _difference(group, watermark="12:20")
+    assert changes.known
+    assert changes.after.merchant is None
     again = _difference(group, watermark="12:21")
     assert not again.known
     assert not again.changed
@@ -246,8 +246,8 @@ def test_a_change_of_revision_decision_and_ids() -> None:
     )
     before = _snapshot(group, 7)
     group.batch("12:16", row("e3", "12:14", -8_000_000), row("e4", "12:31", 1))
-    found = difference(before, _snapshot(group, 8))
-    told = [line.plain for line in render.compared(LOCATION, found)]
+    changes = difference(before, _snapshot(group, 8))
+    told = [line.plain for line in render.compared(LOCATION, changes)]
     assert [" ".join(line.split()) for line in told] == [
         (
             "m after batch 7 (watermark 2026-11-02 12:15:00Z)"
@@ -269,8 +269,8 @@ def test_a_change_of_revision_decision_and_ids() -> None:
 def test_a_window_that_is_gone_was_emitted_before() -> None:
     group = Group().batch("12:00", *(row(f"e{n}", "12:14", 1) for n in range(7)))
     before = _snapshot(group, 7)
-    found = difference(before, _snapshot(group.batch("12:30"), 8))
-    assert [line.plain for line in render.compared(LOCATION, found)][2:] == [
+    changes = difference(before, _snapshot(group.batch("12:30"), 8))
+    assert [line.plain for line in render.compared(LOCATION, changes)][2:] == [
         "  - 12:00-12:15  open  7  -e0 -e1 -e2 -e3 -e4 and 2 more  emitted, then forgotten",
         "  no longer due: emit@12:15  expire@12:17",
     ]

@@ -102,8 +102,8 @@ def test_a_batch_of_a_run_that_could_not_begin_is_turned_away() -> None:
 
 
 def test_an_error_is_told_in_one_line_by_its_name() -> None:
-    said = explain(SinkUnavailable("nobody answers. Nothing was written"))
-    assert said == "SinkUnavailable: nobody answers. Nothing was written"
+    message = explain(SinkUnavailable("nobody answers. Nothing was written"))
+    assert message == "SinkUnavailable: nobody answers. Nothing was written"
     told = explain(RuntimeError("first\nsecond postgresql://me:secret@host/db"))
     assert told.startswith("RuntimeError: first second postgresql://me:***@host/db. ")
     assert "\n" not in told

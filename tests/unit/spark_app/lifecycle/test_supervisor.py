@@ -162,7 +162,7 @@ AND_THEN = "\nDuring handling of the above exception, another exception occurred
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (FRAME + "KeyError: 'x'\n", "KeyError: 'x'"),
         (FRAME + "EOFError\n\n\tat org.apache.spark.Some.java(1)", "EOFError"),
@@ -173,10 +173,10 @@ AND_THEN = "\nDuring handling of the above exception, another exception occurred
         (FRAME, "an error of Python code that has no name"),
     ],
 )
-def test_python_error_is_reported_without_its_stack(text: str, said: str) -> None:
+def test_python_error_is_reported_without_its_stack(text: str, message: str) -> None:
     """What the JVM hands on of a worker's error is its traceback as text."""
     about = "An exception was thrown from the Python worker:\n" + text
-    assert _python(about) == (said.partition(":")[0] if text != FRAME else "", said)
+    assert _python(about) == (message.partition(":")[0] if text != FRAME else "", message)
 
 
 def test_database_outage_is_retried_and_a_second_driver_is_not() -> None:
@@ -225,17 +225,19 @@ def test_the_command_has_the_defaults_of_the_code() -> None:
 
 
 def test_a_message_of_a_task_comes_without_its_stack() -> None:
-    said = "Lost task 0.0: java.io.IOException: Mkdirs failed\n\tat org.apache.hadoop.A.b(A.java:1)"
-    assert one_line(said) == "Lost task 0.0: java.io.IOException: Mkdirs failed"
+    message = (
+        "Lost task 0.0: java.io.IOException: Mkdirs failed\n\tat org.apache.hadoop.A.b(A.java:1)"
+    )
+    assert one_line(message) == "Lost task 0.0: java.io.IOException: Mkdirs failed"
 
 
 def test_failed_connection_is_reported_without_an_address() -> None:
-    said = (
+    message = (
         "Call From here/127.0.0.1 to namenode:8020 failed on connection exception:"
         " java.net.ConnectException: Connection refused"
     )
     more = "; For more details see:  http://wiki.apache.org/hadoop/ConnectionRefused"
-    assert one_line(said + more) == said
+    assert one_line(message + more) == message
 
 
 class _Throwable:
@@ -283,6 +285,6 @@ def test_an_error_of_another_system_is_not_one_of_kafka() -> None:
 def test_an_error_within_a_client_of_kafka_is_one_of_kafka() -> None:
     tls = _failed(("org.apache.kafka.common.errors.SslAuthenticationException", "x"), HANDSHAKE)
     assert (tls.cause, tls.permanent) == (Cause.KAFKA, True)
-    said = "Cannot fetch record for offset 150 in 60000 milliseconds"
-    late = _failed(("java.util.concurrent.TimeoutException", said))
+    message = "Cannot fetch record for offset 150 in 60000 milliseconds"
+    late = _failed(("java.util.concurrent.TimeoutException", message))
     assert (late.cause, late.permanent) == (Cause.KAFKA, False)

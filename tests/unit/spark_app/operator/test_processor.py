@@ -32,8 +32,8 @@ def _moments(put_out: PutOut, kind: str, *names: str) -> list[tuple[Any, ...]]:
     """The named columns of all blobs of a kind; times in minutes of the day of the tests."""
     return [
         tuple(_minute(r[name]) if name == "window_end" else r[name] for name in names)
-        for found, rows in put_out
-        if found == kind
+        for blob_kind, rows in put_out
+        if blob_kind == kind
         for r in rows
     ]
 

@@ -170,8 +170,8 @@ def test_a_state_that_is_split_and_merged_is_the_state(
         for number, part in parts.items():
             assert part.settled_until_us == state.settled_until_us
             for merchants in (part.windows, part.merchants, part.absorbed):
-                found = merchants["merchant_id"].to_pylist()
-                assert {key_group(merchant, numbers) for merchant in found} <= {number}
+                rows = merchants["merchant_id"].to_pylist()
+                assert {key_group(merchant, numbers) for merchant in rows} <= {number}
         again = whole(parts.values())
         assert again.windows.equals(state.windows)
         assert again.merchants.equals(state.merchants)

@@ -178,8 +178,8 @@ def _line() -> list[tuple[str, str]]:
     )
     counts = SimpleNamespace(entries=2, suppressed=0, duplicates=0, quarantined=1)
     outcome: Any = type("Written", (SimpleNamespace,), {})(counts=counts)
-    said = line(progress, FinishedBatch(outcome, BatchCounts()))
-    return [(name, value) for name, _, value in (pair.partition("=") for pair in said.split())]
+    text = line(progress, FinishedBatch(outcome, BatchCounts()))
+    return [(name, value) for name, _, value in (pair.partition("=") for pair in text.split())]
 
 
 def test_page_explains_every_field_of_the_line_in_its_order() -> None:

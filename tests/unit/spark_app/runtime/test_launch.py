@@ -116,7 +116,7 @@ def _java(home: Path, script: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "expected"),
     [
         ("echo 'openjdk version \"11.0.2\"' >&2", "is 11.0.2"),
         ("echo 'openjdk version \"25.0.2\" 2026-01-20' >&2", "is 25.0.2"),
@@ -125,14 +125,14 @@ def _java(home: Path, script: str) -> None:
     ],
 )
 def test_an_unfit_java_is_one_line_that_says_what_to_do(
-    script: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _java(tmp_path, script)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(CommandError) as raised:
         require_java()
     message = str(raised.value)
-    assert said in message
+    assert expected in message
     assert "holdfast local env" in message
     assert "\n" not in message
 

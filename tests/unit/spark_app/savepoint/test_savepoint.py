@@ -64,13 +64,13 @@ TEXT = MANIFEST.to_json()
 
 
 def test_a_manifest_is_read_as_it_was_written() -> None:
-    found = Manifest.from_json(TEXT, "/sp")
-    assert found == MANIFEST
-    assert found.proof.digest == bytes.fromhex("ab" * 32)
-    assert found.settings == Settings()
-    assert found.watermark_us == 1_730_722_580_000_000
-    assert replace(found, watermark_ms=0).watermark_us is None
-    found.require_readable("/sp")
+    manifest = Manifest.from_json(TEXT, "/sp")
+    assert manifest == MANIFEST
+    assert manifest.proof.digest == bytes.fromhex("ab" * 32)
+    assert manifest.settings == Settings()
+    assert manifest.watermark_us == 1_730_722_580_000_000
+    assert replace(manifest, watermark_ms=0).watermark_us is None
+    manifest.require_readable("/sp")
 
 
 def test_a_table_with_rows_and_no_file_is_damage() -> None:
@@ -158,10 +158,10 @@ def _tables(groups: list[Kept]) -> dict[str, pa.Table]:
     }
 
 
-def _of_group(found: dict[str, pa.Table], number: int, numbers: tuple[int, ...]) -> pa.Table:
+def _of_group(value: dict[str, pa.Table], number: int, numbers: tuple[int, ...]) -> pa.Table:
     """The rows that Spark hands over for a key group."""
     every = [pa.Table.from_pylist([{"key_group": number}])]
-    for table in found.values():
+    for table in value.values():
         owners = [key_group(m, numbers) == number for m in table["merchant_id"].to_pylist()]
         every.append(table.filter(pa.array(owners, pa.bool_())))
     joined = pa.concat_tables(every, promote_options="permissive")
@@ -191,9 +191,9 @@ def _stored(rows: pa.Table) -> Kept:
 
 def _by_merchant(state: GroupState) -> dict[str, Any]:
     """A state in plain words; the ids of one window and one merchant in their order."""
-    found = content(state)
-    ids = {end: sorted(each, key=lambda held: held[0]) for end, each in found["ids"].items()}
-    return found | {"ids": ids}
+    result = content(state)
+    ids = {end: sorted(each, key=lambda held: held[0]) for end, each in result["ids"].items()}
+    return result | {"ids": ids}
 
 
 @pytest.mark.rest
@@ -212,12 +212,12 @@ def test_groups_of_the_tables_are_those_of_the_state(run: Run, before: int, afte
             states[number], output = apply(states[number], part, policy, run.settings)
             stored_groups[number].save(states[number], output.absorbed)
 
-    found = _tables(list(stored_groups.values()))
+    results = _tables(list(stored_groups.values()))
     regroup = tables.Regrouped(None, watermark, run.settings)
     others = group_numbers(after, 3)
     expected = split(whole(states.values()), others)
     for number in others:
-        kept = _stored(regroup(_of_group(found, number, others)))
+        kept = _stored(regroup(_of_group(results, number, others)))
         assert _by_merchant(kept.load()) == _by_merchant(expected[number])
         due = initial_state.due_ms(expected[number], watermark, run.settings)
         assert kept.group.armed_ms == (None if kept.is_empty else due)

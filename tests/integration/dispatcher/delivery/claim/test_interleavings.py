@@ -124,8 +124,8 @@ async def test_wanted_or_pruned_dead_letter_holds_its_lane(
         db.execute("DELETE FROM holdfast.entry WHERE sequence = 2")
     await asyncio.to_thread(retype, dsn, BLOCK, "merchant.flag")
     assert await claimed(store, endpoint_id) == []
-    found = lanes(db)["m_1"]
-    assert (found.delivered, found.last, found.state) == (1, 3, LaneState.STOPPED)
+    result = lanes(db)["m_1"]
+    assert (result.delivered, result.last, result.state) == (1, 3, LaneState.STOPPED)
     with DeadLetters.connect(dsn) as dead:
         (row,) = dead.newest(Filter(), limit=2)
         dead.dismiss([row["id"]], "test", skip=True)
@@ -361,8 +361,8 @@ async def test_limit_that_came_since_the_last_claim_holds(
     await store.route(16)
     db.execute(LIMITS[limit].encode(), [limited])
     for leased in ({free: 8}, {limited: later} if later else {}):
-        found = await free_claimed(store, free, limited)
-        assert Counter(lane.endpoint_id for lane in found) == leased
+        result = await free_claimed(store, free, limited)
+        assert Counter(lane.endpoint_id for lane in result) == leased
     rows = db.execute("SELECT endpoint_id, count(token) FROM holdfast.lane GROUP BY 1").fetchall()
     assert dict(rows) == {free: 8, limited: later}
 

@@ -98,9 +98,11 @@ async def test_changed_lane_is_leased_as_it_is_by_then(world: World, store: Post
     world.db.execute(CHANGE, ["m_1"])
     world.db.execute("SELECT pg_advisory_unlock(%s)", [GATE])
     leased = await claiming
-    found = world.lanes()
+    lanes_by_subject = world.lanes()
     # Nobody sends under a lease that is not there.
-    assert {found[name].token for name in ("m_1", "m_2")} == {lane.token for lane in leased}
+    assert {lanes_by_subject[name].token for name in ("m_1", "m_2")} == {
+        lane.token for lane in leased
+    }
     assert None not in {lane.token for lane in leased}
     assert await claimed(store, endpoint_id) == []
     results = [judged(lane, Outcome.DELIVERED) for lane in leased]
@@ -229,18 +231,18 @@ def test_updated_lane_never_overtakes_where_turns_are_counted(
         assert fewest <= pages(world.db, text, routed, node) <= most
 
 
-def pages(db: psycopg.Connection, statement: str, given: dict[str, Any], node: str) -> int:
+def pages(db: psycopg.Connection, statement: str, values: dict[str, Any], node: str) -> int:
     """Return how many pages a statement about one lane reads in a node of its plan."""
     with db.transaction(force_rollback=True):
         db.execute((SQL / "connection/session.sql").read_bytes(), {"plans": "auto"})
         if "holdfast.lanes" in statement:
-            db.execute((SQL / "claiming/lane_due.sql").read_bytes(), given)
+            db.execute((SQL / "claiming/lane_due.sql").read_bytes(), values)
         explain = "EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF) "
-        rows = db.execute((explain + statement).encode(), given).fetchall()
+        rows = db.execute((explain + statement).encode(), values).fetchall()
     plan = "\n".join(line for (line,) in rows)
-    found = re.search(f"{node}.*?Buffers: shared hit=(\\d+)", plan, re.DOTALL)
-    assert found, plan
-    return int(found[1])
+    match = re.search(f"{node}.*?Buffers: shared hit=(\\d+)", plan, re.DOTALL)
+    assert match, plan
+    return int(match[1])
 
 
 ONE = """
@@ -255,8 +257,8 @@ PLACES = "SELECT endpoint_id, subject_id FROM holdfast.{} ORDER BY 1, 2"
 def route_one(other: psycopg.Connection) -> None:
     """Route the oldest batch as another dispatcher, without the COMMIT."""
 
-    def run(name: str, given: dict[str, Any]) -> psycopg.Cursor[tuple[Any, ...]]:
-        return other.execute((SQL / f"{name}.sql").read_bytes(), given)
+    def run(name: str, values: dict[str, Any]) -> psycopg.Cursor[tuple[Any, ...]]:
+        return other.execute((SQL / f"{name}.sql").read_bytes(), values)
 
     run("connection/session", {"plans": "auto"})
     [(number, _, at, *_)] = run("routing/batch_take", {"batches": 1}).fetchall()
@@ -366,8 +368,8 @@ def test_concurrent_backfill_and_routing_lock_in_one_order(
     with Endpoints.connect(dsn) as operator, ThreadPoolExecutor(1) as pool:
         run, routing = operator._run, []
 
-        def watched(name: str, given: Row | None = None) -> psycopg.Cursor[Row]:
-            done = run(name, given)
+        def watched(name: str, value: Row | None = None) -> psycopg.Cursor[Row]:
+            done = run(name, value)
             if name == "endpoints/backfill_add":
                 routing.append(pool.submit(asyncio.run, stored(dsn, route_all)))
                 eventually(lambda: db.execute(WAITING).fetchone() == (1,))

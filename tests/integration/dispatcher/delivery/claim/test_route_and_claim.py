@@ -95,8 +95,8 @@ async def test_lease_waits_for_the_disk_as_every_other_claim(
     async def settings(connection: Connection) -> None:
         _, few = await take_few(connection, taking([endpoint_id], free_too=False))
         assert few is not None
-        for name, given in (*few.before, few.route, *few.after):
-            await run(connection, name, given)
+        for name, parameters in (*few.before, few.route, *few.after):
+            await run(connection, name, parameters)
         cursor = await connection.execute("SHOW synchronous_commit")
         assert await cursor.fetchall() == [{"synchronous_commit": "on"}]
         await run(connection, "routing/route_patience")
@@ -271,8 +271,8 @@ def test_first_lane_of_a_priority_needs_no_full_scan(world: World, endpoint_id: 
         urgent()
         done = await store.route_and_claim(wanted(endpoint_id), 0)
         assert done is not None
-        found = [*done[1].lanes, *(await store.claim(wanted(endpoint_id), 0)).lanes]
-        assert len(found) == 1
+        results = [*done[1].lanes, *(await store.claim(wanted(endpoint_id), 0)).lanes]
+        assert len(results) == 1
 
     asyncio.run(stored(world.dsn, routed_first))
     asyncio.run(stored(world.dsn, at_once))

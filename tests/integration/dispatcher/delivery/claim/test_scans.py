@@ -159,10 +159,10 @@ async def day_deliver(store: PostgresStore, endpoint_id: int) -> None:
 
 async def all_of(store: PostgresStore, endpoint_id: int) -> dict[int, list[tuple[int, int]]]:
     """Claim until nothing is left; sequences and numbers by subject id, in the order of claims."""
-    found: dict[int, list[tuple[int, int]]] = {}
+    results: dict[int, list[tuple[int, int]]] = {}
     while more := await claimed(store, endpoint_id):
-        found |= {lane.subject_id: numbers(lane) for lane in more}
-    return found
+        results |= {lane.subject_id: numbers(lane) for lane in more}
+    return results
 
 
 @contextmanager
@@ -260,12 +260,12 @@ async def test_old_release_is_claimed_beside_many_blocks(
     store._claimer._plan.know([(endpoint_id, 100)])
     world.write(*(f"m_{n}" for n in range(2, 4 * FAIR_EVERY)))
     await store.route(16)
-    found = []
+    results = []
     for _ in range(2 * FAIR_EVERY + 2):
         claim = await store.claim(day_wanted(endpoint_id, count=1), 0)
-        found += [lane.subject_id for lane in claim.lanes]
-    assert number_of(world.db, "m_1") in found
-    assert len(found) > FAIR_EVERY
+        results += [lane.subject_id for lane in claim.lanes]
+    assert number_of(world.db, "m_1") in results
+    assert len(results) > FAIR_EVERY
 
 
 @each_choice

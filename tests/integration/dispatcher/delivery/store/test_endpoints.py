@@ -260,8 +260,8 @@ def test_check_finds_what_no_lane_reached_behind_clock(world: World, behind: Dec
 
 @pytest.mark.usefixtures("behind")
 def test_status_says_that_the_clock_is_behind_what_is_stored(dsn: str) -> None:
-    found = _json(dsn, "status", code=ExitCode.DEGRADED)
-    assert [each["kind"] for each in found["needs"] if each["kind"] == "clock_behind"]
+    status = _json(dsn, "status", code=ExitCode.DEGRADED)
+    assert [each["kind"] for each in status["needs"] if each["kind"] == "clock_behind"]
 
 
 def _unreached(dsn: str) -> int:

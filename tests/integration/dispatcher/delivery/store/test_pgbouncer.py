@@ -147,9 +147,9 @@ def test_role_and_limits_are_those_of_every_transaction(dsn: str) -> None:
             return dict(await cursor.fetchone() or {})
 
         try:
-            found = [await sessions.transaction(read) for _ in range(3)]
-            assert found == found[:1] * 3
-            return found[0]
+            results = [await sessions.transaction(read) for _ in range(3)]
+            assert results == results[:1] * 3
+            return results[0]
         finally:
             await sessions.close()
 

@@ -107,7 +107,7 @@ def test_hot_statements_open_no_day_behind(days: psycopg.Connection, name: str) 
     behind = [day for day in partition_days(days, "entry") if f"{day:%Y%m%d}" < yesterday]
     assert len(behind) > 6
     names = [node.get("Relation Name", "") for node in _plan(days, STATEMENTS[name], GIVEN[name])]
-    opened = {found[2] for each in names if (found := PARTITION.fullmatch(each))}
+    opened = {match[2] for each in names if (match := PARTITION.fullmatch(each))}
     assert opened
     assert min(opened) >= yesterday
 
@@ -122,7 +122,7 @@ def _pruned_at_its_start(db: psycopg.Connection, text: str) -> bool:
 
 def _bounds_of_rows(db: psycopg.Connection, text: str) -> list[str]:
     """Return the conditions by which a statement can rule out partitions for a row."""
-    found = []
+    results = []
     for node in _plan(db, text, {}, "SET LOCAL enable_partition_pruning = off"):
         if not PARTITION.fullmatch(node.get("Relation Name", "")):
             continue
@@ -130,19 +130,19 @@ def _bounds_of_rows(db: psycopg.Connection, text: str) -> list[str]:
             for clause in part.split(" AND "):
                 bound = BOUND.match(clause)
                 if bound and OF_A_ROW.search(bound["by"]) and "IS NOT" not in clause:
-                    found.append(clause)
-    return found
+                    results.append(clause)
+    return results
 
 
 def _plan(
-    db: psycopg.Connection, text: str, given: dict[str, str], setting: str = "SELECT"
+    db: psycopg.Connection, text: str, parameters: dict[str, str], setting: str = "SELECT"
 ) -> list[dict[str, Any]]:
     """Return the nodes of the plan for any parameters, as it begins with those that are given."""
     places: dict[str, int] = {}
     dollars = re.sub(
-        r"%\((\w+)\)s", lambda found: f"${places.setdefault(found[1], len(places) + 1)}", text
+        r"%\((\w+)\)s", lambda match: f"${places.setdefault(match[1], len(places) + 1)}", text
     )
-    values = f"({', '.join(given.get(name, 'NULL') for name in places)})" if places else ""
+    values = f"({', '.join(parameters.get(name, 'NULL') for name in places)})" if places else ""
     with db.transaction(force_rollback=True):
         db.execute("SET LOCAL plan_cache_mode = force_generic_plan")
         db.execute(SETTINGS.encode())
@@ -230,8 +230,8 @@ def test_transaction_that_wrote_and_waits_is_a_snapshot_too(world: World, login:
 
 def test_dead_rows_and_the_last_vacuum_are_seen(db: psycopg.Connection, login: str) -> None:
     def seen(name: str = "endpoint_pace") -> tuple[int, float | None]:
-        (found,) = [each for each in read(login).tables if each.name == name]
-        return found.dead_rows, found.vacuum_age_seconds
+        (table,) = [each for each in read(login).tables if each.name == name]
+        return table.dead_rows, table.vacuum_age_seconds
 
     assert seen() == (0, None)
     db.execute(

@@ -81,13 +81,15 @@ def evil(dsn: str, db: psycopg.Connection) -> str:
     """A DSN of a user whose search path begins with that schema; its server process, too."""
     db.execute(NOTED)
     for name, arguments, result in FUNCTIONS:
-        given = ", ".join(f"${n}" for n in range(1, arguments.count(",") + 2)) if arguments else ""
+        placeholders = (
+            ", ".join(f"${n}" for n in range(1, arguments.count(",") + 2)) if arguments else ""
+        )
         db.execute(
             f"""
             CREATE FUNCTION evil.{name}({arguments}) RETURNS {result} LANGUAGE plpgsql AS $$
             BEGIN
                 PERFORM evil.note('{name}');
-                {"PERFORM" if result == "void" else "RETURN"} pg_catalog.{name}({given});
+                {"PERFORM" if result == "void" else "RETURN"} pg_catalog.{name}({placeholders});
             END $$""".encode()
         )
     for number, (symbol, kind, function, result) in enumerate(OPERATORS):
@@ -227,12 +229,12 @@ def test_dispatcher_that_starts_on_a_stale_standby_may_start_again(world: World)
 
 @pytest.mark.parametrize("read_only", [True, False], ids=["standby", "primary"])
 def test_api_server_ends_only_on_an_old_primary(world: World, read_only: bool) -> None:
-    given = _read_only(world.dsn) if read_only else world.dsn
-    with closing(OperatorPool(given, 1)) as pool:
+    dsn = _read_only(world.dsn) if read_only else world.dsn
+    with closing(OperatorPool(dsn, 1)) as pool:
         pool.open()
         assert pool.misfit() is None
         world.db.execute(BEHIND)
         assert (pool.misfit() is None) is read_only
-    with pytest.raises(CommandError, match="0030") as refused, operator_connection(given):
+    with pytest.raises(CommandError, match="0030") as refused, operator_connection(dsn):
         pass
     assert isinstance(refused.value, UnservedCommandError) is not read_only

@@ -75,9 +75,9 @@ async def test_endpoint_gets_entries_from_its_start_on(world: World, store: Post
     world.write("m_1")
     start = datetime.now(UTC)
     await world.routed(store, "m_1", starts_at=start)
-    found = world.lanes()
-    assert found.keys() == {"m_1"}
-    assert found["m_1"][:2] == (2, 3)
+    lanes_by_subject = world.lanes()
+    assert lanes_by_subject.keys() == {"m_1"}
+    assert lanes_by_subject["m_1"][:2] == (2, 3)
 
 
 async def test_drain_takes_what_is_routed_meanwhile(world: World, store: PostgresStore) -> None:
@@ -86,8 +86,8 @@ async def test_drain_takes_what_is_routed_meanwhile(world: World, store: Postgre
     with psycopg.connect(world.dsn) as reading:
         reading.execute("SELECT now()")
         await store.route(16)
-        given = {"endpoint_ids": [endpoint_id]}
-        assert reading.execute(statement("upkeep/pending"), given).fetchone() == (True,)
+        values = {"endpoint_ids": [endpoint_id]}
+        assert reading.execute(statement("upkeep/pending"), values).fetchone() == (True,)
 
 
 async def test_endpoint_gets_only_the_types_it_wants(world: World, store: PostgresStore) -> None:
@@ -266,9 +266,9 @@ async def test_claim_walks_indexes_without_statistics(world: World, store: Postg
     plan = []
     with world.db.transaction():
         world.db.execute((SQL / "connection/session.sql").read_bytes(), {"plans": "auto"})
-        for name, given in (due, claim):
-            plan += world.db.execute(b"EXPLAIN " + statement(name), given).fetchall()
-            world.db.execute(statement(name), given)
+        for name, parameters in (due, claim):
+            plan += world.db.execute(b"EXPLAIN " + statement(name), parameters).fetchall()
+            world.db.execute(statement(name), parameters)
     text = "\n".join(line for (line,) in plan)
     assert "ix_lane_due" in text
     assert "Seq Scan" not in text
@@ -330,8 +330,8 @@ async def test_broken_connection_is_reported_only_in_the_error(
 
     async def pid(connection: Connection) -> int:
         (row,) = await run(connection, "connection/backend")
-        found: int = row["pid"]
-        return found
+        result: int = row["pid"]
+        return result
 
     # As in the dispatcher's process, which does not configure the logs of libraries.
     monkeypatch.setattr(logging.getLogger(), "handlers", [])

@@ -156,7 +156,7 @@ RESUME = "until `holdfast endpoint resume payouts --reason TEXT`"
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"state": "paused"}, f"it is paused {RESUME}"),
         ({"state": "paused", "state_reason": "their\n deploy"} | OPEN, f"(their deploy) {RESUME}"),
@@ -170,13 +170,13 @@ RESUME = "until `holdfast endpoint resume payouts --reason TEXT`"
         (HELD | {"held_by": None}, "its receiver asked for time"),
     ],
 )
-def test_held_endpoint_says_until_when(change: dict[str, Any], said: str) -> None:
-    assert said in why_held_up(ROW | change)
+def test_held_endpoint_says_until_when(change: dict[str, Any], message: str) -> None:
+    assert message in why_held_up(ROW | change)
 
 
 def test_obstacles_of_a_replay_name_what_ends_them() -> None:
     states = [{"endpoint": "eu", "endpoint_state": each} for each in ("paused", "disabled")]
     rows = [row | {"state_reason": "\x1b[2J"} for row in states]
-    for row, said in zip(rows, obstacles(rows), strict=True):
-        assert f"endpoint eu is {row['endpoint_state']} (\\x1b[2J)" in said
-        assert said.endswith("before `holdfast endpoint resume eu --reason TEXT`")
+    for row, obstacle in zip(rows, obstacles(rows), strict=True):
+        assert f"endpoint eu is {row['endpoint_state']} (\\x1b[2J)" in obstacle
+        assert obstacle.endswith("before `holdfast endpoint resume eu --reason TEXT`")

@@ -126,14 +126,14 @@ def test_no_lane_stays_outside_every_scan_for_long(
                 assert {each.due_from for each in mine} == {BEGINNING}
             if {each.due_from for each in mine} == {BEGINNING}:
                 scanned_at[id_] = clock.now
-        found = [
+        results = [
             (id_, priority, NOON + timedelta(seconds=second))
             for id_ in fresh
             for priority, second in due
         ]
-        plan.done(scan, fresh, found)
-        if found:
-            latest = max(at for *_, at in found)
+        plan.done(scan, fresh, results)
+        if results:
+            latest = max(at for *_, at in results)
             after = plan.ranges(FREE, fresh)
             assert any(each.due_from >= latest - SLACK for each in after)
         assert plan.is_free(endpoint_ids) == endpoint_ids.isdisjoint(limited)

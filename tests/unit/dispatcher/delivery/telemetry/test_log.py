@@ -36,11 +36,11 @@ def settled(*attempts: Attempt, move: Move = Move.ADVANCE) -> Settled:
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in stream.getvalue().splitlines()]
+    data = [json.loads(line) for line in stream.getvalue().splitlines()]
     stream.seek(0)
     stream.truncate()
-    assert all(line.pop("time").endswith("Z") for line in found)
-    return found
+    assert all(line.pop("time").endswith("Z") for line in data)
+    return data
 
 
 @pytest.mark.parametrize("name", ["payouts", 'a "quoted" \\ näme', SECRET])
@@ -67,9 +67,9 @@ def test_lines_keep_the_order_of_the_results(stream: io.StringIO) -> None:
             ("c", settled(attempt(4))),
         ]
     )
-    found = lines(stream)
-    assert [line["sequence"] for line in found] == [1, 2, 3, 4]
-    assert [line["level"] for line in found] == ["info", "info", "warning", "info"]
+    records = lines(stream)
+    assert [line["sequence"] for line in records] == [1, 2, 3, 4]
+    assert [line["level"] for line in records] == ["info", "info", "warning", "info"]
     assert telemetry.counts == {"delivered": 3, "failed": 1}
 
 

@@ -43,11 +43,15 @@ def test_attempt_is_a_trace_of_its_own_linked_to_the_batch() -> None:
         outer = api.get_tracer("test").start_as_current_span("around")
         with outer, attempt_span(ENDPOINT, _entry()) as span:
             span.judged(_attempt(Outcome.DELIVERED, 200))
-        found = spans.ended[0]
-    assert (found.name, found.kind, found.parent) == ("holdfast.deliver", api.SpanKind.CLIENT, None)
-    (link,) = found.links
+        result = spans.ended[0]
+    assert (result.name, result.kind, result.parent) == (
+        "holdfast.deliver",
+        api.SpanKind.CLIENT,
+        None,
+    )
+    (link,) = result.links
     assert f"{link.context.trace_id:032x}-{link.context.span_id:016x}" == TRACEPARENT[3:-3]
-    assert dict(found.attributes or {}) == {
+    assert dict(result.attributes or {}) == {
         "messaging.system": "holdfast",
         "messaging.operation.name": "deliver",
         "messaging.operation.type": "send",
@@ -57,7 +61,7 @@ def test_attempt_is_a_trace_of_its_own_linked_to_the_batch() -> None:
         "holdfast.attempt": 2,
         "holdfast.outcome": "delivered",
     }
-    assert found.status.status_code is api.StatusCode.UNSET
+    assert result.status.status_code is api.StatusCode.UNSET
 
 
 @pytest.mark.parametrize(
@@ -66,11 +70,11 @@ def test_attempt_is_a_trace_of_its_own_linked_to_the_batch() -> None:
 def test_undelivered_attempt_is_an_error(outcome: Outcome, status: int | None) -> None:
     with tracing() as spans, attempt_span(ENDPOINT, _entry()) as span:
         span.judged(_attempt(outcome, status))
-    found = spans.one
-    assert found.status.status_code is api.StatusCode.ERROR
-    assert found.status.description is None
-    assert (found.attributes or {})["error.type"] == outcome.value
-    assert not any(canary in found.to_json() for canary in CANARIES)
+    result = spans.one
+    assert result.status.status_code is api.StatusCode.ERROR
+    assert result.status.description is None
+    assert (result.attributes or {})["error.type"] == outcome.value
+    assert not any(canary in result.to_json() for canary in CANARIES)
 
 
 @pytest.mark.parametrize("traceparent", [None, "", "00-nonsense", "00-" + "0" * 32 + "-01"])
