@@ -78,6 +78,10 @@ test-long: $(STAMP) prometheus ## run the tests that take minutes: beside a Prom
 quick: $(STAMP) links ## unit and contract tests, lint and types, within a minute: for every save
 	@$(BIN)/python -m tests.run quick
 
+.PHONY: errors
+errors: $(STAMP) links ## write the errors of the product, with their codes, where a test compares them
+	@$(BIN)/python -m tests.support.errors
+
 .PHONY: test-times
 test-times: $(STAMP) ## as test-all, and record how long each file takes, for the order of the next run
 	@$(BIN)/python -m tests.run test rest --record

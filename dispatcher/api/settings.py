@@ -39,6 +39,7 @@ class ApiSettings:
                 " tokens would cross the network in clear text. Nothing was started; listen on"
                 " 127.0.0.1, or put a proxy with TLS in front and pass --behind-proxy.",
                 ExitCode.USAGE,
+                code="tls_required",
             )
 
 

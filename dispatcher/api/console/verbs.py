@@ -145,7 +145,7 @@ def _selected(declared: Group) -> Callable[..., Response]:
                 f"do must be {' or '.join(sorted(map(str, verbs)))}. Nothing was changed; go back"
                 " to the list.",
                 ExitCode.USAGE,
-                code="unknown_action",
+                code="invalid_value",
             )
         return _ask(request, person, *verbs[do], {"ids": confirm.numbers_of(id)})
 
