@@ -4,7 +4,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field, create_model
 
 from holdfast.dispatcher.api import bodies, requests, responses
@@ -39,6 +39,9 @@ DESCRIBED = {Kind.LIMIT, Kind.BEFORE_ID, Kind.CURSOR, Kind.KEY, Kind.KEYS, Kind.
 
 SESSIONS = {AccessRole.VIEWER: Viewer, AccessRole.OPERATOR: Operator, AccessRole.ADMIN: Admin}
 
+TIMES = ("since", "until")
+"""Members that are checked together: `requests.Times`."""
+
 PAGES = {Kind.CURSOR: responses.Paged, Kind.BEFORE_ID: responses.PagedByNumber}
 
 
@@ -59,12 +62,18 @@ def router(declared: Group) -> APIRouter:
 
 def _endpoint(verb: Verb, path: str) -> Callable[..., Any]:
     in_path = [each for each in verb.members if f"{{{each.name}}}" in path]
-    others = [each for each in verb.members if each not in in_path]
+    settings = [each.name for each in verb.members if each.param.kind is Kind.SETTING]
+    others = [m for m in verb.members if m not in in_path and m.name not in settings]
+    times = [each for each in others if each.name in TIMES] if not verb.changes else []
     asks = verb.bodies is not None and verb.bodies.action != ""
 
     def run(**values: Any) -> Any:
         session: Session = values.pop("session")
         given, body = values.pop("given", None), values.pop("body", False)
+        if (between := values.pop("times", None)) is not None:
+            values |= {each.name: getattr(between, each.name) for each in times}
+        if (request := values.pop("request", None)) is not None:
+            values |= {name: getattr(request.app.state.settings, name) for name in settings}
         bodies.allow(session, body=body)
         if given is not None:
             values |= {each.name: getattr(given, each.name) for each in others}
@@ -80,9 +89,13 @@ def _endpoint(verb: Verb, path: str) -> Callable[..., Any]:
     if verb.changes:
         parameters["given"] = (_body(verb, others), REQUIRED)
     else:
-        parameters |= {each.name: (_query(each), each.default) for each in others}
+        parameters |= {m.name: (_query(m), m.default) for m in others if m not in times}
     if asks:
         parameters["body"] = (requests.AskBody, False)
+    if times:
+        parameters["times"] = (requests.Times, REQUIRED)
+    if settings:
+        parameters["request"] = (Request, REQUIRED)
     run.__name__, run.__doc__ = verb.run.__name__, verb.run.__doc__
     return signed(run, parameters, _result(verb))
 
@@ -123,7 +136,7 @@ def _in_body(member: Member) -> tuple[Any, Any]:
 
 
 def _result(verb: Verb) -> Any:
-    if not isinstance(verb, List):
+    if not isinstance(verb, List) or verb.page is None:
         return verb.result
     [base] = [PAGES[m.param.kind] for m in verb.members if m.param.kind in PAGES] or [
         responses.OnePage

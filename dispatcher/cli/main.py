@@ -26,7 +26,7 @@ from holdfast.sink.contract.numbers import exact
 COMMANDS = {
     "status": "overview:status",
     "overview": "overview:overview",
-    "database": "database:database",
+    "database": "database",
     "receipts": "receipts:receipts",
     "redeliver": "replays.redeliver:redeliver",
     "reissue": "replays.reissue:reissue",
@@ -45,11 +45,11 @@ COMMANDS = {
     "entries": "entries:app",
     "attempts": "attempts:app",
     "subjects": "subjects:app",
-    "dispatchers": "dispatchers:app",
-    "audit": "audit:app",
+    "dispatchers": "dispatchers",
+    "audit": "audit",
     "quarantine": "quarantine.commands:app",
     "suppressed": "suppressed:app",
-    "late": "late_events:app",
+    "late": "late_events",
     "dead": "dead_letters",
     "replay": "replays.commands:app",
     "proposal": "proposals:app",
@@ -125,7 +125,7 @@ def _add(app: typer.Typer, name: str, place: str) -> None:
     module, _, attribute = place.partition(":")
     if not attribute:
         declared = import_module(f"holdfast.dispatcher.operators.{module}.verbs").GROUP
-        app.add_typer(verbs.group(declared), name=name)
+        verbs.add(app, declared)
         return
     command = getattr(import_module(f"holdfast.dispatcher.cli.{module}"), attribute)
     if isinstance(command, typer.Typer):

@@ -23,7 +23,13 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.dispatcher.operators.common.session import Row
-from holdfast.dispatcher.operators.common.text import counted, display, shortened, visible
+from holdfast.dispatcher.operators.common.text import (
+    counted,
+    display,
+    needs_text,
+    shortened,
+    visible,
+)
 from holdfast.sink.contract.canonical import rfc3339
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.shell import shell_word
@@ -116,8 +122,8 @@ def print_facts(facts: Mapping[str, Any], width: int) -> None:
 
 def print_needs(needs: Sequence[Row]) -> None:
     """Print what needs a person, each with its command."""
-    for need in needs:
-        typer.echo(f"{visible(need['sentence'])}\n    {visible(need['command'])}")
+    for line in needs_text(needs):
+        typer.echo(line)
 
 
 def console() -> Console:

@@ -45,6 +45,15 @@ WRITTEN = {Kind.TIME, Kind.KEY}
 """Kinds that a person writes as text, whatever type the verb takes."""
 
 
+def add(app: typer.Typer, declared: Group) -> None:
+    """Add a declared group to the root, or the command that it is."""
+    if declared.is_command:
+        [verb] = declared.verbs
+        app.command(declared.word, help=help_of(verb.help))(command(verb))
+    else:
+        app.add_typer(group(declared), name=declared.word)
+
+
 def group(declared: Group) -> typer.Typer:
     """Return the commands of a declared group."""
     app = typer.Typer(help=declared.help, no_args_is_help=True)
@@ -82,7 +91,9 @@ def command(verb: Verb) -> Callable[..., None]:
         own["output"] = (Output, None)
     else:
         own |= {"as_json": (AsJson, False), "wide": (Wide, False)}
-    return signed(run, {**{each.name: _parameter(each) for each in verb.members}, **own})
+    return signed(
+        run, {**{m.name: _parameter(m) for m in verb.members if m.name not in own}, **own}
+    )
 
 
 def show(text: Text) -> None:
@@ -111,6 +122,7 @@ def _parameter(member: Member) -> tuple[Any, Any]:
         default = param.command_default
     low, high = RANGES.get(param.kind, param.limits)
     limits: dict[str, Any] = {"min": low, "max": high, "help": param.command_help or param.help}
+    limits |= {"envvar": param.env} if param.env else {}
     if param.argument is not None:
         info = typer.Argument(metavar=param.argument, **limits)
     else:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from holdfast.dispatcher.api.console.frame.templating import link
+from holdfast.dispatcher.api.console.rendering.filters import link
 from tests.support.console.admin_api import Api
 from tests.support.console.browser import window
 from tests.support.console.browser_crawl import ROUTES, THEMES, Visit, walk

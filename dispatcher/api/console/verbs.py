@@ -25,16 +25,16 @@ from holdfast.dispatcher.api.console.frame.pages import page, redirect
 from holdfast.dispatcher.api.console.frame.screens import (
     ROWS,
     acts,
-    older_than,
-    rows_or_reason,
+    page_or_reason,
     tabs,
     wants_bodies,
     which_of,
 )
-from holdfast.dispatcher.api.console.frame.templating import link
+from holdfast.dispatcher.api.console.rendering.filters import link
 from holdfast.dispatcher.api.requests import no_others
 from holdfast.dispatcher.api.verbs import path_type
-from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.common.session import OperatorSession, Row
+from holdfast.dispatcher.operators.common.times import When
 from holdfast.dispatcher.operators.common.verbs import (
     REQUIRED,
     Asked,
@@ -73,24 +73,31 @@ def router(declared: Group) -> APIRouter:
 
 def _list(verb: List, screen: Screen) -> Callable[..., Response]:
     filters = [each for each in verb.members if each.param.label is not None]
+    read = [*filters, *(each for each in verb.members if each.name == verb.option)]
+    has_limit = "limit" in {each.name for each in verb.members}
     has_tabs = {"open", "resolved"} <= {each.name for each in verb.members}
-    names = [*(each.name for each in filters), *(["which"] if has_tabs else []), verb.option]
+    names = [
+        *(each.name for each in filters),
+        *(["which"] if has_tabs else []),
+        *([verb.option] if read[len(filters) :] else []),
+    ]
 
     def show(request: Request, person: Person, **texts: str) -> Response:
-        cursor = texts.pop(verb.option)
+        cursor = texts.pop(verb.option, "")
         shown = which_of(texts.get("which", ""))
-        values = {each.name: _parsed(each, texts[each.name]) for each in filters}
+        values = {each.name: _parsed(each, texts.get(each.name, cursor)) for each in read}
+        values |= {"limit": ROWS} if has_limit else {}
         values |= {"open": shown == "open", "resolved": shown == "resolved"} if has_tabs else {}
-        values |= {"limit": ROWS + 1, verb.option: whole(verb.option, cursor)}
         with person.session.open(verb.group.store) as store:
-            rows, none_because = rows_or_reason(lambda: list(verb.call(store, values).rows))
-        older = older_than(rows, verb.cursor)
+            values = {name: _resolved(store, value) for name, value in values.items()}
+            found, none_because = page_or_reason(lambda: verb.call(store, values))
+        further = {verb.option: found.further}
         asked = {name: text for name, text in texts.items() if name != "which"}
         return page(
             request,
             person,
             screen.template,
-            rows=[bodies.hidden(verb.bodies, row) for row in rows],
+            rows=[bodies.hidden(verb.bodies, row) for row in found.rows],
             none_because=none_because,
             asked=asked,
             which=shown,
@@ -99,7 +106,7 @@ def _list(verb: List, screen: Screen) -> Callable[..., Response]:
             filtered=any(asked.values()),
             fields=[_field(each, texts[each.name]) for each in filters],
             newest=link(screen.path, **texts) if cursor else None,
-            older=link(screen.path, **texts, **{verb.option: older}) if older else None,
+            older=link(screen.path, **texts, **further) if found.further is not None else None,
             acts=acts(person),
         )
 
@@ -207,6 +214,13 @@ def _parsed(member: Member, text: str) -> Any:
     kind = _enum(member)
     if kind is not None:
         return confirm.one_of(member.name, text, kind)
-    if member.param.kind is Kind.TIME:
-        return when_of(member.name, text)
+    match member.param.kind:
+        case Kind.TIME:
+            return when_of(member.name, text)
+        case Kind.BEFORE_ID:
+            return whole(member.name, text)
     return given(text)
+
+
+def _resolved(store: OperatorSession, value: Any) -> Any:
+    return store.moment(value) if isinstance(value, When) else value

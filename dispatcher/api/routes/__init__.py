@@ -5,11 +5,8 @@ from fastapi import APIRouter
 from holdfast.dispatcher.api import verbs
 from holdfast.dispatcher.api.routes import (
     attempts,
-    audit,
     batches,
     check,
-    database,
-    dispatchers,
     endpoints,
     entries,
     overview,
@@ -23,7 +20,10 @@ from holdfast.dispatcher.api.routes import (
     suppressed,
     trace,
 )
+from holdfast.dispatcher.operators.audit import verbs as audit
+from holdfast.dispatcher.operators.database import verbs as database
 from holdfast.dispatcher.operators.dead_letters import verbs as dead_letters
+from holdfast.dispatcher.operators.dispatchers import verbs as dispatchers
 from holdfast.dispatcher.operators.tokens import verbs as tokens
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -45,9 +45,9 @@ ROUTERS: tuple[APIRouter, ...] = (
     proposals.router,
     check.router,
     receipts.router,
-    dispatchers.router,
-    database.router,
-    audit.router,
+    verbs.router(dispatchers.GROUP),
+    verbs.router(database.GROUP),
+    verbs.router(audit.GROUP),
     verbs.router(tokens.GROUP),
 )
 """In the order in which OpenAPI lists them."""

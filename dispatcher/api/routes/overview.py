@@ -11,7 +11,9 @@ from holdfast.dispatcher.api.requests import DIGITS
 from holdfast.dispatcher.api.responses import Count, ResponseModel, Seconds, Time
 from holdfast.dispatcher.api.routes.endpoints import ListedEndpoint
 from holdfast.dispatcher.api.routes.streams import ListedStream
+from holdfast.dispatcher.operators.dispatchers.verbs import LivingDispatcher
 from holdfast.dispatcher.operators.overview.store import MINUTES_MAX, Overview
+from holdfast.dispatcher.operators.overview.verbs import Need
 from holdfast.sink.contract.states import BreakerState, EndpointState
 
 router = APIRouter(prefix="/overview", tags=["status"])
@@ -84,15 +86,6 @@ class WrittenBatch(ResponseModel):
     quarantined_count: Count
 
 
-class Need(ResponseModel):
-    """Something that needs a person."""
-
-    kind: str
-    count: Count = Field(description="Counted to 100,000.")
-    sentence: str
-    command: str = Field(description="The command to start with.")
-
-
 class OverviewNow(ResponseModel):
     """How delivery is doing."""
 
@@ -144,19 +137,6 @@ OldestWaiting = Annotated[
         " none waits."
     ),
 ]
-
-
-class LivingDispatcher(ResponseModel):
-    """A dispatcher whose last heartbeat is less than a minute old."""
-
-    id: UUID
-    host: str
-    pid: int
-    version: str
-    started_at: Time
-    heartbeat_at: Time
-    in_flight: Count = Field(description="Requests in flight at that beat.")
-    draining: bool
 
 
 class Status(ResponseModel):

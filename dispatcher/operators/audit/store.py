@@ -1,28 +1,36 @@
 """The audit trail: actions of operators, and those of dispatchers that concern operators."""
 
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from typing import Annotated
 
 from holdfast.dispatcher.operators.common.session import OperatorSession, Row
+from holdfast.dispatcher.operators.common.verbs import Kind, Param, Since, Until
 from holdfast.dispatcher.outbound.operator_headers import masked
+
+ACTION = "`endpoint.add`, or `endpoint` for all actions that begin with it."
 
 
 @dataclass(frozen=True, slots=True)
-class WantedActions:
+class Actions:
     """A filter of actions; None means any. Texts are compared exactly."""
 
-    actor: str | None = None
-    action: str | None = None
-    """`endpoint.add`, or `endpoint` for every action that begins with `endpoint.`."""
-
-    target: str | None = None
-    """As in the trail: an endpoint, a stream, `dead letter 7`, `replay <id>`, a key."""
-
-    since: datetime | None = None
-    """Done at this moment or later."""
-
-    until: datetime | None = None
-    """Done before this moment."""
+    actor: Annotated[
+        str | None, Param("Only actions of this actor.", Kind.TEXT, label="Who", hint="token alice")
+    ] = None
+    action: Annotated[
+        str | None, Param(ACTION, Kind.TEXT, label="Action", hint="endpoint, or replay.apply")
+    ] = None
+    target: Annotated[
+        str | None,
+        Param(
+            "Only actions on this target, as the trail names it.",
+            Kind.TEXT,
+            label="On what",
+            hint="dead letter 7",
+        ),
+    ] = None
+    since: Since = None
+    until: Until = None
 
 
 class Audit(OperatorSession):
@@ -33,7 +41,7 @@ class Audit(OperatorSession):
         self._audit(action, target, "asked for", detail)
 
     def actions(
-        self, wanted: WantedActions, *, limit: int, before: int | None = None
+        self, wanted: Actions, *, limit: int, before: int | None = None
     ) -> tuple[list[Row], int | None]:
         """Return actions, the newest first, and the `before` of the next page, None on the last.
 

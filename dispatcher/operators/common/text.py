@@ -1,5 +1,6 @@
 """Durations and untrusted text, as a person reads them. Pure."""
 
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -81,3 +82,9 @@ def counted(count: int, noun: str) -> str:
     if noun.endswith("ry"):
         return f"{count} {noun[:-1]}ies"
     return f"{count} {noun}{'es' if noun.endswith('ch') else 's'}"
+
+
+def needs_text(needs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Return what needs a person for a terminal, each with its command."""
+    for need in needs:
+        yield f"{visible(need['sentence'])}\n    {visible(need['command'])}"

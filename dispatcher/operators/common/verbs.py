@@ -14,6 +14,8 @@ from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, ge
 from uuid import UUID
 
 from holdfast.dispatcher.operators.common.session import OperatorSession, Row
+from holdfast.dispatcher.operators.common.times import FORMS
+from holdfast.sink.contract import key as contract
 from holdfast.sink.contract.canonical import rfc3339
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.states import AccessRole
@@ -45,6 +47,9 @@ class Kind(Enum):
     RATE = "rate"
     """Entries per second."""
 
+    SETTING = "setting"
+    """A setting of the server for the API and the console; an option for commands."""
+
     PLAN = "plan"
     """The id of a plan to be made: the page has it, so that posting it twice makes one plan."""
 
@@ -74,6 +79,8 @@ class Param:
     """Label of the console's filter; None: the console has none."""
 
     hint: str = ""
+    env: str | None = None
+    """The environment variable that gives the command's option."""
 
 
 class Member(NamedTuple):
@@ -119,6 +126,7 @@ class AtLeast:
 Time = Annotated[datetime, Rfc3339()]
 KeyText = Annotated[str, Doc("The key as receivers get it: hf_...")]
 Count = Annotated[int, AtLeast(0)]
+Seconds = Annotated[float, Doc("In seconds.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +166,16 @@ class Bodies:
 
     hide: Callable[[Row], Row]
     action: str = ""
-    """The action in the audit trail; empty: they are never shown."""
+    """The action in the audit trail; empty: they are not shown on request."""
 
     target: str = ""
     """The member that names what was read."""
 
     detail: Mapping[str, str] = field(default_factory=dict)
     """Further members for the audit trail, each by the name that it has there."""
+
+    for_operators: bool = False
+    """Operators always see them, and that is not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +191,9 @@ class Page:
 
 
 def page_of(rows: Sequence[Row], limit: int, cursor: str = "id") -> Page:
-    """Return a page whose last row has the cursor of the next one, if it is full."""
-    return Page(rows, rows[-1][cursor] if len(rows) == limit else None)
+    """Return a page of rows that were read with a limit of one more than its own."""
+    kept = rows[:limit]
+    return Page(kept, kept[-1][cursor] if len(rows) > limit else None)
 
 
 class Route(NamedTuple):
@@ -325,13 +337,13 @@ class List(Verb):
     rows: str
     """The name of the rows in JSON."""
 
-    page: Model
+    page: Model | None = None
+    """The model of a page in the API."""
+
     empty: str
     """The error of the command for an empty list."""
 
     option: str = "before"
-    cursor: str = "id"
-    """The column whose value in the last row is the cursor of the next page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,8 +366,10 @@ class Group:
 
     help: str
     store: type[OperatorSession]
-    path: str
-    tag: str
+    path: str = ""
+    """The path of its routes, and their tag in the API's description."""
+
+    tag: str = ""
     noun: str = ""
     """The noun in sentences: `dead letter`."""
 
@@ -384,6 +398,11 @@ class Group:
         """Return the console's page of one row, or of the list."""
         given = list(ids)
         return f"{self.screen}/{given[0]}" if len(given) == 1 else self.screen
+
+    @property
+    def is_command(self) -> bool:
+        """Whether the group is a single command, whose verb has no word of its own."""
+        return [each.word for each in self.verbs] == [""]
 
     def __getitem__(self, word: str) -> Verb:
         """Return the verb of this word."""
@@ -463,3 +482,23 @@ Open = Annotated[
     ),
 ]
 Resolved = Annotated[bool, Param("Only resolved ones.")]
+OfStream = Annotated[str | None, Param("Only this stream.", Kind.NAME, label="Stream")]
+Since = Annotated[
+    datetime | None,
+    Param(command_help=f"Only from this time on, in UTC: {FORMS}.", kind=Kind.TIME, label="Since"),
+]
+Until = Annotated[
+    datetime | None,
+    Param(
+        command_help="Only before this time; same formats as --since.",
+        kind=Kind.TIME,
+        label="Before",
+    ),
+]
+Before = Annotated[
+    str | None,
+    Param("Only older rows: the cursor printed under the previous page.", Kind.CURSOR),
+]
+Key = Annotated[
+    contract.Key, Param("The key as receivers get it: hf_...", Kind.KEY, argument="KEY")
+]

@@ -173,7 +173,7 @@ def list_dead_letters(
     store: DeadLetters, wanted: Filter, limit: verbs.Limit = 50, before: verbs.BeforeId = None
 ) -> verbs.Page:
     """Return dead letters without their bodies, the newest first."""
-    return verbs.page_of(store.newest(wanted, limit=limit, before=before), limit)
+    return verbs.page_of(store.newest(wanted, limit=limit + 1, before=before), limit)
 
 
 def _show(row: Row, _: Row) -> verbs.Text:

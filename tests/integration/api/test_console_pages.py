@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.dispatcher.api.console import verbs
 from holdfast.dispatcher.api.console.rendering.filters import NOTHING
-from holdfast.dispatcher.api.console.routes import audit, batches, quarantine
+from holdfast.dispatcher.api.console.routes import batches, quarantine
 from tests.support.console.admin_api import Api
 from tests.support.console.api_world import ANSWERED, DEAD, SET_ASIDE, key_text
 from tests.support.console.console import link_to, logged_in, text_of
@@ -199,7 +199,7 @@ def test_query_of_another_session_is_shown_to_operators(
         (batches, "/batches?stream=test"),
         (verbs, "/dead?which=all"),
         (quarantine, "/quarantine?which=all&stream=payouts"),
-        (audit, "/audit"),
+        (verbs, "/audit"),
     ],
 )
 def test_pages_have_every_row_once(

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fastapi import Request
 
 from holdfast.dispatcher.api import bodies
-from holdfast.dispatcher.api.console.frame.templating import link
+from holdfast.dispatcher.api.console.rendering.filters import link
+from holdfast.dispatcher.operators.common.verbs import Page
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.states import AccessRole
 
@@ -66,6 +67,16 @@ def rows_or_reason(look: Callable[[], list[Row]]) -> tuple[list[Row], str | None
         if refused.exit_code is not ExitCode.NOTHING_MATCHED:
             raise
         return [], str(refused)
+
+
+def page_or_reason(look: Callable[[], Page]) -> tuple[Page, str | None]:
+    """Return a page and None; or an empty one and the reason, as `rows_or_reason`."""
+    try:
+        return look(), None
+    except CommandError as refused:
+        if refused.exit_code is not ExitCode.NOTHING_MATCHED:
+            raise
+        return Page(()), str(refused)
 
 
 def acts(person: "Login") -> bool:

@@ -4,13 +4,12 @@ import hashlib
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
-from holdfast.dispatcher.api.console.rendering import filters
+from holdfast.dispatcher.api.console.rendering import audit, filters
 
 HERE = Path(__file__).parents[1]
 STATIC = HERE / "static"
@@ -64,16 +63,6 @@ def asset(name: str) -> str:
     return f"/static/{name}?v={digest}"
 
 
-def link(path: str, **query: Any) -> str:
-    """Return a URL; empty and None parameters are omitted from its query.
-
-    >>> link("/entries", subject="a b", type=None)
-    '/entries?subject=a+b'
-    """
-    given = {name: value for name, value in query.items() if value is not None and value != ""}
-    return f"{quote(path)}?{urlencode(given)}" if given else quote(path)
-
-
 @cache
 def environment() -> Environment:
     """Return the template environment: all values are escaped, and an unknown name is an error."""
@@ -86,5 +75,12 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(filters.ALL)
-    made.globals.update(asset=asset, link=link, screens=SCREENS, shapes=filters.SHAPES)
+    made.globals.update(
+        asset=asset,
+        link=filters.link,
+        screens=SCREENS,
+        shapes=filters.SHAPES,
+        page_of=audit.page_of,
+        detail_text=audit.detail_text,
+    )
     return made

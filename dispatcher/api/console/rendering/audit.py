@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.dispatcher.api.console.frame.templating import link
+from holdfast.dispatcher.api.console.rendering.filters import link
 from holdfast.dispatcher.outbound.operator_headers import LITERALS
 
 LEFT_OUT = "..."

@@ -4,6 +4,7 @@ import json
 import re
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from markupsafe import Markup
 
@@ -167,3 +168,13 @@ ALL = {
     "words": words,
 }
 """The filters of the templates, by name."""
+
+
+def link(path: str, **query: Any) -> str:
+    """Return a URL; empty and None parameters are omitted from its query.
+
+    >>> link("/entries", subject="a b", type=None)
+    '/entries?subject=a+b'
+    """
+    given = {name: value for name, value in query.items() if value is not None and value != ""}
+    return f"{quote(path)}?{urlencode(given)}" if given else quote(path)

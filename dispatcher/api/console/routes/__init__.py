@@ -4,10 +4,7 @@ from fastapi import APIRouter
 
 from holdfast.dispatcher.api.console import verbs
 from holdfast.dispatcher.api.console.routes import (
-    audit,
     batches,
-    database,
-    dispatchers,
     endpoints,
     entries,
     live,
@@ -19,7 +16,10 @@ from holdfast.dispatcher.api.console.routes import (
     subjects,
     suppressed,
 )
+from holdfast.dispatcher.operators.audit import verbs as audit
+from holdfast.dispatcher.operators.database import verbs as database
 from holdfast.dispatcher.operators.dead_letters import verbs as dead_letters
+from holdfast.dispatcher.operators.dispatchers import verbs as dispatchers
 
 ROUTERS: tuple[APIRouter, ...] = (
     overview.router,
@@ -34,7 +34,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     verbs.router(dead_letters.GROUP),
     replays.router,
     endpoints.router,
-    dispatchers.router,
-    database.router,
-    audit.router,
+    verbs.router(dispatchers.GROUP),
+    verbs.router(database.GROUP),
+    verbs.router(audit.GROUP),
 )

@@ -11,8 +11,8 @@ from holdfast.dispatcher.api.console.forms.fields import given, whole
 from holdfast.dispatcher.api.console.frame.guard import Login, Person
 from holdfast.dispatcher.api.console.frame.pages import page
 from holdfast.dispatcher.api.console.frame.screens import ROWS, acts, older_than, wants_bodies
-from holdfast.dispatcher.api.console.frame.templating import link
 from holdfast.dispatcher.api.console.rendering.diff import line_diff
+from holdfast.dispatcher.api.console.rendering.filters import link
 from holdfast.dispatcher.api.requests import DIGITS, no_others
 from holdfast.dispatcher.operators.streams.store import Streams
 from holdfast.sink.contract.exits import CommandError, ExitCode

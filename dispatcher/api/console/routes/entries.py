@@ -19,8 +19,8 @@ from holdfast.dispatcher.api.console.forms.fields import (
 from holdfast.dispatcher.api.console.frame.guard import Login, Person
 from holdfast.dispatcher.api.console.frame.pages import page
 from holdfast.dispatcher.api.console.frame.screens import SHOWN, wants_bodies
-from holdfast.dispatcher.api.console.frame.templating import link
 from holdfast.dispatcher.api.console.rendering.curl import copy_of
+from holdfast.dispatcher.api.console.rendering.filters import link
 from holdfast.dispatcher.api.console.rendering.timeline import decided, timelines
 from holdfast.dispatcher.api.requests import no_others
 from holdfast.dispatcher.api.routes.why import CachedTrace, explaining

@@ -25,7 +25,7 @@ from holdfast.dispatcher.api.console.frame.screens import (
     wants_bodies,
     which_of,
 )
-from holdfast.dispatcher.api.console.frame.templating import link
+from holdfast.dispatcher.api.console.rendering.filters import link
 from holdfast.dispatcher.api.requests import DIGITS, no_others
 from holdfast.dispatcher.operators.common.overtaking import overtaken_text
 from holdfast.dispatcher.operators.common.verbs import Question

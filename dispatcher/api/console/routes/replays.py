@@ -22,9 +22,8 @@ from holdfast.dispatcher.api.console.forms.replay_form import (
 from holdfast.dispatcher.api.console.frame.guard import Acting, Form, Login, Person
 from holdfast.dispatcher.api.console.frame.pages import page, redirect
 from holdfast.dispatcher.api.console.frame.screens import ROWS, acts, older_than
-from holdfast.dispatcher.api.console.frame.templating import link
 from holdfast.dispatcher.api.console.rendering import replays as plans
-from holdfast.dispatcher.api.console.rendering.filters import clock
+from holdfast.dispatcher.api.console.rendering.filters import clock, link
 from holdfast.dispatcher.api.problems import STATUS
 from holdfast.dispatcher.api.requests import no_others
 from holdfast.dispatcher.api.routes.replays import check_size

@@ -8,7 +8,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from holdfast.dispatcher.api.console.forms.fields import given
 from holdfast.dispatcher.api.console.frame.guard import Person
-from holdfast.dispatcher.api.console.frame.templating import link
+from holdfast.dispatcher.api.console.rendering.filters import link
 from holdfast.dispatcher.api.requests import no_others
 from holdfast.dispatcher.api.routes.why import CachedTrace, explaining
 from holdfast.dispatcher.operators.subjects.store import Subjects, WantedSubjects

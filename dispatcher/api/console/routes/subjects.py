@@ -10,7 +10,7 @@ from holdfast.dispatcher.api.console.forms.fields import Field, given
 from holdfast.dispatcher.api.console.frame.guard import Acting, Form, Login, Person
 from holdfast.dispatcher.api.console.frame.pages import page, redirect
 from holdfast.dispatcher.api.console.frame.screens import acts
-from holdfast.dispatcher.api.console.frame.templating import link
+from holdfast.dispatcher.api.console.rendering.filters import link
 from holdfast.dispatcher.api.requests import no_others
 from holdfast.dispatcher.api.routes.why import CachedTrace, explaining
 from holdfast.dispatcher.operators.common.verbs import Question

@@ -15,7 +15,7 @@ from holdfast.dispatcher.api.console.forms.fields import (
 from holdfast.dispatcher.api.console.frame.guard import Person
 from holdfast.dispatcher.api.console.frame.pages import page
 from holdfast.dispatcher.api.console.frame.screens import ROWS, acts, wants_bodies
-from holdfast.dispatcher.api.console.frame.templating import link
+from holdfast.dispatcher.api.console.rendering.filters import link
 from holdfast.dispatcher.api.console.routes.entries import KeyText, key_of
 from holdfast.dispatcher.api.requests import no_others
 from holdfast.dispatcher.operators.suppressed.rules import write_command
