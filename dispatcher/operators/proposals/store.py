@@ -66,7 +66,7 @@ class Proposals(OperatorSession):
                     f"proposal {short} was planned by {row['actor']}, and that is you. Nothing was"
                     " changed: another person approves it under a login of their own, or by the API"
                     f" with their own token: POST /api/v1/proposals/{id_}/approve.",
-                    code="second_person_required",
+                    code="approver_is_planner",
                 )
             self._require_intact(row)
             self._run("proposals/approve", {"id": id_, "actor": actor(), "person": person()})

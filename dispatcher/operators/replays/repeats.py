@@ -75,5 +75,5 @@ def _require_approvable(row: Row) -> None:
         raise CommandError(
             f"{named} was planned by {row['actor']}, and that is you: another person approves it,"
             " under a login of their own or by the API with their own token. Nothing was changed.",
-            code="second_person_required",
+            code="approver_is_planner",
         )

@@ -20,9 +20,10 @@ from holdfast.dispatcher.api.access import FAILURES_MAX, Failures
 from holdfast.dispatcher.api.settings import BODY_BYTES_MAX, ApiSettings
 from holdfast.dispatcher.operators.common import session as operator_session
 from holdfast.dispatcher.operators.tokens.store import TOKEN_PREFIX
-from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.console.admin_api import V1, Api, serving
+from tests.support.refusal import raises_code
 from tests.support.servers.databases import copy_of
 from tests.support.waiting import eventually
 from tests.support.world import World
@@ -336,7 +337,7 @@ def test_every_answer_has_browser_security_headers(api: Api) -> None:
 
 @pytest.mark.parametrize("host", [EVERYWHERE, "::", "192.168.0.7", "holdfast.example"])
 def test_address_that_others_reach_needs_a_proxy_with_tls(host: str) -> None:
-    with pytest.raises(CommandError, match="--behind-proxy") as refused:
+    with raises_code("tls_required") as refused:
         ApiSettings("", host=host).check()
     assert refused.value.exit_code == ExitCode.USAGE
     ApiSettings("", host=host, behind_proxy=True).check()

@@ -11,12 +11,13 @@ import pytest
 
 from holdfast.dispatcher.operators.common.session import acting_as
 from holdfast.dispatcher.operators.quarantine.store import Quarantine
-from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch.entries import BLOCK, RELEASE, decision
 from tests.support.job.driver import Driver, set_aside
 from tests.support.job.outbox import contents, sequences
+from tests.support.refusal import raises_code
 from tests.support.world import World
 
 GOOD: dict[str, Any] = {
@@ -361,6 +362,6 @@ def test_store_writes_nothing_without_proposal(world: World, change: dict[str, A
     text = json.dumps(GOOD | change)
     with Quarantine.connect(world.dsn) as store:
         rows, _ = open_among(store, [number])
-        with pytest.raises(CommandError, match="second person"):
+        with raises_code("second_person_required"):
             put_entries(world.dsn, store, rows, {number: text}, "x", suppress_repeats=True)
     assert contents(world.db)["entry"] == []

@@ -13,13 +13,14 @@ import pytest
 from holdfast.dispatcher.operators.common.session import acting_as
 from holdfast.dispatcher.operators.subjects.store import Repairs
 from holdfast.sink.contract.canonical import rfc3339
-from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch.aging import OLD, add_days, age
 from tests.support.dispatch.entries import BLOCK, RELEASE, decision
 from tests.support.job.driver import Driver
 from tests.support.job.outbox import sequences
+from tests.support.refusal import raises_code
 from tests.support.waiting import eventually
 from tests.support.world import World
 
@@ -430,7 +431,7 @@ def test_silenced_subject_shows_its_expected_state_and_cost(world: World) -> Non
     reports.sink.close()
     with Repairs.connect(world.dsn) as store:
         rows = store.states("m_1")
-        with pytest.raises(CommandError, match="no subject"):
+        with raises_code("unknown_subject"):
             store.states("m_9")
     payouts, others = rows["states"]
     # Receivers have applied the release: the next block is none of a blocked subject.

@@ -21,6 +21,7 @@ from tests.support.dispatch.entries import RELEASE, decision
 from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
 from tests.support.job.outbox import sequences
+from tests.support.refusal import raises_code
 from tests.support.world import World
 
 pytestmark = pytest.mark.rest
@@ -216,7 +217,7 @@ def test_reissue_is_judged_again_where_it_is_written(world: World) -> None:
         plan = store.plan([store.preview(Key.parse(key))], "a test")
         assert not store.waits(plan)
         world.write("m_1", type_=RELEASE)
-        with pytest.raises(CommandError, match="would overtake"):
+        with raises_code("would_overtake"):
             write_all(world.dsn, store, plan)
     assert sequences(world.db, "m_1") == [1, 2]
 
@@ -251,11 +252,11 @@ def test_each_key_is_checked_right_before_its_write(world: World) -> None:
             free = world.db.execute("SELECT pg_try_advisory_xact_lock(hashtext('holdfast.replay'))")
             assert (mine, free.fetchone()) == (True, (False,))
         world.holdfast("redeliver", keys[1].text, *WHY, "--yes", code=ExitCode.OK)
-        with pytest.raises(CommandError, match="is being sent again"), store.alone(plan, second):
+        with raises_code("replay_in_progress"), store.alone(plan, second):
             pytest.fail("the action would happen twice")
         short = plan.hex[:8]
         assert world.holdfast("replay", "cancel", short, *WHY).returncode == ExitCode.OK
-        with pytest.raises(CommandError, match="is cancelled"), store.alone(plan, third):
+        with raises_code("replay_not_open"), store.alone(plan, third):
             pytest.fail("nothing of what was cancelled is begun any more")
 
 

@@ -40,9 +40,9 @@ from holdfast.dispatcher.outbound.inquiry_answer import (
 )
 from holdfast.dispatcher.shared.outcome import NoAnswer, Refused, Response
 from holdfast.receiver.message.secret import Secret
-from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.contract.wire import ReceiptOutcome
 from tests.support.dispatch.sender import OTHER_KEY_BYTES, key_of, receipt, secret_text
+from tests.support.refusal import raises_code
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
 RANGE = Range(
@@ -129,7 +129,7 @@ def test_slow_piece_is_retried_in_smaller_pieces() -> None:
 
 
 def test_database_too_slow_for_the_smallest_piece_is_reported() -> None:
-    with pytest.raises(CommandError, match="too long for the smallest piece"):
+    with raises_code("database_timeout"):
         checking.check([Slow(0)], RANGE, Checked(20), lambda _what, _done, _total: None)
 
 

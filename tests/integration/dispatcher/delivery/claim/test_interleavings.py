@@ -26,7 +26,6 @@ from holdfast.dispatcher.operators.endpoints.store import Endpoints
 from holdfast.dispatcher.operators.reissue.store import Reissues
 from holdfast.dispatcher.operators.replays.store import Replays
 from holdfast.dispatcher.shared.states import LaneState
-from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.contract.key import Key
 from holdfast.sink.contract.states import Outcome
 from tests.integration.dispatcher.delivery.store.test_store import judged, wanted
@@ -35,6 +34,7 @@ from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.dispatch.entries import BLOCK, RELEASE
 from tests.support.dispatch.replaying import DEAD, DELIVERED, applied, progress
 from tests.support.job.decisions import Decisions
+from tests.support.refusal import raises_code
 from tests.support.servers.fault_proxy import FaultProxy
 from tests.support.servers.line_faults import Turns
 from tests.support.world import World
@@ -173,14 +173,14 @@ async def test_resent_action_is_not_reissued(world: World, store: PostgresStore)
         id_ = operator.plan([operator.preview(key)], "test", needs_approval=False)
         assert len(operator.left(id_)) == 1
         applied(world.dsn, DEAD)
-        with pytest.raises(CommandError, match="sent again under its own key by replay"):
+        with raises_code("replay_in_progress"):
             operator.left(id_)
         assert await claimed_items(store, endpoint_id) == []
-        with pytest.raises(CommandError, match="still to be delivered"):
+        with raises_code("delivery_pending"):
             operator.left(id_)
         (lane,) = await claimed(store, endpoint_id)
         await store.settle([judged(lane, Outcome.DELIVERED)], repeated=False)
-        with pytest.raises(CommandError, match="the action would happen twice"):
+        with raises_code("already_delivered"):
             operator.left(id_)
 
 
