@@ -71,7 +71,7 @@ def server_dsn() -> Iterator[str]:
     if dsn_given:
         yield dsn_given
         return
-    from tests.support.servers.embedded import chosen_server
+    from tests.support.servers.databases import chosen_server
 
     with chosen_server() as server:
         yield server.dsn

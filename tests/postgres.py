@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from holdfast.deploy.local.binaries import FOLDERS
-from tests.support.servers.embedded import CHOSEN, major_of
+from tests.support.servers.databases import CHOSEN, major_of
 
 SUPPORTED = range(15, 19)
 SYSTEM = Path("/usr/lib/postgresql")

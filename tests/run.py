@@ -197,7 +197,7 @@ def prepared() -> Iterator[None]:
     """Make once what every unit would make: classes of Spark, a server with a migrated template."""
     from holdfast.deploy.local.postgres import EmbeddedPostgres
     from tests.support.job.class_archive import java_environment
-    from tests.support.servers.embedded import LANGUAGE, chosen_major, server_directory
+    from tests.support.servers.databases import LANGUAGE, chosen_major, server_directory
 
     for name, value in java_environment().items():
         os.environ.setdefault(name, value)

@@ -34,8 +34,8 @@ from tests.benchmarks.operator.cases import Input, disagreements
 from tests.benchmarks.operator.events import Shape
 from tests.benchmarks.operator.events import write as write_parquet
 from tests.benchmarks.operator.ours import POLICY_TEXT
-from tests.support.job.batch_logs import ends, newest, numbers
 from tests.support.job.job_process import JobProcess, running
+from tests.support.job.jobs import ends, newest, numbers
 
 INTERVAL = "500ms"
 BASE = datetime(2024, 11, 4, 12, tzinfo=UTC)

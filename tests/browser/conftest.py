@@ -7,8 +7,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.support.console.admin_api import Api
-from tests.support.console.browser import chromium
-from tests.support.console.browser_world import world
+from tests.support.console.browser import chromium, world
 
 HERE = Path(__file__).parent
 

@@ -7,8 +7,7 @@ import pytest
 from playwright.sync_api import Browser, Route, expect
 
 from tests.support.console.admin_api import Api
-from tests.support.console.browser import Window, path_of, window
-from tests.support.console.browser_world import KEY
+from tests.support.console.browser import KEY, Window, path_of, window
 
 pytestmark = pytest.mark.rest
 

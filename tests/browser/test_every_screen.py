@@ -8,9 +8,19 @@ from playwright.sync_api import Browser
 
 from holdfast.dispatcher.api.console.rendering.filters import link
 from tests.support.console.admin_api import Api
-from tests.support.console.browser import window
-from tests.support.console.browser_crawl import ROUTES, THEMES, Visit, walk
-from tests.support.console.browser_world import KEY, LOST, SUBJECT, WITHHELD, canary, plan_of_one
+from tests.support.console.browser import (
+    KEY,
+    LOST,
+    ROUTES,
+    SUBJECT,
+    THEMES,
+    WITHHELD,
+    Visit,
+    canary,
+    plan_of_one,
+    walk,
+    window,
+)
 
 pytestmark = pytest.mark.rest
 

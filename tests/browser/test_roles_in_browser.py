@@ -6,8 +6,7 @@ from playwright.sync_api import Browser
 
 from holdfast.dispatcher.api.console import routes
 from tests.support.console.admin_api import Api
-from tests.support.console.browser import window
-from tests.support.console.browser_world import KEY
+from tests.support.console.browser import KEY, window
 
 VALUES = {"key": KEY.text, "number": 1, "id": "0" * 32, "id_": "0" * 32, "name": "payouts"}
 CHANGES = sorted(

@@ -3,9 +3,7 @@
 from playwright.sync_api import Browser
 
 from tests.support.console.admin_api import Api
-from tests.support.console.browser import Window
-from tests.support.console.browser_crawl import INSPECT
-from tests.support.console.browser_world import MARKUP
+from tests.support.console.browser import INSPECT, MARKUP, Window
 
 DRAW = "text => document.querySelector('main').insertAdjacentHTML('beforeend', text)"
 FADE = "document.querySelector('h1').style.color = 'rgb(200 200 200)'"

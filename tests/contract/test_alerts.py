@@ -14,15 +14,16 @@ from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.dispatching import SECRET
 from tests.support.job.decisions import Decisions
-from tests.support.monitoring.metric_list import (
+from tests.support.monitoring.prometheus import MISSING, program
+from tests.support.monitoring.rules import (
     EVERYWHERE,
     ROOT,
+    RULES,
+    all_rules,
     labels_in,
     metric_labels,
     metrics_in,
 )
-from tests.support.monitoring.prometheus import MISSING, program
-from tests.support.monitoring.rules import RULES, all_rules
 
 ANSWERED = {ExitCode.OK, ExitCode.NOTHING_MATCHED, ExitCode.DEGRADED}
 

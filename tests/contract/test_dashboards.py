@@ -12,14 +12,14 @@ from holdfast.deploy.grafana.catalogue import DASHBOARDS, LEFT_OUT
 from holdfast.deploy.grafana.render import described, rendered
 from holdfast.deploy.local.stack.dashboards.alerts import alert
 from holdfast.deploy.local.stack.dashboards.panels import Dashboard, Panel, dashboards
-from tests.support.monitoring.metric_list import (
+from tests.support.monitoring.rules import (
     EVERYWHERE,
     ROOT,
+    all_rules,
     labels_in,
     metric_labels,
     metrics_in,
 )
-from tests.support.monitoring.rules import all_rules
 
 FOLDER = ROOT / "deploy" / "grafana"
 PICTURES = ROOT / "docs" / "operators" / "dashboards"

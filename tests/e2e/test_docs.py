@@ -34,7 +34,7 @@ from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.driver import Driver
 from tests.support.job.jobs import POLICY, event, put
 from tests.support.pages import ROOT, Follower, blocks, blocks_of, shell
-from tests.support.runbook_world import World, decided, rows, world
+from tests.support.runbook import World, decided, rows, world
 from tests.support.servers.databases import create
 
 OPERATORS = (

@@ -28,7 +28,7 @@ from holdfast.deploy.local.stack.dashboards.panels import dashboards
 from holdfast.deploy.local.stack.run import DATABASES
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
-from tests.support.servers.embedded import processes_on
+from tests.support.servers.databases import processes_on
 from tests.support.waiting import eventually
 
 PORTS = (

@@ -10,8 +10,8 @@ from holdfast.dispatcher.shared.states import LaneState
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.dispatch.delivery import lanes
 from tests.support.dispatch.dispatching import Process
-from tests.support.dispatch.entries import BLOCK, RELEASE
 from tests.support.dispatch.scene import Scene
+from tests.support.dispatch.sender import BLOCK, RELEASE
 from tests.support.dispatch.webhooks import Seen, answer
 
 pytestmark = [pytest.mark.rest, pytest.mark.faults]

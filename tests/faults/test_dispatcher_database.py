@@ -18,8 +18,7 @@ from holdfast.sink.contract.exits import ExitCode
 from tests.support.dispatch.delivery import attempts, lanes
 from tests.support.dispatch.scene import SHORT, FirstOf, Scene
 from tests.support.dispatch.webhooks import Gate, answer
-from tests.support.servers.fault_proxy import FaultProxy
-from tests.support.servers.line_faults import half_open, honest, lose_answer
+from tests.support.servers.fault_proxy import FaultProxy, half_open, honest, lose_answer
 
 pytestmark = [pytest.mark.rest, pytest.mark.faults]
 

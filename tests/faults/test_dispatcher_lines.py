@@ -16,15 +16,14 @@ from holdfast.sink.rows.batch import BatchInput, prepare
 from holdfast.sink.transaction.driver_path import InDriver
 from tests.support.dispatch.delivery import attempts
 from tests.support.dispatch.dispatching import drain
-from tests.support.dispatch.entries import NOON, WINDOW
 from tests.support.dispatch.invariants import check_applied_once
 from tests.support.dispatch.payouts import Payouts, empty_database, payouts
 from tests.support.dispatch.scene import ENGINES, Scene
-from tests.support.dispatch.sender import hold
+from tests.support.dispatch.sender import NOON, WINDOW, hold
 from tests.support.dispatch.webhooks import answer
-from tests.support.servers.fault_proxy import FaultProxy
-from tests.support.servers.line_faults import (
+from tests.support.servers.fault_proxy import (
     Fault,
+    FaultProxy,
     Way,
     close_when_reused,
     corrupt,

@@ -15,8 +15,8 @@ from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
 from tests.support.dispatch.sender import secret_text
 from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.job.decisions import Decisions
-from tests.support.servers.embedded import processes_on, server_directory
-from tests.support.servers.killable_server import Server
+from tests.support.servers.databases import processes_on, server_directory
+from tests.support.servers.embedded import Server
 
 pytestmark = pytest.mark.faults
 

@@ -19,7 +19,7 @@ from holdfast.deploy.local.account import account_for
 from holdfast.deploy.local.cluster import Cluster
 from holdfast.deploy.local.postgres import EmbeddedPostgres
 from holdfast.sink.contract.exits import CommandError
-from tests.support.servers.embedded import prepared_directory, processes_on, server_directory
+from tests.support.servers.databases import prepared_directory, processes_on, server_directory
 
 pytestmark = [pytest.mark.rest, pytest.mark.faults]
 

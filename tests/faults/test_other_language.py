@@ -18,12 +18,19 @@ from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.errors import AccessDenied, SinkUnavailable
 from holdfast.sink.transaction.database import Timeouts
 from tests.support.dispatch.dispatching import add_endpoint, dispatching
-from tests.support.dispatch.entries import decision
+from tests.support.dispatch.sender import decision
 from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.job.decisions import Decisions
 from tests.support.job.driver import Driver
-from tests.support.servers.databases import copy_of, template_on
-from tests.support.servers.embedded import CHOSEN, LANGUAGE, SYSTEM, speaking, speaks
+from tests.support.servers.databases import (
+    CHOSEN,
+    LANGUAGE,
+    SYSTEM,
+    copy_of,
+    speaking,
+    speaks,
+    template_on,
+)
 
 pytestmark = pytest.mark.faults
 

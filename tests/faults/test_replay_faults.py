@@ -9,8 +9,8 @@ from collections import Counter
 import pytest
 
 from holdfast.sink.contract.failpoints import ENVIRONMENT
+from tests.support.dispatch.delivery import DELIVERED, applied, progress
 from tests.support.dispatch.dispatching import drain
-from tests.support.dispatch.replaying import DELIVERED, applied, progress
 from tests.support.dispatch.scene import LEASE_SECONDS, SHORT, Scene
 
 pytestmark = pytest.mark.rest
@@ -29,7 +29,7 @@ NEXT = """
 OPERATOR = """
 from uuid import UUID
 from holdfast.dispatcher.operators.replays.store import Replays
-from tests.support.dispatch.replaying import DELIVERED
+from tests.support.dispatch.delivery import DELIVERED
 with Replays.connect({dsn!r}) as store:
     store.{call}
 """

@@ -20,11 +20,11 @@ from holdfast.deploy.local.account import account_for
 from holdfast.sink import Written
 from holdfast.sink.errors import AccessDenied
 from holdfast.sink.transaction.database import Timeouts
-from tests.support.dispatch.entries import BLOCK, decision
+from tests.support.dispatch.sender import BLOCK, decision
 from tests.support.job.driver import PATIENT, Driver
-from tests.support.job.outbox import contents
-from tests.support.servers.embedded import server_directory
-from tests.support.servers.killable_server import Server
+from tests.support.job.job_outcome import contents
+from tests.support.servers.databases import server_directory
+from tests.support.servers.embedded import Server
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.rest, pytest.mark.faults]

@@ -22,8 +22,7 @@ from tests.support.dispatch.sender import secret_text
 from tests.support.pages import blocks_of
 from tests.support.upgrades import builds
 from tests.support.upgrades.builds import Build, Load, NotHere
-from tests.support.upgrades.rolling import roll, steps
-from tests.support.upgrades.stage import Stage
+from tests.support.upgrades.stage import Stage, roll, steps
 
 pytestmark = [pytest.mark.rest, pytest.mark.faults, pytest.mark.timeout(1800)]
 

@@ -18,7 +18,7 @@ from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.job.jobs import event
 from tests.support.pages import ROOT
-from tests.support.servers.embedded import server_directory
+from tests.support.servers.databases import server_directory
 
 pytestmark = pytest.mark.rest
 

@@ -16,7 +16,7 @@ from holdfast.deploy.local import binaries
 from holdfast.deploy.local.account import account_for
 from holdfast.deploy.local.postgres import EmbeddedPostgres, resolve_server
 from holdfast.sink.contract.exits import CommandError
-from tests.support.servers.embedded import prepared_directory, server_directory
+from tests.support.servers.databases import prepared_directory, server_directory
 
 pytestmark = pytest.mark.rest
 

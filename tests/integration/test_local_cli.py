@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.sink.contract.schema import SCHEMA_REVISION
 from tests.support.command import holdfast
-from tests.support.servers.embedded import processes_on, server_directory
+from tests.support.servers.databases import processes_on, server_directory
 
 pytestmark = pytest.mark.rest
 

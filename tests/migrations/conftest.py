@@ -10,11 +10,11 @@ from psycopg.conninfo import make_conninfo
 
 from holdfast.deploy.local.postgres import EmbeddedPostgres
 from holdfast.sink.contract.roles import ALL
-from tests.support.dispatch.aging import OLD, age
+from tests.support.dispatch.delivery import OLD, age
 from tests.support.dispatch.dispatching import add_endpoint, drain
 from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.job.decisions import Decisions
-from tests.support.servers.embedded import server_directory
+from tests.support.servers.databases import server_directory
 
 
 @pytest.fixture(scope="session", params=[16, 18], ids=["postgres-16", "postgres-18"])

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.migrations.upgrade import downgrade, upgrade
 from holdfast.sink.contract.roles import DISPATCHER, JANITOR, SINK
-from tests.support.dispatch.aging import partition_days
+from tests.support.dispatch.delivery import partition_days
 from tests.support.job.decisions import Decisions
 from tests.support.world import World
 

@@ -26,7 +26,7 @@ from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.roles import READER
 from holdfast.sink.contract.schema import SCHEMA_REVISION
 from holdfast.sink.transaction.writer import Writer
-from tests.support.upgrades.revisions import Pair, write_pair
+from tests.support.upgrades.builds import Pair, write_pair
 from tests.support.waiting import eventually
 from tests.support.world import World
 

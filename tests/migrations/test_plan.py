@@ -24,7 +24,7 @@ from holdfast.migrations.upgrade import downgrade
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.roles import ALL
 from holdfast.sink.contract.schema import SCHEMA_REVISION
-from tests.support.upgrades.revisions import Pair, write_pair
+from tests.support.upgrades.builds import Pair, write_pair
 from tests.support.world import World
 
 pytestmark = pytest.mark.rest

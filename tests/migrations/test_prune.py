@@ -10,20 +10,34 @@ import psycopg
 import pytest
 
 from holdfast.migrations import prune as module
-from holdfast.migrations.prune import Day, Outcome
+from holdfast.migrations.prune import Day, Outcome, prune
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.roles import JANITOR, OPERATOR, READER, SINK
 from tests.support.command import holdfast
-from tests.support.dispatch.aging import OLD, age, partition_days
+from tests.support.dispatch.delivery import OLD, age, partition_days
 from tests.support.dispatch.dispatching import add_endpoint
-from tests.support.dispatch.entries import decision
-from tests.support.dispatch.pruning import count, outcomes, pruned_days
+from tests.support.dispatch.sender import decision
 from tests.support.waiting import eventually
 from tests.support.world import World
 
-pytestmark = pytest.mark.rest
+
+def pruned_days(dsn: str, *, older_than: int = 90, dry_run: bool = False) -> list[Day]:
+    """Prune once; returns the days that were checked."""
+    return prune(dsn, days=older_than, dry_run=dry_run, reason="test")
 
 
+def outcomes(days: list[Day], table: str = "entry") -> set[Outcome]:
+    """What became of the days of a table."""
+    return {day.outcome for day in days if day.table == table}
+
+
+def count(db: psycopg.Connection, table: str) -> int:
+    """Rows of a table."""
+    row = db.execute(f"SELECT count(*) FROM holdfast.{table}".encode()).fetchone()
+    return int((row or (0,))[0])
+
+
+@pytest.mark.rest
 @pytest.mark.usefixtures("delivered")
 def test_delivered_days_are_dropped_and_keys_and_batches_stay(world: World) -> None:
     before = partition_days(world.db, "entry")
@@ -44,6 +58,7 @@ def test_delivered_days_are_dropped_and_keys_and_batches_stay(world: World) -> N
     assert (again.counts.duplicates, again.counts.entries) == (1, 1)
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("delivered")
 def test_each_day_leaves_an_audit_row(dsn: str, db: psycopg.Connection) -> None:
     pruned = pruned_days(dsn)
@@ -82,6 +97,7 @@ def _added_later(db: psycopg.Connection) -> None:
     add_endpoint(db, "http://127.0.0.1:1/", name="ledger", starts_at=None)
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("delivered")
 @pytest.mark.parametrize(
     ("spoil", "put_right", "words"),
@@ -119,6 +135,7 @@ def test_day_with_undelivered_entries_is_refused_until_resolved(
     assert (count(world.db, "entry"), count(world.db, "attempt")) == (0, 0)
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("delivered")
 def test_disabled_endpoint_keeps_no_day_and_its_loss_is_recorded(world: World) -> None:
     _behind(world.db)
@@ -132,6 +149,7 @@ def test_disabled_endpoint_keeps_no_day_and_its_loss_is_recorded(world: World) -
     assert rows == (3,)
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("delivered")
 def test_refused_day_keeps_no_other_day(world: World) -> None:
     world.write("m_3")
@@ -150,6 +168,7 @@ def test_refused_day_keeps_no_other_day(world: World) -> None:
     assert count(world.db, "entry") == 3
 
 
+@pytest.mark.rest
 def test_today_yesterday_and_the_days_ahead_are_never_dropped(world: World) -> None:
     before = partition_days(world.db, "entry")
     today = datetime.now(UTC).date()
@@ -166,6 +185,7 @@ def test_today_yesterday_and_the_days_ahead_are_never_dropped(world: World) -> N
     assert partition_days(world.db, "entry") == before
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("delivered")
 def test_dry_run_lists_drops_and_changes_nothing(world: World) -> None:
     before = partition_days(world.db, "entry")
@@ -184,6 +204,7 @@ def test_dry_run_lists_drops_and_changes_nothing(world: World) -> None:
     assert "No day is older than 90 days" in told.stdout
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("older_than", ["90", "0d", "-1d", "1.5d", "90 d", "99999d", "\u0661d", ""])
 def test_senseless_age_is_one_line(dsn: str, older_than: str) -> None:
     told = holdfast("db", "prune", f"--older-than={older_than}", dsn=dsn, code=ExitCode.USAGE)
@@ -191,6 +212,7 @@ def test_senseless_age_is_one_line(dsn: str, older_than: str) -> None:
     assert len(told.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("role", [SINK, OPERATOR, READER])
 @pytest.mark.parametrize(
     "call",
@@ -207,6 +229,7 @@ def test_role_that_does_not_maintain_is_refused(dsn: str, role: str, call: str) 
             session.execute(f"SELECT {call}".encode())
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("delivered")
 def test_janitor_drops_by_the_function_alone(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as session:
@@ -225,6 +248,7 @@ def test_janitor_drops_by_the_function_alone(dsn: str) -> None:
                 session.execute(statement.encode())
 
 
+@pytest.mark.rest
 def test_database_of_another_revision_is_one_line(
     world: World, make_database: Callable[[str | None], str]
 ) -> None:
@@ -241,6 +265,7 @@ WAIT_IN_THE_SCAN = """
     ALTER TABLE holdfast.{day} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
     CREATE POLICY waits ON holdfast.{day} USING (public.wait_here());
 """
+
 ROUTE = """
     INSERT INTO holdfast.lane (endpoint_id, subject_id, delivered_sequence, last_sequence, priority,
         due_at, head_created_at)
@@ -249,6 +274,7 @@ ROUTE = """
 """
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("delivered")
 def test_batch_routed_during_the_count_keeps_its_day(world: World) -> None:
     _routed_by_nobody(world.db)
@@ -276,16 +302,19 @@ INSERT = """
         batch_no, body)
     VALUES (1, 99, now(), gen_random_uuid(), 'payout_hold.block', now(), 0, 1, '{}')
 """
+
 WAITS = """
     SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'relation'
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
+
 WAITS_FOR_TURN = """
     SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("delivered")
 def test_table_in_use_is_waited_for_briefly(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TRIES", 1)
@@ -303,6 +332,7 @@ def test_table_in_use_is_waited_for_briefly(world: World, monkeypatch: pytest.Mo
     assert outcomes(pruned_days(world.dsn)) == {Outcome.DROPPED}
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("delivered")
 def test_writers_go_on_while_it_looks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TRIES", 1)
@@ -322,6 +352,7 @@ def test_writers_go_on_while_it_looks(world: World, monkeypatch: pytest.MonkeyPa
         pruning.result()
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("delivered")
 def test_endpoint_added_meanwhile_keeps_day(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TRIES", 1)
@@ -337,6 +368,7 @@ def test_endpoint_added_meanwhile_keeps_day(world: World, monkeypatch: pytest.Mo
     assert count(world.db, "entry") == 3
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("delivered")
 def test_session_killed_before_its_drop_leaves_day_and_no_audit(world: World) -> None:
     before = partition_days(world.db, "entry")
@@ -358,6 +390,7 @@ def test_session_killed_before_its_drop_leaves_day_and_no_audit(world: World) ->
     assert outcomes(pruned_days(world.dsn)) == {Outcome.DROPPED}
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("delivered")
 def test_one_waits_for_the_turn_of_another(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TRIES", 1)
@@ -369,6 +402,7 @@ def test_one_waits_for_the_turn_of_another(world: World, monkeypatch: pytest.Mon
         assert outcomes(pruning.result()) == {Outcome.DROPPED}
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("delivered")
 def test_two_at_once_drop_each_day_once(dsn: str, db: psycopg.Connection) -> None:
     barrier = Barrier(2)
@@ -385,6 +419,7 @@ def test_two_at_once_drop_each_day_once(dsn: str, db: psycopg.Connection) -> Non
     assert (count(db, "entry"), count(db, "attempt")) == (0, 0)
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("delivered")
 def test_session_that_sees_one_moment_alone_drops_nothing(dsn: str) -> None:
     with psycopg.connect(dsn) as session:

@@ -8,7 +8,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from tests.support.dispatch.aging import partition_days
+from tests.support.dispatch.delivery import partition_days
 from tests.support.servers.databases import copy_of, template_on
 
 

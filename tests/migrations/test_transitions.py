@@ -13,10 +13,10 @@ import pytest
 from holdfast.migrations.upgrade import downgrade, script, upgrade
 from holdfast.sink.contract.requeue import REISSUED, REQUEUED
 from holdfast.sink.requeue import query_id_of, requeue, stream_of
-from tests.support.dispatch.aging import OLD, age
-from tests.support.dispatch.entries import BLOCK, NOON, RELEASE, WINDOW, decision
+from tests.support.dispatch.delivery import OLD, age
+from tests.support.dispatch.sender import BLOCK, NOON, RELEASE, WINDOW, decision
 from tests.support.job.driver import Driver
-from tests.support.job.outbox import contents
+from tests.support.job.job_outcome import contents
 from tests.support.world import World
 
 pytestmark = pytest.mark.rest

@@ -30,10 +30,9 @@ from tests.support.dispatch.dispatching import SECRET, Process
 from tests.support.dispatch.scene import LEASE_SECONDS, Scene
 from tests.support.dispatch.sender import secret_text
 from tests.support.job.decisions import Decisions
-from tests.support.servers import line_faults as faults
+from tests.support.servers import fault_proxy as faults
 from tests.support.servers.databases import copy_of
-from tests.support.servers.fault_proxy import FaultProxy
-from tests.support.servers.line_faults import Way
+from tests.support.servers.fault_proxy import FaultProxy, Way
 
 FOLDER = Path(".holdfast/soak")
 SECONDS = float(os.environ.get("SOAK_DISPATCH_SECONDS", "60"))

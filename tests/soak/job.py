@@ -13,7 +13,7 @@ from pathlib import Path
 
 from holdfast.deploy.local.postgres import EmbeddedPostgres
 from holdfast.migrations.upgrade import upgrade
-from tests.support.job.job_round import play
+from tests.support.job.job_kills import play
 from tests.support.servers.databases import copy_of
 
 FOLDER = Path(".holdfast/soak")

@@ -45,7 +45,7 @@ from holdfast.deploy.local.kafka.jars import STAGED, staged
 from holdfast.deploy.local.postgres import EmbeddedPostgres
 from holdfast.sink.contract.exits import CommandError
 from tests.support.cluster.standalone import Standalone, options, standalone
-from tests.support.job.batch_logs import newest
+from tests.support.job.jobs import newest
 
 FOLDER = Path(".holdfast/soak")
 TOPIC = "payments"

@@ -13,8 +13,7 @@ import pytest
 
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.failpoints import ENVIRONMENT
-from tests.support.job.batch_logs import ends, newest
-from tests.support.job.jobs import event
+from tests.support.job.jobs import ends, event, newest
 from tests.support.kafka.fixtures import staged_or_skip
 from tests.support.kafka.job import topic_process
 from tests.support.kafka.server import KafkaServer

@@ -17,11 +17,9 @@ import psutil
 import psycopg
 import pytest
 
-from tests.support.job.job_family import family, freeze, was_answered
-from tests.support.job.job_kills import Moment, Victim
+from tests.support.job.job_kills import RUN, Moment, Round, Victim, play
 from tests.support.job.job_outcome import outcome, published, required
-from tests.support.job.job_process import SECONDS
-from tests.support.job.job_round import RUN, Round, play
+from tests.support.job.job_process import SECONDS, family, freeze, was_answered
 from tests.support.job.job_stream import stream
 from tests.support.servers.databases import copy_of
 from tests.support.waiting import eventually

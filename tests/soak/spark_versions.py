@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.support.golden.expected import expected
+from tests.support.golden.folders import expected
 from tests.support.golden.version import FILES, FIRST, FIRST_FILES, THEN, Version
 from tests.support.job.job_outcome import published
 

@@ -11,9 +11,7 @@ import pytest
 from holdfast.migrations.upgrade import downgrade, upgrade
 from holdfast.sink.contract.exits import CommandError
 from holdfast.spark_app.exposure.policy import Policy
-from tests.support.golden.expected import expected
-from tests.support.golden.folders import unpack
-from tests.support.golden.rows import load
+from tests.support.golden.folders import expected, load, unpack
 from tests.support.golden.savepoint import unpack_savepoint, write_manifest
 from tests.support.golden.version import THEN
 from tests.support.job.job_outcome import Rows, outcome, published

@@ -1,6 +1,8 @@
 """The staged path under Spark itself: one action, whose tasks put the rows into Postgres."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -12,16 +14,39 @@ import pytest
 from holdfast.sink import BatchTooLarge, OutboxSink, Replayed, SchemaMismatch, Written
 from holdfast.sink.foreach_batch import Identity, _collected
 from holdfast.sink.transaction.staging.task import arrow_schema, run_tasks
-from tests.support.dispatch.entries import SCHEMA, alternating, decision
-from tests.support.job.bad_rows import BAD_ROWS
-from tests.support.job.outbox import contents
-from tests.support.memory import peak_of
+from tests.support.dispatch.sender import SCHEMA, alternating, decision
+from tests.support.job.decisions import BAD_ROWS
+from tests.support.job.job_outcome import contents
 from tests.support.processes import matching
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+EVERY_SECONDS = 0.02
+
+
+@contextmanager
+def peak_of(read: Callable[[], int]) -> Iterator[Callable[[], int]]:
+    """Sample `read()` while the block runs; the function it yields says how far it rose."""
+    before = highest = read()
+    done = Event()
+
+    def watch() -> None:
+        nonlocal highest
+        while not done.wait(EVERY_SECONDS):
+            highest = max(highest, read())
+
+    watcher = Thread(target=watch)
+    watcher.start()
+    try:
+        yield lambda: highest - before
+    finally:
+        done.set()
+        watcher.join()
+
+
 QUERY_ID, RUN_ID = uuid4(), uuid4()
+
 SCHEMA_WITH_TIMES = SCHEMA.set(
     SCHEMA.get_field_index("data"),
     pa.field(
@@ -36,11 +61,13 @@ SCHEMA_WITH_TIMES = SCHEMA.set(
 )
 
 GOOD = [row for n in range(30) for row in alternating(f"m_{n:02}", range(n % 5))]
+
 BAD = [
     decision(f"bad_{n}") | bad
     for n, (bad, _) in enumerate(BAD_ROWS.values())
     if "priority" not in bad
 ]
+
 ROWS = [
     *GOOD,
     *BAD,

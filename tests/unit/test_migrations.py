@@ -11,7 +11,7 @@ from alembic.script import ScriptDirectory
 
 from holdfast.migrations import upgrade as module
 from holdfast.migrations.phases import FIRST, Step, steps_after
-from tests.support.upgrades.revisions import write_pair
+from tests.support.upgrades.builds import write_pair
 
 FORBIDDEN = {
     "DROP": r"\bDROP\b(?! NOT NULL\b)",

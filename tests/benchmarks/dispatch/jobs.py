@@ -16,7 +16,7 @@ from holdfast.sink.contract.key import Key
 from holdfast.sink.rows.batch import BatchInput, prepare
 from holdfast.sink.transaction.driver_path import InDriver
 from holdfast.sink.transaction.writer import Writer
-from tests.support.dispatch.aging import add_days
+from tests.support.dispatch.delivery import add_days
 
 STREAM: Final = "bench"
 START: Final = datetime(2026, 11, 2, 12, 15, tzinfo=UTC)

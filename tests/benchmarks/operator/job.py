@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.operator.ours import POLICY_TEXT
-from tests.support.job.batch_logs import newest
 from tests.support.job.job_process import JobProcess
 from tests.support.job.job_process import running as process_running
+from tests.support.job.jobs import newest
 
 LOGS = ("offsets", "commits")
 

@@ -12,7 +12,7 @@ from tests.support.dispatch.dispatching import SECRET
 from tests.support.dispatch.scene import Scene
 from tests.support.dispatch.sender import secret_text
 from tests.support.job.decisions import Decisions
-from tests.support.monitoring.watching import Watcher, watcher
+from tests.support.monitoring.prometheus import Watcher, watcher
 
 
 @pytest.fixture

@@ -16,9 +16,8 @@ from holdfast.deploy.local.ports import free_port
 from tests.support.dispatch.dispatching import dispatching
 from tests.support.job.job_process import QUICK, job_process
 from tests.support.job.jobs import event, put
-from tests.support.monitoring.prometheus import MISSING, program
-from tests.support.monitoring.watching import Watcher
-from tests.support.runbook_world import world
+from tests.support.monitoring.prometheus import MISSING, Watcher, program
+from tests.support.runbook import world
 from tests.support.servers.fault_proxy import FaultProxy
 
 pytestmark = [

@@ -9,8 +9,7 @@ import psycopg
 import pytest
 
 from tests.support.console.admin_api import Api, serving
-from tests.support.monitoring.prometheus import MISSING, program
-from tests.support.monitoring.watching import Watcher
+from tests.support.monitoring.prometheus import MISSING, Watcher, program
 
 pytestmark = [
     pytest.mark.rest,

@@ -14,8 +14,7 @@ from tests.support.dispatch.dispatching import drain
 from tests.support.dispatch.scene import LEASE_SECONDS, Scene
 from tests.support.dispatch.sender import key_of, receipt
 from tests.support.dispatch.webhooks import Behaviour, Seen, answer, close
-from tests.support.monitoring.prometheus import MISSING, program
-from tests.support.monitoring.watching import Watch, Watcher
+from tests.support.monitoring.prometheus import MISSING, Watch, Watcher, program
 from tests.support.servers.fault_proxy import FaultProxy
 
 pytestmark = [

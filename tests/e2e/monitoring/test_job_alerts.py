@@ -16,8 +16,7 @@ import pytest
 
 from tests.support.job.job_process import QUICK, JobProcess, job_process
 from tests.support.job.jobs import event, put
-from tests.support.monitoring.prometheus import MISSING, program
-from tests.support.monitoring.watching import Watch, Watcher
+from tests.support.monitoring.prometheus import MISSING, Watch, Watcher, program
 from tests.support.processes import java_below
 
 pytestmark = [

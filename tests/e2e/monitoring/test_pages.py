@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.job.driver import Driver
-from tests.support.monitoring.metric_list import ROOT
-from tests.support.monitoring.rules import all_rules
-from tests.support.runbook import Reader, steps
-from tests.support.runbook_world import decided, rows, world
+from tests.support.monitoring.rules import ROOT, all_rules
+from tests.support.runbook import Reader, decided, rows, steps, world
 
 pytestmark = pytest.mark.rest
 

@@ -10,9 +10,8 @@ import pytest
 
 from tests.support.dispatch.dispatching import dispatching
 from tests.support.dispatch.scene import LEASE_SECONDS, Scene
-from tests.support.monitoring.prometheus import MISSING, program
-from tests.support.monitoring.watching import Watcher
-from tests.support.servers.embedded import server_directory
+from tests.support.monitoring.prometheus import MISSING, Watcher, program
+from tests.support.servers.databases import server_directory
 from tests.support.servers.old_ids import OldIds
 from tests.support.waiting import eventually
 

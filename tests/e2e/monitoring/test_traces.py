@@ -11,7 +11,7 @@ import pytest
 from tests.support.job.job_process import QUICK, job_process
 from tests.support.job.jobs import event, put
 from tests.support.monitoring.otlp import collecting
-from tests.support.runbook_world import world
+from tests.support.runbook import world
 
 pytestmark = [pytest.mark.rest, pytest.mark.spark]
 

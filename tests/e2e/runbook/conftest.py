@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.runbook import Reader
-from tests.support.runbook_world import World, world
+from tests.support.runbook import Reader, World, world
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@ import pytest
 
 from holdfast.sink import ReplayDiverged, Replayed
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, refused_as
-from tests.support.runbook_world import World, decided, rows
+from tests.support.runbook import Reader, World, decided, refused_as, rows
 
 pytestmark = pytest.mark.rest
 

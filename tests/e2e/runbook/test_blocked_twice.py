@@ -5,8 +5,7 @@ block, of another window.
 """
 
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader
-from tests.support.runbook_world import World, decided, rows
+from tests.support.runbook import Reader, World, decided, rows
 
 
 def test_one_block_came_twice_and_was_applied_once_and_another_was_decided(

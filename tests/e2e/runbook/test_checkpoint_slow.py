@@ -8,8 +8,7 @@ import pytest
 from holdfast.deploy.local.ports import free_port
 from holdfast.spark_app.reporting.metrics import Metrics, served
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader
-from tests.support.runbook_world import World, decided, rows
+from tests.support.runbook import Reader, World, decided, rows
 
 pytestmark = pytest.mark.rest
 

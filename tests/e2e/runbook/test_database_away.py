@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader
-from tests.support.runbook_world import decided, rows, world
+from tests.support.runbook import Reader, decided, rows, world
 from tests.support.servers.fault_proxy import FaultProxy
 
 pytestmark = pytest.mark.rest

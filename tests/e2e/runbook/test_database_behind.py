@@ -13,10 +13,9 @@ import pytest
 
 from holdfast.sink import LedgerBehind, Written
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, refused_as
-from tests.support.runbook_world import decided, rows, world
+from tests.support.runbook import Reader, decided, refused_as, rows, world
 from tests.support.servers.backed_up import BackedUp
-from tests.support.servers.embedded import server_directory
+from tests.support.servers.databases import server_directory
 
 pytestmark = pytest.mark.rest
 

@@ -15,8 +15,7 @@ from holdfast.sink import LedgerBehind, Written
 from holdfast.sink.transaction.lineage import require_recorded
 from holdfast.spark_app.checkpoint.initial import newest_batch
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, Step, refused_as
-from tests.support.runbook_world import World, decided, rows
+from tests.support.runbook import Reader, Step, World, decided, refused_as, rows
 
 pytestmark = pytest.mark.rest
 

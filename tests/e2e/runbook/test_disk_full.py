@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.sink import SinkUnavailable, Written
-from tests.support.dispatch.aging import OLD, age
+from tests.support.dispatch.delivery import OLD, age
 from tests.support.job.driver import PATIENT, Driver
-from tests.support.runbook import Reader, refused_as
-from tests.support.runbook_world import decided, rows, world
+from tests.support.runbook import Reader, decided, refused_as, rows, world
 from tests.support.servers.full_disk import CannotMountError, FullDisk, volume
 
 pytestmark = pytest.mark.rest

@@ -15,8 +15,7 @@ from holdfast.spark_app.exposure.step import step
 from holdfast.spark_app.operator.output import entries
 from tests.support.job.driver import Driver
 from tests.support.job.exposure import at, row, table
-from tests.support.runbook import Reader
-from tests.support.runbook_world import World
+from tests.support.runbook import Reader, World
 
 pytestmark = pytest.mark.rest
 

@@ -7,8 +7,7 @@ import pytest
 from tests.support.dispatch.dispatching import drain
 from tests.support.dispatch.webhooks import Behaviour, Seen, WebhookReceiver, answer
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader
-from tests.support.runbook_world import World, decided, rows
+from tests.support.runbook import Reader, World, decided, rows
 
 pytestmark = pytest.mark.rest
 

@@ -9,9 +9,8 @@ import pytest
 from holdfast.sink import SinkUnavailable, Written
 from tests.support.dispatch.dispatching import Process
 from tests.support.job.driver import PATIENT, Driver
-from tests.support.runbook import Reader, refused_as
-from tests.support.runbook_world import decided, rows, world
-from tests.support.servers.embedded import server_directory
+from tests.support.runbook import Reader, decided, refused_as, rows, world
+from tests.support.servers.databases import server_directory
 from tests.support.servers.old_ids import OldIds
 
 pytestmark = pytest.mark.rest

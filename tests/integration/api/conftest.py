@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.console.admin_api import Api
-from tests.support.console.api_world import world
+from tests.support.console.admin_api import Api, world
 
 
 @pytest.fixture(scope="package")

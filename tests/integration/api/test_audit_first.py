@@ -13,12 +13,10 @@ from holdfast.dispatcher.api.app import application
 from holdfast.dispatcher.api.settings import ApiSettings
 from holdfast.sink import BatchInput
 from holdfast.sink.contract.key import Key
-from tests.support.console.admin_api import V1, Api, serving
-from tests.support.console.console import csrf_of, logged_in
+from tests.support.console.admin_api import V1, Api, csrf_of, logged_in, serving
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
-from tests.support.dispatch.entries import BLOCK, REFUSED, RELEASE, decision
-from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.sender import BLOCK, REFUSED, RELEASE, decision, secret_text
 from tests.support.dispatch.webhooks import answer
 from tests.support.job.decisions import Decisions
 from tests.support.job.driver import Driver

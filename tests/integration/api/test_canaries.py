@@ -19,9 +19,7 @@ from psycopg.types.json import Jsonb
 
 from holdfast.dispatcher.api.console import routes
 from tests.support.command import holdfast
-from tests.support.console.admin_api import V1, Api, serving
-from tests.support.console.api_world import fill, key_text
-from tests.support.console.console import logged_in
+from tests.support.console.admin_api import V1, Api, fill, key_text, logged_in, serving
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, dispatching
 from tests.support.dispatch.sender import secret_text
 from tests.support.dispatch.webhooks import listening

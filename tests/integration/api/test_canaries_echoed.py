@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
+from tests.support.dispatch.delivery import DELIVERED, applied
 from tests.support.dispatch.dispatching import SECRET, add_endpoint
-from tests.support.dispatch.replaying import DELIVERED, applied
 from tests.support.dispatch.sender import secret_text
 from tests.support.dispatch.webhooks import Behaviour, Seen, WebhookReceiver, answer, listening, raw
 from tests.support.job.decisions import Decisions

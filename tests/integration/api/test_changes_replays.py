@@ -18,8 +18,7 @@ from tests.support.command import holdfast
 from tests.support.console.admin_api import Api, serving
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
-from tests.support.dispatch.entries import BLOCK, REFUSED
-from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.sender import BLOCK, REFUSED, secret_text
 from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
 from tests.support.job.driver import Driver

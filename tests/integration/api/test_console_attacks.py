@@ -14,10 +14,19 @@ from holdfast.dispatcher.api import serving
 from holdfast.dispatcher.api.console.frame.guard import CSRF_HEADER, FORM_TYPE
 from holdfast.dispatcher.api.console.rendering.diff import line_diff
 from holdfast.dispatcher.operators.why import lock_holders as holding
-from tests.support.console.admin_api import Api
-from tests.support.console.api_world import ANSWERED, DEAD, key_text
-from tests.support.console.console import csrf_of, logged_in
-from tests.support.console.console_routes import CHANGES, NAMES, PAGES, PATHS, filled
+from tests.support.console.admin_api import (
+    ANSWERED,
+    CHANGES,
+    DEAD,
+    NAMES,
+    PAGES,
+    PATHS,
+    Api,
+    csrf_of,
+    filled,
+    key_text,
+    logged_in,
+)
 
 pytestmark = pytest.mark.rest
 

@@ -12,12 +12,10 @@ from psycopg.types.json import Jsonb
 
 from holdfast.dispatcher.api.console.forms import confirm
 from holdfast.dispatcher.api.routes import replays
-from tests.support.console.admin_api import Api, serving
-from tests.support.console.console import csrf_of, link_to, logged_in, text_of
+from tests.support.console.admin_api import Api, csrf_of, link_to, logged_in, serving, text_of
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
-from tests.support.dispatch.entries import decision
-from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.sender import decision, secret_text
 from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
 from tests.support.job.driver import Driver

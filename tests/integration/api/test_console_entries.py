@@ -7,9 +7,16 @@ import pytest
 
 from holdfast.dispatcher.api.console.routes import entries, subjects
 from holdfast.sink.contract.key import Key
-from tests.support.console.admin_api import Api
-from tests.support.console.api_world import ANSWERED, DEAD, STRANGE, key_text
-from tests.support.console.console import link_to, logged_in, text_of
+from tests.support.console.admin_api import (
+    ANSWERED,
+    DEAD,
+    STRANGE,
+    Api,
+    key_text,
+    link_to,
+    logged_in,
+    text_of,
+)
 
 KEY = key_text("m_1")
 

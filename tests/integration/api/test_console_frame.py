@@ -10,9 +10,15 @@ import pytest
 
 from holdfast.dispatcher.api.console.routes import live
 from holdfast.dispatcher.operators.common import pool as operator_pool
-from tests.support.console.admin_api import Api, serving
-from tests.support.console.api_world import STRANGE, key_text
-from tests.support.console.console import csrf_of, logged_in, text_of
+from tests.support.console.admin_api import (
+    STRANGE,
+    Api,
+    csrf_of,
+    key_text,
+    logged_in,
+    serving,
+    text_of,
+)
 from tests.support.dispatch.delivery import live_dispatcher
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
 from tests.support.dispatch.sender import secret_text

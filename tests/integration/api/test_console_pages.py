@@ -10,9 +10,16 @@ import pytest
 from holdfast.dispatcher.api.console import verbs
 from holdfast.dispatcher.api.console.rendering.filters import NOTHING
 from holdfast.dispatcher.api.console.routes import batches, quarantine
-from tests.support.console.admin_api import Api
-from tests.support.console.api_world import ANSWERED, DEAD, SET_ASIDE, key_text
-from tests.support.console.console import link_to, logged_in, text_of
+from tests.support.console.admin_api import (
+    ANSWERED,
+    DEAD,
+    SET_ASIDE,
+    Api,
+    key_text,
+    link_to,
+    logged_in,
+    text_of,
+)
 
 SCREENS = {
     "/batches": "Batches",

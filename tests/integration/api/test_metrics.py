@@ -4,8 +4,7 @@ import re
 
 import httpx
 
-from tests.support.console.admin_api import Api
-from tests.support.console.api_world import key_text
+from tests.support.console.admin_api import Api, key_text
 
 
 def _value(text: str, line: str) -> float:

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.dispatcher.operators.entries import store as store_entries
-from tests.support.console.admin_api import Api
-from tests.support.console.api_world import key_text
+from tests.support.console.admin_api import Api, key_text
 
 KEY = key_text("m_1")
 

@@ -9,8 +9,7 @@ import pytest
 
 from holdfast.dispatcher.operators.dead_letters.rules import without_answer
 from tests.support.command import holdfast
-from tests.support.console.admin_api import Api
-from tests.support.console.api_world import ANSWERED, DEAD, SET_ASIDE, STRANGE, key_text
+from tests.support.console.admin_api import ANSWERED, DEAD, SET_ASIDE, STRANGE, Api, key_text
 
 KEY, DEAD_KEY, UNUSED = key_text("m_1"), key_text(DEAD), f"hf_{'0' * 32}"
 SUPPRESSED_KEY = key_text("j_1", 3)

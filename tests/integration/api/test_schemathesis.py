@@ -20,8 +20,7 @@ from schemathesis.specs.openapi.checks import (
 
 from holdfast.dispatcher.api.app import application
 from holdfast.dispatcher.api.settings import ApiSettings
-from tests.support.console.admin_api import Api
-from tests.support.console.api_world import DEAD, key_text, world
+from tests.support.console.admin_api import DEAD, Api, key_text, world
 
 # The server is a thread of this process: when its pool opens a connection while a request is made
 # up, Hypothesis takes the pool's draw from `random` for the strategy's.

@@ -14,12 +14,10 @@ from holdfast.dispatcher.operators.common.session import acting_as
 from holdfast.sink import BatchInput
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
-from tests.support.console.admin_api import Api, serving
-from tests.support.console.console import csrf_of, logged_in, text_of
+from tests.support.console.admin_api import Api, csrf_of, logged_in, serving, text_of
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
-from tests.support.dispatch.entries import BLOCK, REFUSED, RELEASE, decision
-from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.sender import BLOCK, REFUSED, RELEASE, decision, secret_text
 from tests.support.job.decisions import Decisions
 from tests.support.job.driver import Driver
 from tests.support.servers.databases import copy_of

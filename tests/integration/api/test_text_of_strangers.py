@@ -8,10 +8,7 @@ import httpx
 import psycopg
 import pytest
 
-from tests.support.console.admin_api import Api
-from tests.support.console.api_world import world
-from tests.support.console.console import csrf_of, logged_in
-from tests.support.console.console_routes import PAGES, filled
+from tests.support.console.admin_api import PAGES, Api, csrf_of, filled, logged_in, world
 
 HOSTILE = (
     """"'><svg/onload=alert(1)><a href=javascript:x hx-get=//evil>&#0;{{7919*7919}}</script>"""

@@ -1,7 +1,11 @@
 """The conformance kit against real receivers: sound ones, nine broken ones, one in Node."""
 
 import asyncio
-from collections.abc import Callable
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +19,52 @@ from holdfast.dispatcher.workbench.conform.run import Unreachable, conform_to
 from holdfast.receiver import Secret
 from tests.support.dispatch.payouts import empty_database, payouts
 from tests.support.dispatch.sender import OTHER_KEY_BYTES, secret_text
-from tests.support.receivers import broken
-from tests.support.receivers.node import node_receiver
-from tests.support.receivers.serving import serving
-from tests.support.receivers.sound import BareReceiver, SoundReceiver
+from tests.support.receivers import sound
+from tests.support.receivers.sound import BareReceiver, SoundReceiver, serving
 from tests.support.servers.certificates import Authority
 
-pytestmark = pytest.mark.rest
+SCRIPT = Path(__file__).with_name("independent.mjs")
+
+BODY_MILLISECONDS = 1000
+
+READY = "listening on "
+
+STOP_SECONDS_MAX = 10
+
+
+def program() -> str:
+    """Return the installed Node; skips the test if there is none."""
+    path = shutil.which("node")
+    if path is None:
+        pytest.skip("node is not installed")
+    return path
+
+
+@contextmanager
+def node_receiver(*secrets: str) -> Iterator[str]:
+    """Run the receiver on a free port until the block ends; yields its URL."""
+    process = subprocess.Popen(
+        [program(), str(SCRIPT), str(BODY_MILLISECONDS)],
+        env=os.environ | {"RECEIVER_SECRETS": " ".join(secrets)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith(READY), f"exit code {process.poll()}: {line!r}"
+        yield f"http://127.0.0.1:{line.removeprefix(READY).strip()}"
+    finally:
+        process.kill()
+        process.wait(STOP_SECONDS_MAX)
+        if process.stdout is not None:
+            process.stdout.close()
+
 
 SECRET = Secret.parse(secret_text())
+
 OTHER_SECRET = Secret.parse(secret_text(OTHER_KEY_BYTES))
+
 KEEP_SECONDS = 0.3
 
 UNSEEN = {
@@ -38,6 +78,7 @@ UNSEEN = {
     "order.stale-again",
     "keys.kept",
 }
+
 """What a bare 200 does not tell."""
 
 MALFORMED = {
@@ -46,12 +87,14 @@ MALFORMED = {
     "header.beyond-ascii",
     "rotation.spoiled-beside",
 }
+
 UNSIGNED_BODIES = {"raw.spaced", "raw.rewritten", "raw.newline", "raw.byte-order-mark"}
 
 
 REQUESTS = [
     f"{group}.*" for group in ("header", "id", "encoding", "time", "signature", "raw", "body")
 ]
+
 """The half of the rules that verification answers; the inbox answers the other half."""
 
 
@@ -62,6 +105,7 @@ def grade(url: str, probe: str | None = None, **options: Any) -> Report:
     return asyncio.run(conform_to(plan_of(url, known, **options), probe_of(probe, None)))
 
 
+@pytest.mark.rest
 def test_payouts_service_passes_and_acts_once_on_each_decision(server_dsn: str) -> None:
     with empty_database(server_dsn) as dsn, payouts(dsn) as service:
         # When the body that never ends is cut, the Node receiver shows: here it would take 10 s.
@@ -82,6 +126,7 @@ def test_payouts_service_passes_and_acts_once_on_each_decision(server_dsn: str) 
     assert subjects == (0,)
 
 
+@pytest.mark.rest
 def test_receiver_written_from_the_document_passes_in_each_language() -> None:
     with node_receiver(secret_text(), secret_text(OTHER_KEY_BYTES)) as url:
         report = grade(f"{url}/hooks", secrets=[SECRET, OTHER_SECRET], skip=[])
@@ -92,19 +137,21 @@ def test_receiver_written_from_the_document_passes_in_each_language() -> None:
     assert known.detail == "answered 200 applied"
 
 
+@pytest.mark.rest
 def test_sound_receiver_in_memory_passes_everything() -> None:
     with serving(SoundReceiver(SECRET)) as url:
         report = grade(f"{url}/hooks")
     assert (report.rules(Grade.FAIL), report.rules(Grade.WARN), report.stopped) == ([], [], None)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("make", "rules"),
     [
-        (broken.ReserialisedBody, UNSIGNED_BODIES),
-        (broken.FailsOnBadBase64, MALFORMED),
-        (broken.AcceptsOldTimestamps, {"time.stale", "time.day-old"}),
-        (broken.TrustsData, {"body.data-empty", "body.data-arrays"}),
+        (sound.ReserialisedBody, UNSIGNED_BODIES),
+        (sound.FailsOnBadBase64, MALFORMED),
+        (sound.AcceptsOldTimestamps, {"time.stale", "time.day-old"}),
+        (sound.TrustsData, {"body.data-empty", "body.data-arrays"}),
     ],
 )
 def test_broken_verification_fails_exactly_its_rule(
@@ -116,13 +163,14 @@ def test_broken_verification_fails_exactly_its_rule(
     assert not report.passes(strict=False)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("make", "rules"),
     [
-        (broken.AnswersBeforeCommit, {"commit.before-answer"}),
-        (broken.GoesBackwards, {"order.stale"}),
-        (broken.ConflictIsDone, {"conflict.refused"}),
-        (broken.LooksThenInserts, {"concurrent.once"}),
+        (sound.AnswersBeforeCommit, {"commit.before-answer"}),
+        (sound.GoesBackwards, {"order.stale"}),
+        (sound.ConflictIsDone, {"conflict.refused"}),
+        (sound.LooksThenInserts, {"concurrent.once"}),
     ],
 )
 def test_broken_inbox_fails_exactly_its_rule(
@@ -134,16 +182,18 @@ def test_broken_inbox_fails_exactly_its_rule(
     assert not report.passes(strict=False)
 
 
+@pytest.mark.rest
 def test_receiver_that_forgets_keys_is_found_by_patience_alone() -> None:
-    forgetful = broken.KeepsKeysBriefly(SECRET, keep_seconds=KEEP_SECONDS)
+    forgetful = sound.KeepsKeysBriefly(SECRET, keep_seconds=KEEP_SECONDS)
     with serving(forgetful) as url:
         report = grade(f"{url}/hooks", only=["keys.*"], patient_seconds=KEEP_SECONDS * 1.5)
     assert report.rules(Grade.FAIL) == ["keys.kept"]
-    with serving(broken.KeepsKeysBriefly(SECRET)) as url:
+    with serving(sound.KeepsKeysBriefly(SECRET)) as url:
         hasty = grade(f"{url}/hooks", only=["keys.*"])
     assert (hasty.rules(Grade.FAIL), hasty.rules(Grade.WARN)) == ([], ["keys.kept"])
 
 
+@pytest.mark.rest
 def test_bare_answers_are_warnings_without_a_probe_and_graded_with_one() -> None:
     with serving(BareReceiver(SECRET)) as url:
         unseen = grade(f"{url}/hooks", only=[*UNSEEN])
@@ -155,11 +205,12 @@ def test_bare_answers_are_warnings_without_a_probe_and_graded_with_one() -> None
     assert (set(seen.rules(Grade.WARN)), seen.rules(Grade.FAIL)) == (left, [])
 
 
+@pytest.mark.rest
 def test_probe_finds_what_bare_answers_hide() -> None:
-    class Bare(BareReceiver, broken.LooksThenInserts):
+    class Bare(BareReceiver, sound.LooksThenInserts):
         """Applies twice under concurrency, and does not say so."""
 
-    class Queue(broken.AnswersBeforeCommit):
+    class Queue(sound.AnswersBeforeCommit):
         """Answers a bare 200, also while the job is queued."""
 
         def compose(self, receipt: Any, delivery: Any) -> Any:
@@ -172,6 +223,7 @@ def test_probe_finds_what_bare_answers_hide() -> None:
         assert report.rules(Grade.FAIL) == [rule]
 
 
+@pytest.mark.rest
 def test_other_contract_is_fired_as_it_is_given() -> None:
     receiver = SoundReceiver(SECRET)
     data = b'{"account":"{subject}","amount_minor":1200,"tags":["{subject}/x"]}'
@@ -181,6 +233,7 @@ def test_other_contract_is_fired_as_it_is_given() -> None:
     assert all(subject.startswith("conform-7-") for subject in receiver.fences)
 
 
+@pytest.mark.rest
 def test_refused_good_delivery_ends_the_run_and_says_so() -> None:
     with serving(SoundReceiver(OTHER_SECRET)) as url:
         report = grade(f"{url}/hooks")
@@ -189,6 +242,7 @@ def test_refused_good_delivery_ends_the_run_and_says_so() -> None:
     assert not report.passes(strict=False)
 
 
+@pytest.mark.rest
 def test_certificate_is_checked_and_a_private_authority_can_be_named(tmp_path: Path) -> None:
     authority = Authority()
     only = ["good.applied", "slow.others"]
@@ -199,6 +253,7 @@ def test_certificate_is_checked_and_a_private_authority_can_be_named(tmp_path: P
     assert report.rules(Grade.PASS) == only
 
 
+@pytest.mark.rest
 def test_seed_that_was_used_before_is_told_from_a_fault() -> None:
     with serving(SoundReceiver(SECRET)) as url:
         grade(f"{url}/hooks", only=["good.*"])

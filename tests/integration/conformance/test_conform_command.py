@@ -10,9 +10,7 @@ from holdfast.receiver import Secret
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.sender import secret_text
-from tests.support.receivers.broken import AcceptsOldTimestamps
-from tests.support.receivers.serving import serving
-from tests.support.receivers.sound import BareReceiver
+from tests.support.receivers.sound import AcceptsOldTimestamps, BareReceiver, serving
 
 pytestmark = pytest.mark.rest
 

@@ -7,35 +7,151 @@ nothing. They are built and started by the commands of the page, on a real Postg
 import json
 import os
 import re
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from signal import SIGKILL
 
 import httpx
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from tests.support.command import holdfast
 from tests.support.dispatch.payouts import empty_database
 from tests.support.dispatch.sender import OTHER_KEY_BYTES, body, headers, secret_text
-from tests.support.pages import ROOT, blocks, blocks_of
-from tests.support.receivers.other_languages import FOLDERS, PAGE, built, running
+from tests.support.pages import ROOT, blocks, blocks_of, commands
+from tests.support.runbook import free_port
+from tests.support.servers.fault_proxy import FaultProxy
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.rest
+PAGE = "docs/receivers/other-languages.md"
+
+FOLDERS = ROOT / "dispatcher" / "receiver" / "snippets"
+
+PROGRAMS = {
+    "go": ("go",),
+    "java": ("java", "javac", "mvn"),
+    "php": ("php",),
+    "typescript": ("node", "npm"),
+}
+
+PATH = f"{os.environ['PATH']}:/usr/local/go/bin"
+
+BUILD_SECONDS_MAX = 300
+
+
+@dataclass(frozen=True)
+class Running:
+    """A receiver that runs."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+
+    def kill(self) -> None:
+        """SIGKILL it, with the processes that it started."""
+        os.killpg(self.process.pid, SIGKILL)
+        self.process.wait()
+
+
+def built(language: str, folder: Path) -> Path:
+    """Copy a receiver and build it; skips the test where one of its programs is missing."""
+    for program in PROGRAMS[language]:
+        if shutil.which(program, path=PATH) is None:
+            pytest.skip(f"{program} is not installed: the receiver in {language} was left out")
+    if language == "php" and "pdo_pgsql" not in _output("php", "-m"):
+        pytest.skip("pdo_pgsql of PHP is not installed: its receiver was left out")
+    copy = folder / language
+    shutil.copytree(FOLDERS / language, copy)
+    *steps, _ = _steps(language)
+    for step in steps:
+        _output("sh", "-c", step, folder=copy)
+    return copy
+
+
+@contextmanager
+def running(folder: Path, dsn: str) -> Iterator[Running]:
+    """Run a receiver that was built, on a database, until the block ends."""
+    *_, start = _steps(folder.name)
+    with FaultProxy.before_postgres(dsn) as proxy:  # over TCP, because JDBC knows no Unix socket
+        target = conninfo_to_dict(proxy.dsn_of(dsn))
+        address = f"{target['host']}:{target['port']}/{target['dbname']}"
+        user, password = target["user"], target.get("password", "")
+        port = free_port()
+        started = subprocess.Popen(
+            ["sh", "-c", start.replace("8080", str(port))],  # noqa: S607 - the shell of the reader
+            cwd=folder,
+            env={
+                **os.environ,
+                "PATH": PATH,
+                "TZ": "Asia/Kolkata",  # an answer has UTC
+                "PORT": str(port),
+                "PAYOUTS_SECRETS": f"{secret_text()} {secret_text(OTHER_KEY_BYTES)}",
+                "PGHOST": str(target["host"]),
+                "PGPORT": str(target["port"]),
+                "PGUSER": str(user),
+                "PGPASSWORD": str(password),
+                "PGDATABASE": str(target["dbname"]),
+                "JDBC_URL": f"jdbc:postgresql://{address}?user={user}&password={password}",
+            },
+            start_new_session=True,
+        )
+        receiver = Running(f"http://127.0.0.1:{port}/webhooks", started)
+        try:
+            eventually(lambda: _answers(receiver))
+            yield receiver
+        finally:
+            if started.poll() is None:
+                receiver.kill()
+
+
+def _steps(language: str) -> list[str]:
+    """Return the commands of the page, without the first, which enters the folder."""
+    [block] = [each for each in blocks_of(PAGE, "sh") if each.startswith(f"cd {language}\n")]
+    return list(commands(block))[1:]
+
+
+def _answers(receiver: Running) -> bool:
+    assert receiver.process.poll() is None, "the receiver ended"
+    try:
+        return httpx.get(receiver.url, timeout=30).status_code == 405
+    except httpx.TransportError:
+        return False
+
+
+def _output(*words: str, folder: Path | None = None) -> str:
+    done = subprocess.run(
+        words,
+        cwd=folder,
+        env={**os.environ, "PATH": PATH},
+        capture_output=True,
+        text=True,
+        timeout=BUILD_SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
 
 LANGUAGES = os.environ.get("HOLDFAST_TEST_RECEIVERS", "php").split()
 
 READERS_DISAGREE = {"body.member-twice", "body.float", "body.large-integer", "body.nul"}
+
 WARNINGS = {
     "go": READERS_DISAGREE | {"body.lone-surrogate"},
     "java": READERS_DISAGREE | {"body.lone-surrogate"},
     "php": READERS_DISAGREE,
     "typescript": READERS_DISAGREE | {"body.lone-surrogate", "body.deep"},
 }
+
 """What the JSON reader of a language lets pass; a receiver SHOULD refuse it."""
 
 PAUSE = 482
+
 """An advisory lock: while a test has it, the action of a receiver waits for it, before COMMIT."""
 
 PAUSED = """
@@ -44,14 +160,17 @@ PAUSED = """
     CREATE TRIGGER pause AFTER INSERT ON payouts.hold
         FOR EACH STATEMENT EXECUTE FUNCTION payouts.pause()
 """
+
 WAITING = """
     SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 482 AND NOT granted
        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
+
 OTHERS = """
     SELECT count(*) FROM pg_stat_activity
      WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
+
 KEPT = "SELECT (SELECT count(*) FROM payouts.inbox), (SELECT count(*) FROM payouts.hold)"
 
 
@@ -100,6 +219,7 @@ def killed_before_commit(folder: Path, dsn: str) -> tuple[int, int]:
     return kept
 
 
+@pytest.mark.rest
 def test_receiver_in_another_language_conforms(receiver: Path, dsn: str) -> None:
     [command] = [each for each in blocks_of(PAGE, "sh") if each.startswith("holdfast conform")]
     _, _, _, *options = command.split()
@@ -124,6 +244,7 @@ def test_receiver_in_another_language_conforms(receiver: Path, dsn: str) -> None
         assert db.execute(query).fetchone() == (0, True)
 
 
+@pytest.mark.rest
 def test_killed_before_commit_keeps_neither_key_nor_action(receiver: Path, dsn: str) -> None:
     assert killed_before_commit(receiver, dsn) == (0, 0)
     with running(receiver, dsn) as process:
@@ -149,6 +270,7 @@ def wrong(tmp_path: Path) -> Callable[[str, str], Path]:
     return make
 
 
+@pytest.mark.rest
 def test_call_outside_of_a_transaction_is_refused(
     wrong: Callable[[str, str], Path], dsn: str
 ) -> None:
@@ -159,6 +281,7 @@ def test_call_outside_of_a_transaction_is_refused(
         assert db.execute(KEPT).fetchone() == (0, 0)
 
 
+@pytest.mark.rest
 def test_key_committed_before_its_action_is_seen(
     wrong: Callable[[str, str], Path], dsn: str
 ) -> None:
@@ -167,6 +290,7 @@ def test_key_committed_before_its_action_is_seen(
     assert killed_before_commit(folder, dsn) == (1, 0)
 
 
+@pytest.mark.rest
 def test_page_shows_code_of_the_receivers() -> None:
     shown = [each for each in blocks() if each.page == PAGE and each.language not in {"", "sh"}]
     assert {each.language for each in shown} == {"go", "java", "php", "ts"}

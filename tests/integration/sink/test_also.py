@@ -10,9 +10,9 @@ from holdfast.sink import OutboxSink, Replayed, Written
 from holdfast.sink.errors import CompanionFailed, TooManyRefused
 from holdfast.sink.rows.quarantine_limit import QuarantineLimit
 from holdfast.sink.transaction.database import Timeouts
-from tests.support.dispatch.entries import RELEASE, decision
+from tests.support.dispatch.sender import RELEASE, decision
 from tests.support.job.driver import MakeDriver
-from tests.support.job.outbox import contents, sequences
+from tests.support.job.job_outcome import contents, sequences
 from tests.support.world import World
 
 Also = Callable[[psycopg.Connection, object], None]

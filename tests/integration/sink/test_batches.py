@@ -14,10 +14,10 @@ from holdfast.sink import BatchInput, OutboxSink, ReplayDiverged, Replayed, Writ
 from holdfast.sink.contract.envelope import BODY_BYTES_MAX
 from holdfast.sink.contract.key import Key
 from holdfast.sink.transaction.divergence import Comparison
-from tests.support.dispatch.entries import BLOCK, REFUSED, RELEASE, SCHEMA, decision
-from tests.support.job.bad_rows import BAD_ROWS
+from tests.support.dispatch.sender import BLOCK, REFUSED, RELEASE, SCHEMA, decision
+from tests.support.job.decisions import BAD_ROWS
 from tests.support.job.driver import Driver, MakeDriver
-from tests.support.job.outbox import contents, sequences
+from tests.support.job.job_outcome import contents, sequences
 from tests.support.world import World
 
 

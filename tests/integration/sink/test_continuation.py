@@ -12,9 +12,9 @@ import pytest
 from holdfast.sink import Repeated, ReplayDiverged, Replayed, UnadoptedCheckpoint
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.transaction.continuation import Continuation
-from tests.support.dispatch.entries import RELEASE, decision
+from tests.support.dispatch.sender import RELEASE, decision
 from tests.support.job.driver import Driver, MakeDriver
-from tests.support.job.outbox import contents
+from tests.support.job.job_outcome import contents
 from tests.support.world import World
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import sink
 from holdfast.sink.foreach_batch import Identity
-from tests.support.dispatch.entries import SCHEMA, decision, table
+from tests.support.dispatch.sender import SCHEMA, decision, table
 
 QUERY, OTHER = UUID(int=1), UUID(int=2)
 IN_SPARK = {"OutboxSink"}

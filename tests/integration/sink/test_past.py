@@ -12,7 +12,7 @@ from holdfast.sink.contract.roles import SINK
 from holdfast.sink.errors import SchemaMismatch, SinkUnavailable
 from holdfast.sink.transaction.database import Timeouts, open_session, transaction
 from holdfast.spark_app.checkpoint.initial import Initial, Past, _statement, read_past
-from tests.support.dispatch.entries import BLOCK, RELEASE, decision
+from tests.support.dispatch.sender import BLOCK, RELEASE, decision
 from tests.support.job.driver import PATIENT, Driver
 from tests.support.job.jobs import at, micros
 from tests.support.world import World

@@ -14,7 +14,7 @@ from holdfast.sink.transaction.driver_path import InDriver
 from holdfast.sink.transaction.keys import add_keys
 from holdfast.sink.transaction.writer import Writer
 from tests.benchmarks.sink.rows import decisions
-from tests.support.dispatch.entries import decision, table
+from tests.support.dispatch.sender import decision, table
 from tests.support.job.driver import Driver
 from tests.support.waiting import eventually
 from tests.support.world import World

@@ -14,9 +14,9 @@ from holdfast.sink import Fenced, Repeated, Replayed, UnadoptedCheckpoint, Writt
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.errors import CheckpointBehind, LedgerBehind, ReplayDiverged, SinkUnavailable
 from holdfast.sink.transaction.continuation import Continuation
-from tests.support.dispatch.entries import BLOCK, RELEASE, alternating, decision
+from tests.support.dispatch.sender import BLOCK, RELEASE, alternating, decision
 from tests.support.job.driver import PATIENT, Driver, MakeDriver
-from tests.support.job.outbox import contents, sequences
+from tests.support.job.job_outcome import contents, sequences
 from tests.support.world import World
 
 

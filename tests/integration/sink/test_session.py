@@ -16,9 +16,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from holdfast.sink import OutboxSink, SchemaMismatch, Written
 from holdfast.sink.errors import AccessDenied, SinkError, SinkUnavailable
 from holdfast.sink.transaction.database import Timeouts, _refuse_unfit
-from tests.support.dispatch.entries import decision
+from tests.support.dispatch.sender import decision
 from tests.support.job.driver import MakeDriver
-from tests.support.servers.tls import TlsFront
+from tests.support.servers.postgres_proxy import TlsFront
 from tests.support.waiting import eventually
 from tests.support.world import World
 

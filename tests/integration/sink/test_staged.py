@@ -18,10 +18,10 @@ from holdfast.sink.transaction.database import execute, transaction
 from holdfast.sink.transaction.staging.content import take_over
 from holdfast.sink.transaction.staging.stage import Stage, StageLost
 from holdfast.sink.transaction.staging.task import Summary, stage_rows
-from tests.support.dispatch.entries import BLOCK, RELEASE, SCHEMA, alternating, decision, table
-from tests.support.job.bad_rows import BAD_ROWS
+from tests.support.dispatch.sender import BLOCK, RELEASE, SCHEMA, alternating, decision, table
+from tests.support.job.decisions import BAD_ROWS
 from tests.support.job.driver import Driver, MakeDriver, in_tasks
-from tests.support.job.outbox import contents
+from tests.support.job.job_outcome import contents
 from tests.support.world import World
 
 pytestmark = pytest.mark.rest

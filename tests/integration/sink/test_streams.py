@@ -19,8 +19,8 @@ from holdfast.sink.contract.requeue import REISSUED, REQUEUED
 from holdfast.sink.errors import SchemaMismatch
 from holdfast.sink.requeue import requeue, stream_of
 from tests.support.command import holdfast
-from tests.support.dispatch.entries import BLOCK, RELEASE, decision
-from tests.support.job.outbox import sequences
+from tests.support.dispatch.sender import BLOCK, RELEASE, decision
+from tests.support.job.job_outcome import sequences
 from tests.support.world import World
 
 STREAMS = "SELECT name, query_id, acts_for FROM holdfast.stream ORDER BY 1"

@@ -11,9 +11,9 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast.sink import SchemaMismatch, Written
 from holdfast.sink.errors import SinkUnavailable
 from holdfast.sink.transaction.database import Timeouts
-from tests.support.dispatch.entries import decision
+from tests.support.dispatch.sender import decision
 from tests.support.job.driver import MakeDriver
-from tests.support.job.outbox import contents
+from tests.support.job.job_outcome import contents
 from tests.support.waiting import eventually
 from tests.support.world import World
 

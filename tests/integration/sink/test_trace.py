@@ -9,8 +9,8 @@ import pytest
 from opentelemetry import trace as api
 
 from holdfast.sink import BatchInput, Replayed, Written
-from tests.support.dispatch.entries import decision, table
-from tests.support.dispatch.tracing import Spans, header, tracing
+from tests.support.dispatch.dispatching import Spans, header, tracing
+from tests.support.dispatch.sender import decision, table
 from tests.support.job.driver import Driver, MakeDriver
 from tests.support.world import World
 

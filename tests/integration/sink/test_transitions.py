@@ -14,9 +14,9 @@ from holdfast.sink import ReplayDiverged, Replayed, Written
 from holdfast.sink.contract.key import Key
 from holdfast.sink.contract.requeue import REISSUED, REQUEUED, Overtakes
 from holdfast.sink.requeue import requeue, stream_of
-from tests.support.dispatch.entries import BLOCK, RELEASE, decision
+from tests.support.dispatch.sender import BLOCK, RELEASE, decision
 from tests.support.job.driver import Driver
-from tests.support.job.outbox import contents, sequences
+from tests.support.job.job_outcome import contents, sequences
 from tests.support.world import World
 
 DAILY = "report.daily"

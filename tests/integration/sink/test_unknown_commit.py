@@ -21,7 +21,7 @@ from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.errors import AccessDenied, NotPrimary, SinkError, SinkUnavailable
 from holdfast.sink.requeue import requeue
 from holdfast.sink.transaction.database import Timeouts
-from tests.support.dispatch.entries import RELEASE, decision
+from tests.support.dispatch.sender import RELEASE, decision
 from tests.support.servers.postgres_proxy import Fault, PostgresProxy
 from tests.support.world import World
 

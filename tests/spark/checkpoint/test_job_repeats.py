@@ -24,10 +24,9 @@ from holdfast.spark_app.checkpoint_manager import restore
 from holdfast.spark_app.checkpoint_manager.folder import Folder
 from holdfast.spark_app.checkpoint_manager.restore import restored
 from holdfast.spark_app.lifecycle.failure import QueryFailed
-from tests.support.dispatch.entries import BLOCK, RELEASE
-from tests.support.job.job_outcome import decided, ledger
+from tests.support.dispatch.sender import BLOCK, RELEASE
+from tests.support.job.job_outcome import contents, decided, ledger
 from tests.support.job.jobs import Play, armed, event
-from tests.support.job.outbox import contents
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

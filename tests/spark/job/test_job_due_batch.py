@@ -13,7 +13,7 @@ import pytest
 from holdfast.spark_app.checkpoint.files import CheckpointFiles
 from holdfast.spark_app.checkpoint_manager.folder import Folder
 from holdfast.spark_app.checkpoint_manager.restore import restored
-from tests.support.dispatch.entries import BLOCK
+from tests.support.dispatch.sender import BLOCK
 from tests.support.job.job_outcome import decided
 from tests.support.job.jobs import Play, commits, event
 

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.sink import CheckpointBehind, CheckpointUnreadable, LedgerBehind, OutboxSink
 from tests.support.command import holdfast
-from tests.support.dispatch.entries import decision
+from tests.support.dispatch.sender import decision
 from tests.support.job.driver import Driver
 from tests.support.job.job_outcome import published
 from tests.support.job.jobs import Play, event

@@ -15,9 +15,8 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.rows.batch import BatchInput
 from holdfast.sink.transaction.database import Timeouts
-from tests.support.job.job_family import family, in_the_step, kill_if
 from tests.support.job.job_outcome import lasting
-from tests.support.job.job_process import QUICK, SECONDS
+from tests.support.job.job_process import QUICK, SECONDS, family, in_the_step, kill_if
 from tests.support.job.jobs import Play, busy, event, forget_commit
 from tests.support.waiting import eventually
 

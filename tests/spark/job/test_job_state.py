@@ -11,7 +11,7 @@ from holdfast.spark_app.exposure.settings import Settings
 from holdfast.spark_app.exposure.state import GroupState
 from holdfast.spark_app.operator.groups import group_numbers, key_group, spark_hash
 from holdfast.spark_app.operator.stored import GroupValue, Segment, SegmentKey
-from tests.support.job.exposure_runs import Batch, apply
+from tests.support.job.exposure import Batch, apply
 from tests.support.job.jobs import POLICY, Play, at, event, micros
 from tests.support.job.stored_state import Kept, content
 

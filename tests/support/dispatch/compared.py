@@ -18,9 +18,8 @@ from holdfast.sink import OutboxSink
 from holdfast.sink.contract.key import Key
 from holdfast.sink.foreach_batch import Identity
 from tests.support.dispatch.dispatching import add_endpoint, drain
-from tests.support.dispatch.entries import BLOCK, NOON
 from tests.support.dispatch.payouts import payouts
-from tests.support.dispatch.sender import hold
+from tests.support.dispatch.sender import BLOCK, NOON, hold
 from tests.support.servers.databases import copy_of
 
 DELIVERED = ("m_1", "m_2", "m_3")

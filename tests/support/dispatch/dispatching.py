@@ -12,6 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
 
 from holdfast.dispatcher.delivery.repeat_check import RepeatChecker
 from holdfast.dispatcher.delivery.service import Dispatcher, Report
@@ -24,6 +30,7 @@ from tests.support.dispatch.sender import secret_text
 from tests.support.waiting import eventually
 
 SECRET = "HOLDFAST_SECRET_TEST"
+
 LOOPBACK = "127.0.0.0/8"
 
 
@@ -163,3 +170,37 @@ def dispatching(
 
 def _state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+class Spans:
+    """The spans that came to their end, in that order."""
+
+    def __init__(self, exporter: InMemorySpanExporter) -> None:
+        self._exporter = exporter
+
+    @property
+    def ended(self) -> list[ReadableSpan]:
+        return list(self._exporter.get_finished_spans())
+
+    @property
+    def one(self) -> ReadableSpan:
+        (span,) = self.ended
+        return span
+
+
+@contextmanager
+def tracing(sampler: Sampler = ALWAYS_ON) -> Iterator[Spans]:
+    """Set an SDK up until the block ends. A program can do so once; a test takes it back."""
+    provider, exporter = TracerProvider(sampler=sampler), InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trace, "_TRACER_PROVIDER", provider)
+        yield Spans(exporter)
+    provider.shutdown()
+
+
+def header(span: ReadableSpan) -> str:
+    """The W3C traceparent of a span."""
+    context = span.get_span_context()
+    assert context is not None
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"

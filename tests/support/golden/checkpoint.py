@@ -13,10 +13,9 @@ import tempfile
 from pathlib import Path
 
 from holdfast.deploy.local.postgres import EmbeddedPostgres
-from tests.support.golden.folders import pack
-from tests.support.golden.rows import dump
+from tests.support.golden.folders import dump, pack
 from tests.support.golden.version import FILES, FIRST, FIRST_FILES, THEN, Version
-from tests.support.servers.embedded import server_directory
+from tests.support.servers.databases import server_directory
 
 KILLED_AT = 5
 """The batch of the second start, counted from 1, that is written and not recorded."""

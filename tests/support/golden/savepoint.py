@@ -13,10 +13,9 @@ import tempfile
 from pathlib import Path
 
 from holdfast.deploy.local.postgres import EmbeddedPostgres
-from tests.support.golden.folders import pack, unpack
-from tests.support.golden.rows import dump
+from tests.support.golden.folders import dump, pack, unpack
 from tests.support.golden.version import FIRST, FIRST_FILES, Version
-from tests.support.servers.embedded import server_directory
+from tests.support.servers.databases import server_directory
 
 
 def main(code: Path, archive: Path) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from holdfast.deploy.local.java import spark_environment
 from holdfast.sink.contract.failpoints import ENVIRONMENT
-from tests.support.job.job_family import MARK, Family
-from tests.support.job.job_process import SECONDS
+from tests.support.job.job_process import MARK, SECONDS, Family
 from tests.support.job.job_stream import OPTIONS, stream
 from tests.support.job.jobs import POLICY
 

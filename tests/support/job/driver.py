@@ -12,7 +12,7 @@ from holdfast.sink.foreach_batch import Identity
 from holdfast.sink.transaction.database import Timeouts
 from holdfast.sink.transaction.staging.stage import Stage
 from holdfast.sink.transaction.staging.task import Summary, stage_rows
-from tests.support.dispatch.entries import REFUSED, table
+from tests.support.dispatch.sender import REFUSED, table
 
 PATIENT = Timeouts(
     connect_seconds=10,

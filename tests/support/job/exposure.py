@@ -1,11 +1,15 @@
 """Shorthand for tests of the exposure step: clock times for microseconds, tuples for rows."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import strategies as st
 
+from holdfast.deploy.local.demo.reference import BatchResult, Event
 from holdfast.spark_app.exposure.policy import Policy
 from holdfast.spark_app.exposure.schema import ROWS, STATE_ABSORBED
 from holdfast.spark_app.exposure.settings import Settings
@@ -13,6 +17,7 @@ from holdfast.spark_app.exposure.state import GroupState
 from holdfast.spark_app.exposure.step import StepOutput, next_timer_us, step
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 DAY = datetime(2026, 11, 2, tzinfo=UTC)
 
 FIFTY_THOUSAND = """
@@ -135,3 +140,171 @@ class Group:
     def timer(self) -> int | None:
         """When the group has to be called next."""
         return next_timer_us(self.state, self.watermark, self.settings)
+
+
+MINUTE = 60_000_000
+
+WINDOW = 15 * MINUTE
+
+DELAY = MINUTE // 2
+
+START = 1_793_620_800_000_000  # 2026-11-02T12:00:00Z
+
+END = START + 40 * WINDOW
+
+CUTOFFS = st.sampled_from([0, 2, 2, 2, 20, 60]).map(lambda minutes: minutes * MINUTE)
+
+MERCHANTS = ["m_1", "m_2", "m_3"]
+
+AMOUNTS = [-120, -60, -40, -1, 0, 1, 40, 41, 60, 100, 101, 300]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows that arrive together, and the watermark at which they do."""
+
+    rows: Sequence[Event]
+    watermark: int | None
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that a run of the job depends on."""
+
+    policy: str
+    settings: Settings
+    batches: list[Batch]
+
+
+def moments(first: int, last: int) -> st.SearchStrategy[int]:
+    """Times so many minutes from the start, often on or beside a boundary."""
+    return st.builds(
+        lambda minute, off: START + minute * MINUTE + off,
+        st.one_of(st.integers(first, last), st.sampled_from(range(first, last + 1, 5))),
+        st.sampled_from([0, 0, -1, 1, 7]),
+    )
+
+
+def events(**fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[Event]:
+    """Events of a few merchants; ids repeat, also with other content."""
+    columns: dict[str, st.SearchStrategy[Any]] = {
+        "event_id": st.integers(0, 60).map("e{}".format),
+        "merchant_id": st.sampled_from(MERCHANTS),
+        "type": st.sampled_from(["payout_submitted", "payout_failed"]),
+        "amount_minor": st.sampled_from(AMOUNTS),
+        "currency": st.sampled_from(["USD", "USD", "EUR"]),
+        "occurred_at_us": moments(-25, 20),
+        "future_dated": st.just(value=False),
+    }
+    return st.builds(Event, **(columns | fixed))
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> str:
+    """A default and some overrides, some of which begin during the run."""
+    entries = ['version = "v1"']
+    starts = st.sampled_from(["", *(f"2026-11-02T{h}:{m}:00Z" for h in (12, 13) for m in (15, 30))])
+    taken = {("default", "")}
+    entries.append(_entry("[[default]]", draw(_limits()), ""))
+    for _ in range(draw(st.integers(0, 5))):
+        owner, since = draw(st.sampled_from(["default", *MERCHANTS[:2]])), draw(starts)
+        if (owner, since) not in taken:
+            taken.add((owner, since))
+            head = "[[default]]" if owner == "default" else f'[[merchant]]\nid = "{owner}"'
+            entries.append(_entry(head, draw(_limits()), since))
+    return "\n".join(entries)
+
+
+def _limits() -> st.SearchStrategy[tuple[int, int]]:
+    return st.tuples(st.integers(0, 120), st.integers(0, 120)).map(lambda p: (max(p), min(p)))
+
+
+def _entry(head: str, limits: tuple[int, int], since: str) -> str:
+    limit, release_level = limits
+    text = f"{head}\nlimit_minor = {limit}\nrelease_level_minor = {release_level}"
+    return f"{text}\neffective_from = {since}" if since else text
+
+
+@st.composite
+def runs(draw: st.DrawFn, merchants: Sequence[str] = MERCHANTS) -> Run:
+    """Batches around a clock that stands still, creeps or jumps; rows early, late and far ahead."""
+    merchant_rows = events(merchant_id=st.sampled_from(merchants))
+    clock, watermark, batches = START, None, []
+    for _ in range(draw(st.integers(1, 10))):
+        rows = [
+            row._replace(occurred_at_us=row.occurred_at_us + clock - START)
+            for row in draw(st.lists(merchant_rows, max_size=8))
+        ]
+        # Whether a row is believed depends on its time alone, as it does on the batch's clock.
+        horizon = clock + draw(st.sampled_from([15, 15, 5])) * MINUTE
+        rows = [row._replace(future_dated=row.occurred_at_us > horizon) for row in rows]
+        batches.append(Batch(rows, watermark))
+        clock += draw(st.sampled_from([0, 1, 1, 2, 5, 14, 15, 60])) * MINUTE
+        if draw(st.integers(0, 3)):
+            watermark = clock
+    batches.append(Batch([], watermark))
+    return Run(draw(policies()), Settings(late_cutoff_us=draw(CUTOFFS)), batches)
+
+
+@st.composite
+def splits(draw: st.DrawFn) -> tuple[list[Batch], list[Batch]]:
+    """The same arrivals, cut in two ways; no row comes after the end of its window in either.
+
+    The watermark is the newest time of *earlier* batches minus the delay, so it is enough that no
+    row is older than another one before it by more than the delay. Ids are unique but for exact
+    copies, which is what the source promises.
+    """
+    times = sorted(draw(st.lists(moments(0, 240), max_size=40)))
+    jitter = [draw(st.integers(-DELAY // 2, DELAY // 2)) for _ in times]
+    arrivals = []
+    for number, (time, late) in enumerate(zip(times, jitter, strict=True)):
+        columns = {"event_id": st.just(f"e{number}"), "occurred_at_us": st.just(time + late)}
+        arrivals += [draw(events(**columns))] * draw(st.sampled_from([1, 1, 1, 2]))
+    return cut(draw, arrivals), cut(draw, arrivals)
+
+
+def cut(draw: st.DrawFn, arrivals: Sequence[Event]) -> list[Batch]:
+    """Arrivals as batches, each at the watermark of those before it, and the end of all."""
+    places = draw(st.lists(st.integers(0, len(arrivals)), max_size=10))
+    edges = [0, *sorted(places), len(arrivals)]
+    batches = []
+    for begin, end in pairwise(edges):
+        newest = max((row.occurred_at_us for row in arrivals[:begin]), default=None)
+        batches.append(Batch(arrivals[begin:end], None if newest is None else newest - DELAY))
+    return [*batches, Batch([], END)]
+
+
+def arrow(rows: Sequence[Event], *, chunks: int = 1) -> pa.Table:
+    """Events as the step takes them, in so many pieces."""
+    columns = {
+        "event_id": [row.event_id for row in rows],
+        "merchant_id": [row.merchant_id for row in rows],
+        "type": [row.type for row in rows],
+        "currency": [row.currency for row in rows],
+        "amount_minor": [row.amount_minor for row in rows],
+        "occurred_at": [row.occurred_at_us for row in rows],
+        "future_dated": [row.future_dated for row in rows],
+    }
+    table = pa.table(columns, schema=ROWS)
+    size = max(1, -(-len(rows) // chunks))
+    return pa.concat_tables([table.slice(i, size) for i in range(0, max(1, len(rows)), size)])
+
+
+def apply(
+    state: GroupState, batch: Batch, policy: Policy, settings: Settings
+) -> tuple[GroupState, StepOutput]:
+    """One step."""
+    return step(state, arrow(batch.rows), batch.watermark, policy, settings)
+
+
+def plain(output: StepOutput) -> BatchResult:
+    """What a step put out, as the reference says it."""
+    return BatchResult(*(_tuples(t) for t in (output.windows, output.decisions, output.late)))
+
+
+def _tuples(table: pa.Table) -> list[tuple[Any, ...]]:
+    columns = [
+        (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+        for column in table.columns
+    ]
+    return list(zip(*columns, strict=True))

@@ -48,11 +48,13 @@ release_level_minor = 500_000
 """
 
 DAY = datetime(2024, 11, 4, tzinfo=UTC)
+
 """Long past on every clock: what is dated ahead of its batch is dated ahead on purpose."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 LATE = ("Python worker failed to connect back", "did not start within 10 s")
+
 """What Spark, and what the job, say of a Python process that took too long to start."""
 
 T = TypeVar("T")
@@ -266,3 +268,21 @@ class Play:
         finally:
             query.stop()
             sink.close()
+
+
+def numbers(checkpoint: Path, log: str = "commits") -> list[int]:
+    """Return the batches in a log, in their order."""
+    return sorted(int(path.name) for path in (checkpoint / log).glob("[0-9]*"))
+
+
+def newest(checkpoint: Path, log: str = "commits") -> int:
+    """Return the newest batch in a log; -1 before the first."""
+    return max(numbers(checkpoint, log), default=-1)
+
+
+def ends(checkpoint: Path, topic: str, number: int) -> dict[int, int]:
+    """Return where a batch ends in each partition of a topic; empty for -1."""
+    if number < 0:
+        return {}
+    plan = (checkpoint / "offsets" / str(number)).read_text().splitlines()
+    return {int(partition): end for partition, end in json.loads(plan[2])[topic].items()}

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from holdfast.sink import BatchInput
 from holdfast.sink.transaction.database import Timeouts
-from tests.support.dispatch.entries import REFUSED, alternating, decision
+from tests.support.dispatch.sender import REFUSED, alternating, decision
 from tests.support.job.driver import PATIENT, Driver
 
 SUBJECTS = [f"m_{n:02}" for n in range(8)]

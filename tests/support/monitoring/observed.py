@@ -27,7 +27,7 @@ from tests.support.dispatch.webhooks import Behaviour, Seen, WebhookReceiver, an
 from tests.support.job.job_process import QUICK, JobProcess, job_process
 from tests.support.job.jobs import event, put
 from tests.support.monitoring.prometheus import Prometheus, scraping
-from tests.support.runbook_world import World, world
+from tests.support.runbook import World, world
 from tests.support.waiting import eventually
 
 MERCHANTS = 40

@@ -19,10 +19,9 @@ from holdfast.deploy.local.stack.dashboards.prometheus import drawn
 from tests.support.dispatch.dispatching import SECRET
 from tests.support.dispatch.sender import secret_text
 from tests.support.job.jobs import event
-from tests.support.monitoring.metric_list import ROOT
 from tests.support.monitoring.observed import Observed, observed
-from tests.support.servers.databases import copy_of, template_on
-from tests.support.servers.embedded import server_directory
+from tests.support.monitoring.rules import ROOT
+from tests.support.servers.databases import copy_of, server_directory, template_on
 
 SECONDS = float(os.environ.get("HOLDFAST_PICTURE_SECONDS", "240"))
 TO = ROOT / "docs" / "operators" / "dashboards"

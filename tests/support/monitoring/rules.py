@@ -1,12 +1,51 @@
 """The rules of the alerts (deploy/prometheus/holdfast.yml)."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tests.support.monitoring.metric_list import ROOT
+ROOT = Path(__file__).parents[3]
+
+METRICS = ROOT / "docs" / "reference" / "metrics.md"
+
+_ROW = re.compile(r"^\| `(holdfast_\w+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
+
+_METRIC = re.compile(r"\bholdfast_\w+|\bup(?={)")
+
+_OF_A_HISTOGRAM = re.compile(r"_(sum|count|bucket)$")
+
+_LABEL = re.compile(r"(\w+)=~?\"|by \(([\w, ]+)\)|\$labels\.(\w+)|{{(\w+)}}")
+
+EVERYWHERE = {"instance", "stream", "le"}
+
+"""Labels that Prometheus adds, that every metric of the job has, and that histograms have."""
+
+
+def metric_labels() -> dict[str, set[str]]:
+    """The labels of each metric, and of the one that Prometheus makes of each scrape."""
+    rows = _ROW.findall(METRICS.read_text())
+    ours = {name: set(re.findall(r"`(\w+)`", labels)) for name, _, labels in rows}
+    return {**ours, "up": {"job"}}
+
+
+def metrics_in(expression: str) -> set[str]:
+    """The metrics that an expression names."""
+    return {_OF_A_HISTOGRAM.sub("", name) for name in _METRIC.findall(expression)}
+
+
+def labels_in(text: str) -> set[str]:
+    """The labels that an expression, its annotations or its legend use."""
+    return {
+        name.strip()
+        for match in _LABEL.findall(text)
+        for part in match
+        for name in part.split(",")
+        if name
+    }
+
 
 RULES = ROOT / "deploy" / "prometheus" / "holdfast.yml"
 
@@ -31,6 +70,7 @@ SOONER = {
     "HoldfastDeadRows": ("> 5000000", "> 200"),
     "HoldfastApiWaits": ("[1m]", "[3s]"),
 }
+
 """What a test does not wait for, with what it waits for instead."""
 
 _WINDOWS = {

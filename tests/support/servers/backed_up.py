@@ -13,8 +13,8 @@ import psycopg
 
 from holdfast.deploy.local.account import Account, account_for
 from holdfast.deploy.local.process import keep
-from tests.support.servers.embedded import processes_on
-from tests.support.servers.killable_server import Server
+from tests.support.servers.databases import processes_on
+from tests.support.servers.embedded import Server
 from tests.support.waiting import eventually
 
 _STANDBY_PORT = 5439

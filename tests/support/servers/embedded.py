@@ -1,156 +1,69 @@
-"""Directories for embedded servers of one test, with nothing left of them afterwards."""
-
-import os
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
+from signal import SIGINT
 
 import psutil
 import psycopg
 
-from holdfast.deploy.local import binaries
+from holdfast.deploy.local.account import account_for
 from holdfast.deploy.local.postgres import EmbeddedPostgres
-from tests.support.servers.databases import PREPARED
-
-MEMORY = Path("/dev/shm")  # noqa: S108 - private folders are made inside
-"""A file system in memory, on Linux. Servers keep their durability settings there: what a killed
-process has written stays, as on a disk, and a sync costs nothing."""
-
-MEMORY_BYTES_MIN = 8 << 30
-"""What has to be free there: every server may keep 512 MB of log beside its data."""
+from holdfast.deploy.local.process import keep, remove_stale_lock_file
+from holdfast.migrations.upgrade import upgrade
+from tests.support.servers.databases import processes_on
+from tests.support.waiting import eventually
 
 
-CHOSEN = "HOLDFAST_TEST_POSTGRES"
-"""The variable with the server of the tests: a version of the wheel, or a `bin` directory."""
+class Server:
+    """An embedded server that can be killed and started on the same address."""
 
-LANGUAGE = "HOLDFAST_TEST_LANGUAGE"
-"""The variable with the language of that server's messages, as `ru`; for a `bin` directory."""
+    def __init__(self, directory: Path) -> None:
+        self._embedded = EmbeddedPostgres(directory)
+        self._embedded.start()
+        self.dsn = self._embedded.make_database("holdfast")
+        self._postmaster = self._process()
+        self._command = self._postmaster.cmdline()
+        known = self._embedded.cluster
+        assert known is not None
+        self.data = known.data
+        self._log = known.log
+        upgrade(self.dsn)
 
-SYSTEM = Path("/usr/lib/postgresql")
-"""Where Debian has its versions of Postgres. They speak other languages, and the wheel's do not."""
+    def kill(self) -> None:
+        """SIGKILL the postmaster, and wait until none of its children is left."""
+        self._postmaster.kill()
+        for each in processes_on(self.data):
+            # One that is stopped does not see that its parent is gone; others end by themselves.
+            with suppress(psutil.NoSuchProcess):
+                if psutil.Process(each).status() == psutil.STATUS_STOPPED:
+                    psutil.Process(each).kill()
+        # As long as its pid is there, also as a zombie's, the next one takes the socket for used.
+        self._postmaster.wait(60)
+        eventually(lambda: not processes_on(self.data))
+        remove_stale_lock_file(self.data)
 
+    def start(self) -> None:
+        """Start again as it was started, on the same socket."""
+        with self._log.open("ab") as log:
+            keep(account_for(self.data).spawn(self._command, log))
+        try:
+            eventually(self._answers)
+        except AssertionError as late:
+            raise AssertionError(self._log.read_text(errors="replace")[-4000:]) from late
+        self._postmaster = self._process()
 
-def major_of(folder: Path) -> int:
-    """Return the major version of the Postgres in a `bin` directory."""
-    done = subprocess.run(
-        [folder / "postgres", "--version"], capture_output=True, text=True, check=True
-    )
-    return int(done.stdout.split()[2].partition(".")[0])
+    def stop(self) -> None:
+        """Shut down in order, without waiting for clients."""
+        self._postmaster.send_signal(SIGINT)
+        eventually(lambda: not processes_on(self.data))
 
+    def _process(self) -> psutil.Process:
+        running = self._embedded.running
+        assert running is not None
+        return running.process
 
-def chosen_major() -> int:
-    """Return the version of the tests' server; a `bin` directory takes the place of the wheel's."""
-    chosen = os.environ.get(CHOSEN, str(binaries.MAJOR))
-    if chosen.isdecimal():
-        return int(chosen)
-    folder = Path(chosen).resolve()
-    major = major_of(folder)
-    binaries.FOLDERS[major] = str(folder.parent)
-    return major
-
-
-def speaks(folder: Path, language: str) -> bool:
-    """Return whether the Postgres in a `bin` directory has its messages in `language`."""
-    catalog = f"{language}/LC_MESSAGES/postgres-{major_of(folder)}.mo"
-    return (Path("/usr/share/locale") / catalog).exists()
-
-
-@contextmanager
-def speaking(language: str, folder: Path) -> Iterator[EmbeddedPostgres]:
-    """Run the Postgres of a `bin` directory with its messages in `language`.
-
-    It needs no locale of the machine: gettext looks at LANGUAGE first, unless the locale is C.
-    """
-    major = major_of(folder)
-    with server_directory() as directory:
-        programs = directory.with_name("programs") / "bin"
-        programs.mkdir(parents=True)
-        for name in ("initdb", "postgres"):
-            program = programs / name
-            program.write_text(f'#!/bin/sh\nLANGUAGE={language} exec {folder / name} "$@"\n')
-            program.chmod(0o755)
-        binaries.FOLDERS[major] = str(programs.parent)
-        with EmbeddedPostgres(directory, major=major) as server:
-            with psycopg.connect(server.dsn, autocommit=True) as db:
-                db.execute("ALTER SYSTEM SET lc_messages = 'C.UTF-8'")
-                db.execute("SELECT pg_reload_conf()")
-            yield server
-
-
-@contextmanager
-def chosen_server() -> Iterator[EmbeddedPostgres]:
-    """Run the server of the tests: the version and the language that the environment chooses.
-
-    It is a copy of the prepared one, if there is one.
-    """
-    if language := os.environ.get(LANGUAGE):
-        with speaking(language, Path(os.environ[CHOSEN]).resolve()) as server:
-            yield server
-        return
-    major, prepared = chosen_major(), os.environ.get(PREPARED)
-    with (
-        server_directory(Path(prepared) if prepared else None) as directory,
-        EmbeddedPostgres(directory, major=major) as server,
-    ):
-        yield server
-
-
-def memory_folder() -> Path | None:
-    """Return the folder in memory for the data of servers, or None where it is not large enough."""
-    if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN:
-        return MEMORY
-    return None
-
-
-def _sweep(folder: Path) -> None:
-    """Delete what processes of tests that were killed have left in memory."""
-    for left in folder.glob("holdfast-test-*-*"):
-        pid = left.name.split("-")[2]
-        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
-            shutil.rmtree(left, ignore_errors=True)
-
-
-@contextmanager
-def server_directory(copy_of: Path | None = None) -> Iterator[Path]:
-    """Yield a directory that every account reaches; stops and deletes what is started there.
-
-    It does not exist yet, or is a copy of a stopped server's directory: initdb costs seconds. Not
-    pytest's `tmp_path`: that is closed to other accounts, so root's data would go elsewhere.
-    """
-    memory = memory_folder()
-    if memory:
-        _sweep(memory)
-    parent = Path(tempfile.mkdtemp(prefix=f"holdfast-test-{os.getpid()}-", dir=memory))
-    parent.chmod(0o755)
-    directory = parent / "local"
-    try:
-        if copy_of:
-            subprocess.run(["/bin/cp", "-a", str(copy_of), str(directory)], check=True)
-        yield directory
-    finally:
-        if (directory / "cluster.json").exists():
-            server = EmbeddedPostgres(directory)
-            server.stop()
-            server.remove()
-        shutil.rmtree(parent)
-
-
-@contextmanager
-def prepared_directory() -> Iterator[Path]:
-    """Yield the directory of a server that was started once and stopped, to be copied."""
-    with server_directory() as directory:
-        with EmbeddedPostgres(directory):
-            pass
-        yield directory
-
-
-def processes_on(data: Path) -> list[int]:
-    """Every living process that works in a data directory: the server and its children."""
-    return [
-        each.pid
-        for each in psutil.process_iter(["cwd", "status"])
-        if each.info["cwd"] == str(data) and each.info["status"] != psutil.STATUS_ZOMBIE
-    ]
+    def _answers(self) -> bool:
+        try:
+            with psycopg.connect(self.dsn, connect_timeout=2):
+                return True
+        except psycopg.OperationalError:
+            return False

@@ -10,8 +10,8 @@ from pathlib import Path
 import psycopg
 
 from holdfast.deploy.local.postgres import EmbeddedPostgres
-from tests.support.servers.embedded import processes_on
-from tests.support.servers.killable_server import Server
+from tests.support.servers.databases import processes_on
+from tests.support.servers.embedded import Server
 from tests.support.waiting import eventually
 
 _BYTES = 192 << 20

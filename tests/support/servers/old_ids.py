@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 
 from holdfast.deploy.local.account import Account, account_for
-from tests.support.servers.killable_server import Server
+from tests.support.servers.embedded import Server
 
 _STOP_BEFORE_WRAP = 2**31 - 1 - 3_000_000
 _MARGIN = 1_000

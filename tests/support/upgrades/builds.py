@@ -12,19 +12,81 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from zipfile import ZipFile
 
 import httpx
 
 from holdfast.sink.contract.schema import SCHEMA_REVISION
 from tests.support.dispatch.dispatching import Process, dispatching
-from tests.support.upgrades.revisions import Pair, write_pair
+
+TABLES = ("batch", "dispatcher_instance")
+
+_EXPAND = '''"""Step: expand."""
+
+from alembic import op
+
+revision = "{expand}"
+down_revision = "{head}"
+
+
+def upgrade() -> None:
+    op.execute("ALTER TABLE holdfast.batch ADD COLUMN writer text")
+    op.execute("ALTER TABLE holdfast.dispatcher_instance ADD COLUMN writer text")
+
+
+def downgrade() -> None:
+    op.execute("ALTER TABLE holdfast.dispatcher_instance DROP COLUMN writer")
+    op.execute("ALTER TABLE holdfast.batch DROP COLUMN writer")
+'''
+
+_CONTRACT = '''"""Step: contract."""
+
+from alembic import op
+
+revision = "{contract}"
+down_revision = "{expand}"
+serves_from = "{expand}"
+
+
+def upgrade() -> None:
+    op.execute("UPDATE holdfast.batch SET writer = 'before' WHERE writer IS NULL")
+    op.execute("UPDATE holdfast.dispatcher_instance SET writer = 'before' WHERE writer IS NULL")
+    op.execute("ALTER TABLE holdfast.batch ALTER COLUMN writer SET NOT NULL")
+    op.execute("ALTER TABLE holdfast.dispatcher_instance ALTER COLUMN writer SET NOT NULL")
+    op.execute(f"UPDATE holdfast.alembic_version SET serves_from = '{{serves_from}}'")
+
+
+def downgrade() -> None:
+    op.execute("UPDATE holdfast.alembic_version SET serves_from = '{served}'")
+    op.execute("ALTER TABLE holdfast.dispatcher_instance ALTER COLUMN writer DROP NOT NULL")
+    op.execute("ALTER TABLE holdfast.batch ALTER COLUMN writer DROP NOT NULL")
+'''
+
+
+class Pair(NamedTuple):
+    """The revisions that were written."""
+
+    expand: str
+    contract: str
+
+
+def write_pair(folder: Path, head: str, served: str = "0032") -> Pair:
+    """Write both revisions above `head` into `folder`; `served` is the oldest code before them."""
+    pair = Pair(f"{int(head) + 1:04}", f"{int(head) + 2:04}")
+    for name, text in (("expand_writer", _EXPAND), ("contract_writer", _CONTRACT)):
+        number = pair.expand if name.startswith("expand") else pair.contract
+        content = text.format(head=head, served=served, **pair._asdict())
+        (folder / f"{number}_{name}.py").write_text(content)
+    return pair
+
 
 ROOT = Path(__file__).parents[3]
+
 PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy")
 
 LINKS = ".holdfast/links"
+
 """The folders of a build as the package `holdfast`."""
 
 SINK_LOAD = Path(__file__).with_name("sink_load.py")
@@ -32,6 +94,7 @@ SINK_LOAD = Path(__file__).with_name("sink_load.py")
 END_SECONDS = 60.0
 
 PREVIOUS = "56d6e1d"
+
 """The newest released version that accepts a range: a commit, or a tag."""
 
 

@@ -18,8 +18,7 @@ from uuid import NAMESPACE_OID, uuid4, uuid5
 
 import pyarrow as pa
 
-from tests.support.dispatch.entries import NOON
-from tests.support.dispatch.sender import hold
+from tests.support.dispatch.sender import NOON, hold
 
 CODE = [Path(folder) for folder in os.environ["PYTHONPATH"].split(os.pathsep)]
 

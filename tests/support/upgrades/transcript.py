@@ -16,11 +16,10 @@ from holdfast.deploy.local.postgres import EmbeddedPostgres
 from tests.support.dispatch.dispatching import SECRET
 from tests.support.dispatch.payouts import empty_database, payouts
 from tests.support.dispatch.sender import secret_text
-from tests.support.servers.embedded import server_directory
+from tests.support.servers.databases import server_directory
 from tests.support.upgrades import builds
 from tests.support.upgrades.builds import Load, NotHere
-from tests.support.upgrades.rolling import roll
-from tests.support.upgrades.stage import Stage
+from tests.support.upgrades.stage import Stage, roll
 
 SUBJECTS = 10
 PAUSE_SECONDS = 0.15

@@ -13,8 +13,8 @@ from holdfast.sink.errors import BatchTooLarge, SchemaMismatch, TooManyRefused
 from holdfast.sink.rows import batch as batch_module
 from holdfast.sink.rows.batch import BatchInput, PreparedBatch, prepare
 from holdfast.sink.rows.quarantine_limit import QuarantineLimit
-from tests.support.dispatch.entries import BLOCK, NOON, REFUSED, RELEASE, SCHEMA, decision, table
-from tests.support.job.bad_rows import BAD_ROWS
+from tests.support.dispatch.sender import BLOCK, NOON, REFUSED, RELEASE, SCHEMA, decision, table
+from tests.support.job.decisions import BAD_ROWS
 
 
 def _prepared(*rows: dict[str, Any], schema: pa.Schema = SCHEMA) -> PreparedBatch:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,9 +13,46 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.sink.errors import SchemaMismatch
-from holdfast.sink.rows.digest import combined, digest
+from holdfast.sink.rows.digest import combined, digest, kind
 from holdfast.sink.rows.numbering import SUBJECTS, number
-from tests.support.job.digest_reference import reference_digest
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def reference_digest(tables: Mapping[str, pa.Table]) -> bytes:
+    """SHA-256 over the sorted hashes of the rows of each table that has rows."""
+    total = hashlib.sha256(b"holdfast-digest/2\n")
+    for name in sorted(tables):
+        rows = tables[name].to_pylist()
+        if rows:
+            columns = [[c, kind(tables[name].schema.field(c).type)] for c in sorted(rows[0])]
+            header = json.dumps([name, len(rows), columns], separators=(",", ":"))
+            total.update(header.encode() + b"\n")
+            hashes = sorted(hashlib.sha256(_fields(row)).digest() for row in rows)
+            total.update(hashlib.sha256(b"".join(hashes)).digest())
+    return total.digest()
+
+
+def _fields(row: dict[str, Any]) -> bytes:
+    return b"".join(_text(row[name]) for name in sorted(row))
+
+
+def _text(value: Any) -> bytes:
+    match value:
+        case None:
+            return b"N"
+        case dict():
+            return b"{" + _fields(value)
+        case list():
+            return b"[%d:" % len(value) + b"".join(map(_text, value))
+        case bool():
+            plain = "true" if value else "false"
+        case datetime():
+            plain = str((value - _EPOCH) // timedelta(microseconds=1))
+        case _:
+            plain = str(value)
+    return b"%d:%s" % (len(plain.encode()), plain.encode())
+
 
 SCHEMA = pa.schema(
     {
@@ -30,7 +68,9 @@ SCHEMA = pa.schema(
 )
 
 _names = st.none() | st.text(alphabet="aN:1{[é€\n", max_size=4)
+
 _moments = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))  # noqa: DTZ001 (the bounds are naive by hypothesis's rule)
+
 _rows = st.lists(
     st.fixed_dictionaries(
         {
@@ -148,12 +188,15 @@ def test_type_without_one_text_form_is_refused(type_: pa.DataType) -> None:
 
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
+
 ARRIVED = pa.schema(
     {"subject": pa.large_string(), "type": pa.string(), "occurred_at": pa.timestamp("us", "UTC")}
 )
 
 _types = st.sampled_from(["block", "release", "note"])
+
 _numbering_moments = st.integers(0, 4).map(lambda minutes: NOON + timedelta(minutes=minutes))
+
 _subjects = st.fixed_dictionaries(
     {
         "id": st.integers(1, 2**40),
@@ -162,7 +205,9 @@ _subjects = st.fixed_dictionaries(
         "last_occurred_at": st.none() | _numbering_moments,
     }
 )
+
 _entries = st.lists(st.tuples(_numbering_moments, _types, st.booleans()), min_size=1, max_size=6)
+
 _batches = st.lists(
     st.tuples(_subjects, _entries), max_size=5, unique_by=lambda pair: pair[0]["id"]
 )

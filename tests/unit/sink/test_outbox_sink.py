@@ -16,7 +16,7 @@ from holdfast.sink.errors import NotPrimary, SchemaMismatch
 from holdfast.sink.foreach_batch import STAGED_BYTES, UNKNOWN_BYTES, Identity, PathChoice
 from holdfast.sink.transaction.database import SECONDS_MAX, Timeouts, _milliseconds, cut_after
 from holdfast.sink.transaction.retry import is_transient, until_done
-from tests.support.dispatch.entries import decision, table
+from tests.support.dispatch.sender import decision, table
 
 DSN = "postgresql://app:s3cret@db/holdfast"
 

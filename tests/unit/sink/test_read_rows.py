@@ -19,7 +19,7 @@ from holdfast.sink.rows.json_columns import times_of
 from holdfast.sink.rows.postgres_text import array_literal, csv
 from holdfast.sink.rows.prepared import ARRIVED
 from holdfast.sink.rows.read_rows import Rows, read_rows, read_singly
-from tests.support.dispatch.entries import alternating, decision, table
+from tests.support.dispatch.sender import alternating, decision, table
 
 _INNER = pa.struct({"n": pa.int64(), "\u00e9": pa.string(), "\U0001f600": pa.bool_()})
 SCHEMA = pa.schema(

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.sink.requeue import _prepared, stream_of
 from holdfast.sink.rows.row_text import Unfit
-from tests.support.dispatch.entries import BLOCK
+from tests.support.dispatch.sender import BLOCK
 
 GOOD: dict[str, Any] = {
     "subject": "m_9",

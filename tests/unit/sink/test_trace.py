@@ -15,7 +15,7 @@ from holdfast.sink import trace
 from holdfast.sink.errors import SinkUnavailable
 from holdfast.sink.trace import batch_span
 from holdfast.sink.transaction.ledger import Counts, Replayed, Written
-from tests.support.dispatch.tracing import header, tracing
+from tests.support.dispatch.dispatching import header, tracing
 
 QUERY = UUID("0189cafe-0000-7000-8000-000000000001")
 CANARIES = ("m_482", "8500000", "hunter2")

@@ -12,8 +12,7 @@ from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import SECRET, drain
-from tests.support.dispatch.entries import RELEASE
-from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.sender import RELEASE, secret_text
 from tests.support.dispatch.webhooks import Behaviour, Seen, answer
 from tests.support.job.decisions import Decisions
 from tests.support.servers.databases import copy_of

@@ -16,8 +16,7 @@ from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
-from tests.support.dispatch.entries import BLOCK, RELEASE
-from tests.support.dispatch.sender import secret_text
+from tests.support.dispatch.sender import BLOCK, RELEASE, secret_text
 from tests.support.dispatch.webhooks import Behaviour, Seen, answer
 from tests.support.job.decisions import Decisions
 from tests.support.servers.databases import copy_of

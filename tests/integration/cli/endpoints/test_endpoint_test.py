@@ -18,7 +18,7 @@ from tests.support.command import holdfast
 from tests.support.dispatch.dispatching import SECRET, add_endpoint
 from tests.support.dispatch.listening import listening
 from tests.support.dispatch.sender import KEY_BYTES, OTHER_KEY_BYTES, secret_text
-from tests.support.receivers.serving import serving
+from tests.support.receivers.sound import serving
 from tests.support.servers.certificates import Authority
 from tests.support.servers.databases import copy_of
 from tests.support.world import World

@@ -14,7 +14,7 @@ import pytest
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
-from tests.support.dispatch.entries import BLOCK, RELEASE, alternating, decision
+from tests.support.dispatch.sender import BLOCK, RELEASE, alternating, decision
 from tests.support.job.decisions import Decisions
 from tests.support.job.driver import Driver
 from tests.support.world import World

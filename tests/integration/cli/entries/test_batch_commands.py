@@ -13,7 +13,7 @@ from holdfast.sink import ReplayDiverged
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
-from tests.support.dispatch.entries import BLOCK, RELEASE, decision
+from tests.support.dispatch.sender import BLOCK, RELEASE, decision
 from tests.support.job.driver import Driver, MakeDriver
 from tests.support.world import World
 

@@ -14,7 +14,7 @@ from holdfast.dispatcher.operators.entries.store import SCAN_FIRST
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
-from tests.support.dispatch.entries import BLOCK, NOON, RELEASE, alternating, decision
+from tests.support.dispatch.sender import BLOCK, NOON, RELEASE, alternating, decision
 from tests.support.job.driver import Driver
 from tests.support.world import World
 

@@ -11,7 +11,7 @@ from holdfast.sink import ReplayDiverged
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.requeue import requeue
 from tests.support.command import holdfast
-from tests.support.dispatch.entries import RELEASE, decision
+from tests.support.dispatch.sender import RELEASE, decision
 from tests.support.job.driver import Driver
 
 ENDPOINT = """

@@ -12,8 +12,7 @@ from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch import webhooks
-from tests.support.dispatch.entries import BLOCK, RELEASE, decision
-from tests.support.dispatch.sender import receipt
+from tests.support.dispatch.sender import BLOCK, RELEASE, decision, receipt
 from tests.support.dispatch.webhooks import Behaviour, Seen, answer
 from tests.support.job.decisions import Decisions
 from tests.support.job.driver import Driver

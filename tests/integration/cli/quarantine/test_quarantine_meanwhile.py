@@ -20,7 +20,7 @@ from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.states import QuarantineResolution
 from holdfast.sink.requeue import requeue
 from tests.support.command import holdfast
-from tests.support.dispatch.entries import BLOCK, decision
+from tests.support.dispatch.sender import BLOCK, decision
 from tests.support.job.driver import Driver, set_aside
 from tests.support.waiting import eventually
 from tests.support.world import World

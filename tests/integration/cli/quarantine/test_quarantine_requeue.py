@@ -14,9 +14,9 @@ from holdfast.sink import BatchInput
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
-from tests.support.dispatch.entries import BLOCK, REFUSED, RELEASE, decision
+from tests.support.dispatch.sender import BLOCK, REFUSED, RELEASE, decision
 from tests.support.job.driver import Driver, set_aside
-from tests.support.job.outbox import contents, sequences
+from tests.support.job.job_outcome import contents, sequences
 from tests.support.world import World
 
 GOOD: dict[str, Any] = {

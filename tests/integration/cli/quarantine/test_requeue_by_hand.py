@@ -14,9 +14,9 @@ from holdfast.dispatcher.operators.quarantine.store import Quarantine
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
-from tests.support.dispatch.entries import BLOCK, RELEASE, decision
+from tests.support.dispatch.sender import BLOCK, RELEASE, decision
 from tests.support.job.driver import Driver, set_aside
-from tests.support.job.outbox import contents, sequences
+from tests.support.job.job_outcome import contents, sequences
 from tests.support.refusal import raises_code
 from tests.support.world import World
 

@@ -9,7 +9,7 @@ from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.delivery import lanes
 from tests.support.dispatch.dispatching import add_endpoint, drain
-from tests.support.dispatch.entries import BLOCK, RELEASE
+from tests.support.dispatch.sender import BLOCK, RELEASE
 from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
 from tests.support.world import World

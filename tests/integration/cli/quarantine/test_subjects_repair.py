@@ -16,10 +16,10 @@ from holdfast.sink.contract.canonical import rfc3339
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
-from tests.support.dispatch.aging import OLD, add_days, age
-from tests.support.dispatch.entries import BLOCK, RELEASE, decision
+from tests.support.dispatch.delivery import OLD, add_days, age
+from tests.support.dispatch.sender import BLOCK, RELEASE, decision
 from tests.support.job.driver import Driver
-from tests.support.job.outbox import sequences
+from tests.support.job.job_outcome import sequences
 from tests.support.refusal import raises_code
 from tests.support.waiting import eventually
 from tests.support.world import World

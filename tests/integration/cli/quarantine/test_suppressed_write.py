@@ -15,10 +15,10 @@ from holdfast.dispatcher.operators.suppressed.store import OvertakenDecisions
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
-from tests.support.dispatch.aging import OLD, age
-from tests.support.dispatch.entries import BLOCK, RELEASE, decision
+from tests.support.dispatch.delivery import OLD, age
+from tests.support.dispatch.sender import BLOCK, RELEASE, decision
 from tests.support.job.driver import Driver
-from tests.support.job.outbox import sequences
+from tests.support.job.job_outcome import sequences
 from tests.support.world import World
 
 pytestmark = pytest.mark.rest

@@ -17,10 +17,10 @@ from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch.dispatching import add_endpoint, drain
-from tests.support.dispatch.entries import RELEASE, decision
+from tests.support.dispatch.sender import RELEASE, decision
 from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
-from tests.support.job.outbox import sequences
+from tests.support.job.job_outcome import sequences
 from tests.support.refusal import raises_code
 from tests.support.world import World
 

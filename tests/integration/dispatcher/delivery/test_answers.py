@@ -11,10 +11,16 @@ import pytest
 from holdfast.dispatcher.shared.states import LaneState
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
-from tests.support.dispatch.aging import add_days
-from tests.support.dispatch.delivery import live_dispatcher, make_due
+from tests.support.dispatch.delivery import (
+    ALL,
+    DELIVERED,
+    add_days,
+    applied,
+    live_dispatcher,
+    make_due,
+    progress,
+)
 from tests.support.dispatch.dispatching import LOOPBACK, drain
-from tests.support.dispatch.replaying import ALL, DELIVERED, applied, progress
 from tests.support.dispatch.sender import key_of, receipt
 from tests.support.dispatch.webhooks import Behaviour, Seen, answer
 from tests.support.world import World

@@ -23,10 +23,17 @@ from holdfast.sink.transaction.driver_path import InDriver
 from holdfast.sink.transaction.writer import Writer
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.delivery import AttemptRow
-from tests.support.dispatch.dispatching import SECRET
-from tests.support.dispatch.entries import BLOCK, RELEASE, decision, table
-from tests.support.dispatch.sender import KEY_BYTES, OTHER_KEY_BYTES, receipt, secret_text
-from tests.support.dispatch.tracing import header, tracing
+from tests.support.dispatch.dispatching import SECRET, header, tracing
+from tests.support.dispatch.sender import (
+    BLOCK,
+    KEY_BYTES,
+    OTHER_KEY_BYTES,
+    RELEASE,
+    decision,
+    receipt,
+    secret_text,
+    table,
+)
 from tests.support.dispatch.webhooks import Behaviour, Seen, WebhookReceiver, answer
 from tests.support.world import World
 

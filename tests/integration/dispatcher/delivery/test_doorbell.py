@@ -21,7 +21,7 @@ from holdfast.dispatcher.outbound.transport.engines import open_transport
 from holdfast.sink.rows.batch import BatchInput, prepare
 from holdfast.sink.transaction.driver_path import InDriver
 from holdfast.sink.transaction.writer import Writer
-from tests.support.dispatch.entries import decision, table
+from tests.support.dispatch.sender import decision, table
 from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.job.decisions import Decisions
 from tests.support.servers.pgbouncer import PgBouncer

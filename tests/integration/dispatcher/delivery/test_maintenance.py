@@ -16,10 +16,9 @@ from holdfast.dispatcher.delivery.store.postgres import PostgresStore
 from holdfast.dispatcher.delivery.telemetry.log import Telemetry
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
-from tests.support.dispatch.aging import OLD, age, partition_days
-from tests.support.dispatch.delivery import stored
+from tests.support.dispatch.delivery import OLD, age, partition_days, stored
 from tests.support.dispatch.dispatching import add_endpoint, dispatching, drain
-from tests.support.dispatch.entries import BLOCK, RELEASE
+from tests.support.dispatch.sender import BLOCK, RELEASE
 from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually

@@ -14,8 +14,8 @@ from holdfast.dispatcher.shared.clock import seconds
 from holdfast.dispatcher.shared.rate import BEGIN_SECONDS, sustained
 from holdfast.sink.contract.states import OrderPolicy, Outcome
 from tests.support.dispatch import webhooks
+from tests.support.dispatch.delivery import DELIVERED, applied
 from tests.support.dispatch.dispatching import dispatching
-from tests.support.dispatch.replaying import DELIVERED, applied
 from tests.support.dispatch.webhooks import Seen
 from tests.support.waiting import eventually
 from tests.support.world import World

@@ -14,9 +14,18 @@ from holdfast.dispatcher.operators.replays.rules import ReplayFilter
 from holdfast.dispatcher.operators.replays.store import Replays
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.states import ReplayKind
-from tests.support.dispatch.delivery import AttemptRow, attempts, lanes
+from tests.support.dispatch.delivery import (
+    ALL,
+    DEAD,
+    DELIVERED,
+    WAITING,
+    AttemptRow,
+    applied,
+    attempts,
+    lanes,
+    progress,
+)
 from tests.support.dispatch.dispatching import add_endpoint, dispatching, drain
-from tests.support.dispatch.replaying import ALL, DEAD, DELIVERED, WAITING, applied, progress
 from tests.support.dispatch.webhooks import Gate, WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
 from tests.support.refusal import raises_code

@@ -13,7 +13,7 @@ from holdfast.dispatcher.operators.common.times import When
 from holdfast.dispatcher.operators.receipts import store as receipts
 from holdfast.dispatcher.operators.receipts.rules import Here
 from holdfast.dispatcher.operators.receipts.store import Sent
-from tests.support.dispatch.aging import _make
+from tests.support.dispatch.delivery import _make
 from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.world import World
 

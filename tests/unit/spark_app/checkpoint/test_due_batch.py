@@ -13,7 +13,7 @@ from holdfast.spark_app.checkpoint.due_batch import due_plan
 from holdfast.spark_app.exposure.policy import Policy
 from holdfast.spark_app.exposure.settings import Settings
 from holdfast.spark_app.exposure.state import GroupState
-from tests.support.job.exposure_runs import DELAY, Batch, apply, events, moments, plain, policies
+from tests.support.job.exposure import DELAY, Batch, apply, events, moments, plain, policies
 
 PLAN = 'v1\n{"batchWatermarkMs":5000,"batchTimestampMs":7,"conf":{"a":"b"}}\n{"logOffset":3}\n-'
 Triggers = Sequence[Sequence[Event]]

@@ -14,15 +14,17 @@ from holdfast.spark_app.exposure.policy import Policy
 from holdfast.spark_app.exposure.schema import STATE_MERCHANTS
 from holdfast.spark_app.exposure.settings import Settings
 from holdfast.spark_app.exposure.state import GroupState, resumed
-from tests.support.job.exposure import Group, at, row
-from tests.support.job.exposure_runs import (
+from tests.support.job.exposure import (
     WINDOW,
     Batch,
+    Group,
     Run,
     apply,
+    at,
     moments,
     plain,
     policies,
+    row,
     runs,
     splits,
 )

@@ -19,10 +19,19 @@ from holdfast.spark_app.exposure.step import StepOutput, next_timer_us
 from holdfast.spark_app.operator.groups import group_numbers, key_group
 from holdfast.spark_app.operator.id_segments import BASE
 from holdfast.spark_app.operator.regroup import own_names, whole
-from tests.support.job.exposure import Group, at, row
-from tests.support.job.exposure_runs import WINDOW, Batch, Run, apply, moments, plain, runs
-from tests.support.job.split_groups import split
-from tests.support.job.stored_state import Kept, content
+from tests.support.job.exposure import (
+    WINDOW,
+    Batch,
+    Group,
+    Run,
+    apply,
+    at,
+    moments,
+    plain,
+    row,
+    runs,
+)
+from tests.support.job.stored_state import Kept, content, split
 
 MERCHANTS = [f"m_{number}" for number in range(1, 9)]
 GROUPS = st.integers(1, 16)

@@ -29,8 +29,7 @@ from holdfast.spark_app.operator.id_segments import BASE, plan_segment
 from holdfast.spark_app.operator.output import entries, select, unpack
 from holdfast.spark_app.operator.pack import PACKED, Packer
 from holdfast.spark_app.operator.stored import GroupValue, SegmentKey
-from tests.support.job.exposure import Group, at, row
-from tests.support.job.exposure_runs import Run, apply, runs
+from tests.support.job.exposure import Group, Run, apply, at, row, runs
 from tests.support.job.stored_state import Kept, content
 
 NOTHING = STATE_ABSORBED.empty_table()

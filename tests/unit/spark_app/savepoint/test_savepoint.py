@@ -24,10 +24,8 @@ from holdfast.spark_app.operator.regroup import whole
 from holdfast.spark_app.savepoint import tables
 from holdfast.spark_app.savepoint.manifest import VERSION, File, Manifest, checksum
 from holdfast.spark_app.savepoint.read_files import entries, log_entry, log_offset
-from tests.support.job.exposure import Group, row
-from tests.support.job.exposure_runs import Run, apply, runs
-from tests.support.job.split_groups import split
-from tests.support.job.stored_state import Kept, content
+from tests.support.job.exposure import Group, Run, apply, row, runs
+from tests.support.job.stored_state import Kept, content, split
 
 MANIFEST = Manifest(
     savepoint_id="0b5a7c4e-2d0c-4b0e-9e62-7a1d1a2b3c4d",

@@ -29,14 +29,12 @@ from holdfast.dispatcher.shared.states import LaneState
 from holdfast.sink.contract.key import Key
 from holdfast.sink.contract.states import Outcome
 from tests.integration.dispatcher.delivery.store.test_store import judged, wanted
-from tests.support.dispatch.delivery import lanes, stored
+from tests.support.dispatch.delivery import DEAD, DELIVERED, applied, lanes, progress, stored
 from tests.support.dispatch.dispatching import add_endpoint
-from tests.support.dispatch.entries import BLOCK, RELEASE
-from tests.support.dispatch.replaying import DEAD, DELIVERED, applied, progress
+from tests.support.dispatch.sender import BLOCK, RELEASE
 from tests.support.job.decisions import Decisions
 from tests.support.refusal import raises_code
-from tests.support.servers.fault_proxy import FaultProxy
-from tests.support.servers.line_faults import Turns
+from tests.support.servers.fault_proxy import FaultProxy, Turns
 from tests.support.world import World
 
 URL = "http://127.0.0.1:1/"

@@ -32,10 +32,9 @@ from holdfast.dispatcher.shared.clock import seconds
 from holdfast.dispatcher.shared.states import LaneState
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.states import OrderPolicy, Outcome
-from tests.support.dispatch.delivery import expire_leases, lanes, make_due
+from tests.support.dispatch.delivery import ALL, DEAD, expire_leases, lanes, make_due
 from tests.support.dispatch.dispatching import SECRET
-from tests.support.dispatch.entries import BLOCK, RELEASE
-from tests.support.dispatch.replaying import ALL, DEAD
+from tests.support.dispatch.sender import BLOCK, RELEASE
 from tests.support.job.decisions import Decisions
 
 pytestmark = pytest.mark.rest

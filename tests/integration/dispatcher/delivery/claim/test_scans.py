@@ -20,11 +20,9 @@ from holdfast.sink.contract.states import OrderPolicy, Outcome
 from tests.integration.dispatcher.delivery.claim.test_interleavings import claimed, numbers
 from tests.integration.dispatcher.delivery.store.test_store import judged
 from tests.integration.dispatcher.delivery.store.test_store import wanted as day_wanted
-from tests.support.dispatch.aging import _make, age
-from tests.support.dispatch.delivery import stored
-from tests.support.dispatch.entries import BLOCK, RELEASE
-from tests.support.servers.fault_proxy import FaultProxy
-from tests.support.servers.line_faults import Turns
+from tests.support.dispatch.delivery import _make, age, stored
+from tests.support.dispatch.sender import BLOCK, RELEASE
+from tests.support.servers.fault_proxy import FaultProxy, Turns
 from tests.support.world import World
 
 pytestmark = pytest.mark.rest

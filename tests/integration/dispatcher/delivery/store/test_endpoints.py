@@ -11,10 +11,9 @@ from holdfast.dispatcher.delivery.store.postgres import PostgresStore
 from holdfast.dispatcher.operators.endpoints.store import Endpoints
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from tests.support.command import holdfast
-from tests.support.dispatch.delivery import stored
+from tests.support.dispatch.delivery import DELIVERED, applied, stored
 from tests.support.dispatch.dispatching import add_endpoint
-from tests.support.dispatch.entries import BLOCK, RELEASE
-from tests.support.dispatch.replaying import DELIVERED, applied
+from tests.support.dispatch.sender import BLOCK, RELEASE
 from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually

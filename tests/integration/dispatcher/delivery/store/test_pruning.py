@@ -27,7 +27,7 @@ from holdfast.dispatcher.delivery.store.watch import Watch
 from holdfast.dispatcher.delivery.telemetry.log import Telemetry
 from holdfast.dispatcher.delivery.telemetry.metrics import Measures
 from holdfast.dispatcher.delivery.telemetry.server_state import ServerState
-from tests.support.dispatch.aging import age, partition_days
+from tests.support.dispatch.delivery import age, partition_days
 from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
 from tests.support.world import World

@@ -34,7 +34,7 @@ from holdfast.dispatcher.shared.errors import StoreUnavailableError
 from holdfast.dispatcher.shared.states import LaneState
 from holdfast.sink.contract.states import OrderPolicy, Outcome
 from tests.support.dispatch.delivery import AttemptRow
-from tests.support.dispatch.entries import BLOCK, RELEASE
+from tests.support.dispatch.sender import BLOCK, RELEASE
 from tests.support.dispatch.webhooks import answer
 from tests.support.waiting import eventually
 from tests.support.world import World

@@ -11,7 +11,7 @@ from holdfast.dispatcher.delivery.rules.values import Attempt, Entry
 from holdfast.dispatcher.delivery.telemetry.tracing import attempt_span, attempt_spans
 from holdfast.dispatcher.outbound.endpoint import Endpoint
 from holdfast.sink.contract.states import OrderPolicy, Outcome
-from tests.support.dispatch.tracing import tracing
+from tests.support.dispatch.dispatching import tracing
 
 KEY = UUID("0189cafe-0000-7000-8000-000000000001")
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
