@@ -9,7 +9,7 @@ from jinja2 import UndefinedError
 
 from holdfast.dispatcher.api.console.forms.confirm import CHOSEN_MAX, numbers_of
 from holdfast.dispatcher.api.console.forms.fields import exact_time, when_of, whole
-from holdfast.dispatcher.api.console.frame.templating import SCREENS, environment, link
+from holdfast.dispatcher.api.console.frame.templating import SCREENS, environment
 from holdfast.dispatcher.api.console.rendering import replays as plans
 from holdfast.dispatcher.api.console.rendering.audit import detail_text, page_of
 from holdfast.dispatcher.api.console.rendering.charts import Series, per_minute, percentiles
@@ -21,6 +21,7 @@ from holdfast.dispatcher.api.console.rendering.filters import (
     TONES,
     clock,
     finalize,
+    link,
     number,
     size,
     tone,
