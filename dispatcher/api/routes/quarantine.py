@@ -20,15 +20,11 @@ from holdfast.dispatcher.api.requests import (
     storable,
 )
 from holdfast.dispatcher.api.responses import NewerDecision, PagedByNumber, ResponseModel, Time
-from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.quarantine.actions import (
     Way,
-    can_go_back,
-    only_entries,
+    entry_texts,
     open_among,
-    planned,
     put_back,
-    put_entries,
 )
 from holdfast.dispatcher.operators.quarantine.store import Filter, Quarantine
 from holdfast.sink.contract.exits import CommandError, ExitCode
@@ -220,31 +216,23 @@ def requeue_rows(request: Request, session: Operator, given: RowsToPutBack) -> R
             "a row is given twice. Nothing was changed.", ExitCode.USAGE, code="repeated_row"
         )
     proposal = _proposal(given)
-    dsn = request.app.state.settings.dsn
-    waiting: list[Row] = []
     with session.open(Quarantine) as store:
-        rows, before = open_among(store, list(corrected))
-        only_entries(rows)
-        if proposal is not None:
-            [number] = corrected
-            text, way = planned(store, proposal, number)
-            done, refused = put_entries(
-                dsn,
-                store,
-                rows,
-                {number: text},
-                given.reason,
-                suppress_repeats=way.suppress_repeats,
-                before=before,
-                proposal=proposal,
-            )
-        else:
-            texts = {row["id"]: corrected[row["id"]] or row["row"] for row in rows}
-            can_go_back(rows, texts)
-            way = Way(suppress_repeats=given.suppress_repeats)
-            done, refused, waiting = put_back(dsn, store, rows, texts, given.reason, way, before)
+        result = put_back(
+            store,
+            request.app.state.settings.dsn,
+            list(corrected),
+            given.reason,
+            lambda rows: entry_texts(rows, corrected),
+            Way(suppress_repeats=given.suppress_repeats),
+            proposal=proposal,
+        )
     return RowsPutBack.model_validate(
-        {"requeued": done, "refused": refused, "proposed": waiting, "resolved_before": before}
+        {
+            "requeued": result.done,
+            "refused": result.refused,
+            "proposed": result.proposed,
+            "resolved_before": result.before,
+        }
     )
 
 

@@ -1,12 +1,10 @@
 """`holdfast quarantine`: rows that were set aside, and what a person can do about them."""
 
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NamedTuple
-from uuid import UUID
+from typing import Annotated
 
 import typer
 
@@ -40,15 +38,11 @@ from holdfast.dispatcher.cli.quarantine.row_files import (
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.quarantine.actions import (
     WHY,
+    PutBack,
     Way,
-    all_resolved,
-    allowed,
     can_go_back,
     open_among,
-    planned,
-    proposed,
-    put_entries,
-    resolved_among,
+    put_back,
     resolved_text,
     why_two,
 )
@@ -90,18 +84,6 @@ ADVICE = (
 """Advice for a row that was refused again."""
 
 _LINE_BREAKS = re.compile(r"[\r\n]+")
-
-
-class PutBack(NamedTuple):
-    """The result of putting rows back."""
-
-    done: list[Row]
-    refused: list[Row]
-    proposed: list[Row]
-    """Rows that need the approval of a second person; nothing of them was written."""
-
-    before: list[Row]
-    """Rows that were already resolved."""
 
 
 @app.command("list")
@@ -220,11 +202,18 @@ def requeue(
             ExitCode.USAGE,
             code="conflicting_parameters",
         )
+
+    def texts(rows: list[Row]) -> dict[int, str]:
+        ready = texts_of(rows, row, lines=into is not None)
+        if into is not None:
+            check_job_directory(into)
+        return ready
+
     with Quarantine.connect(dsn) as store:
-        if proposal is None:
-            result = put_back(dsn, store, ids, row, way, why)
-        else:
-            result = put_back_approved(dsn, store, ids[0], store.find_proposal(proposal), why)
+        plan = None if proposal is None else store.find_proposal(proposal)
+        result = put_back(
+            store, dsn or "", ids, why, texts, way, proposal=plan, write_lines=write_lines
+        )
     if as_json:
         names = {"requeued": result.done, "refused": result.refused, "proposed": result.proposed}
         said = {**names, "resolved_before": result.before}
@@ -286,57 +275,6 @@ def _print_rows(heading: str, rows: list[Row]) -> None:
         typer.echo(f"row {row['id']} {heading}: {visible(row['detail'])}")
 
 
-def put_back(
-    dsn: str | None, store: Quarantine, ids: list[int], file: Path | None, way: Way, reason: str
-) -> PutBack:
-    """Put rows back as stored or as corrected in `file`; propose those that need approval."""
-    rows, before = open_among(store, ids)
-    texts = texts_of(rows, file, lines=way.into is not None)
-    if way.into is not None:
-        check_job_directory(Path(way.into))
-    waiting = proposed(store, rows, texts, reason, way)
-    names = {each["id"] for each in waiting}
-    left = [row for row in rows if row["id"] not in names]
-    done, refused = _written(dsn, store, left, texts, way, reason, before) if left else ([], [])
-    return PutBack(done, refused, waiting, before)
-
-
-def put_back_approved(
-    dsn: str | None, store: Quarantine, number: int, proposal: UUID, reason: str
-) -> PutBack:
-    """Put a row back with the text that a second person approved."""
-    rows, before = open_among(store, [number])
-    text, way = planned(store, proposal, number)
-    done, refused = _written(dsn, store, rows, {number: text}, way, reason, before, proposal)
-    return PutBack(done, refused, [], before)
-
-
-def _written(
-    dsn: str | None,
-    store: Quarantine,
-    rows: list[Row],
-    texts: Mapping[int, str],
-    way: Way,
-    reason: str,
-    before: list[Row],
-    proposal: UUID | None = None,
-) -> tuple[list[Row], list[Row]]:
-    if way.into is not None:
-        mine = {row["id"]: texts[row["id"]] for row in rows}
-        paths = put_lines(store, mine, Path(way.into), reason, before, proposal)
-        return [{"id": each, "detail": f"in {path}"} for each, path in paths.items()], []
-    return put_entries(
-        dsn or "",
-        store,
-        rows,
-        texts,
-        reason,
-        suppress_repeats=way.suppress_repeats,
-        before=before,
-        proposal=proposal,
-    )
-
-
 def texts_of(rows: list[Row], file: Path | None, *, lines: bool) -> dict[int, str]:
     """Return the text to put back for each row, by its id: the corrected row, else the stored one.
 
@@ -355,40 +293,6 @@ def texts_of(rows: list[Row], file: Path | None, *, lines: bool) -> dict[int, st
         # A line must not contain line breaks; between JSON tokens, a space is equivalent.
         return {number: _LINE_BREAKS.sub(" ", text) for number, text in texts.items()}
     return texts
-
-
-def put_lines(
-    store: Quarantine,
-    texts: Mapping[int, str],
-    directory: Path,
-    reason: str,
-    before: list[Row],
-    proposal: UUID | None = None,
-) -> dict[int, Path]:
-    """Write source lines for the job, one file each, and resolve their rows; return the files by
-    id.
-
-    A text that is a different event than the stored row is written only by an approved `proposal`
-    of exactly that text. A row that was resolved meanwhile is not written, and is added to
-    `before`. Raises `CommandError` if all were.
-    """
-    way = Way(into=str(directory.absolute()))
-    with store.alone(list(texts)) as rows:
-        left = [row for row in rows if row["resolution"] is None]
-        if not left:
-            raise all_resolved(rows)
-        ids = [row["id"] for row in left]
-        with ExitStack() as stack:
-            said = [
-                stack.enter_context(allowed(store, row, texts[row["id"]], way, proposal))
-                for row in left
-            ]
-            paths = write_lines(directory, {number: texts[number] for number in ids})
-            for number, path, each in zip(ids, paths, said, strict=True):
-                detail = {"files": [str(path.absolute())], **each}
-                store.resolve([number], QuarantineResolution.REQUEUED, reason, detail)
-    before += resolved_among(rows)
-    return dict(zip(ids, paths, strict=True))
 
 
 def _wrong_way(row: Row, *, lines: bool) -> str:

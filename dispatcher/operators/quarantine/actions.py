@@ -6,10 +6,11 @@ again where the entry is written, under the locks of the kept row and of the sub
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from holdfast.dispatcher.operators.common.overtaking import may_overtake, overtaken_text
@@ -254,28 +255,112 @@ def proposed(
     return found
 
 
-def put_back(
-    dsn: str,
-    store: Quarantine,
-    rows: Sequence[Row],
-    texts: Mapping[int, str],
-    reason: str,
-    way: Way,
-    before: list[Row],
-) -> tuple[list[Row], list[Row], list[Row]]:
-    """Propose the rows that need a second person, and write the others as entries.
+class PutBack(NamedTuple):
+    """The result of putting rows back."""
 
-    Returns the rows put back and those refused again, as `put_entries`, and those proposed, as
-    `proposed`.
+    done: list[Row]
+    refused: list[Row]
+    """Rows that were refused again, and stay open."""
+    proposed: list[Row]
+    """Rows that wait for a second person, as `proposed` returns them."""
+    before: list[Row]
+    """Rows that were resolved already, as `resolved_among` returns them."""
+
+
+WriteLines = Callable[[Path, Mapping[int, str]], list[Path]]
+"""Writes lines, each by its row's id, to files of a directory that a job reads."""
+
+
+def put_back(
+    store: Quarantine,
+    dsn: str,
+    ids: Sequence[int],
+    reason: str,
+    texts: Callable[[list[Row]], Mapping[int, str]],
+    way: Way,
+    *,
+    proposal: UUID | None = None,
+    write_lines: WriteLines | None = None,
+) -> PutBack:
+    """Put rows back: write those that may be written, propose those that need a second person.
+
+    `texts` returns the text of each open row, or raises for one that cannot go that way. With
+    `proposal`, the one row gets the text and the way that were approved. Without `write_lines`,
+    rows of a job's source are refused. Raises what `open_among` and `put_entries` raise.
     """
-    waiting = proposed(store, rows, texts, reason, way)
-    ids = {each["id"] for each in waiting}
-    left = [row for row in rows if row["id"] not in ids]
-    if not left:
-        return [], [], waiting
-    repeats = way.suppress_repeats
-    written = put_entries(dsn, store, left, texts, reason, suppress_repeats=repeats, before=before)
-    return *written, waiting
+    rows, before = open_among(store, ids)
+    if write_lines is None:
+        only_entries(rows)
+    waiting: list[Row] = []
+    if proposal is not None:
+        [number] = ids
+        text, way = planned(store, proposal, number)
+        ready: Mapping[int, str] = {number: text}
+    else:
+        ready = texts(rows)
+        waiting = proposed(store, rows, ready, reason, way)
+        waits = {each["id"] for each in waiting}
+        rows = [row for row in rows if row["id"] not in waits]
+    if not rows:
+        return PutBack([], [], waiting, before)
+    if way.into is None or write_lines is None:
+        repeats = way.suppress_repeats
+        done, refused = put_entries(
+            *(dsn, store, rows, ready, reason),
+            suppress_repeats=repeats,
+            before=before,
+            proposal=proposal,
+        )
+        return PutBack(done, refused, waiting, before)
+    lines = {row["id"]: ready[row["id"]] for row in rows}
+    paths = put_lines(store, lines, Path(way.into), reason, before, write_lines, proposal)
+    done = [{"id": each, "detail": f"in {path}"} for each, path in paths.items()]
+    return PutBack(done, [], waiting, before)
+
+
+def entry_texts(rows: Sequence[Row], corrected: Mapping[int, str | None]) -> dict[int, str]:
+    """Return the text to put back for each row, by its id: the corrected row, else the stored one.
+
+    Raises `CommandError` (usage) for a row that must be corrected first, and is not.
+    """
+    texts = {row["id"]: corrected.get(row["id"]) or row["row"] for row in rows}
+    can_go_back(rows, texts)
+    return texts
+
+
+def put_lines(
+    store: Quarantine,
+    texts: Mapping[int, str],
+    directory: Path,
+    reason: str,
+    before: list[Row],
+    write_lines: WriteLines,
+    proposal: UUID | None = None,
+) -> dict[int, Path]:
+    """Write source lines for the job, one file each, and resolve their rows; return the files by
+    id.
+
+    A text that is a different event than the stored row is written only by an approved `proposal`
+    of exactly that text. A row that was resolved meanwhile is not written, and is added to
+    `before`. Raises `CommandError` if all were.
+    """
+    way = Way(into=str(directory.absolute()))
+    with store.alone(list(texts)) as rows:
+        left = [row for row in rows if row["resolution"] is None]
+        if not left:
+            raise all_resolved(rows)
+        ids = [row["id"] for row in left]
+        with ExitStack() as stack:
+            details = [
+                stack.enter_context(allowed(store, row, texts[row["id"]], way, proposal))
+                for row in left
+            ]
+            paths = write_lines(directory, {number: texts[number] for number in ids})
+            for number, path, each in zip(ids, paths, details, strict=True):
+                detail = {"files": [str(path.absolute())], **each}
+                store.resolve([number], QuarantineResolution.REQUEUED, reason, detail)
+    before += resolved_among(rows)
+    return dict(zip(ids, paths, strict=True))
 
 
 def planned(store: Quarantine, id_: UUID, number: int) -> tuple[str, Way]:

@@ -32,6 +32,7 @@ from holdfast.dispatcher.operators.common.verbs import Question
 from holdfast.dispatcher.operators.quarantine.actions import (
     Way,
     can_go_back,
+    entry_texts,
     only_entries,
     open_among,
     put_back,
@@ -170,13 +171,14 @@ def requeue(request: Request, person: Operator, form: Form) -> Response:
     """Put rows back into the outbox as entries."""
     reason, ids = reason_of(form), numbers_of(form.getlist("id"))
     with person.session.open(Quarantine) as store:
-        rows, before = open_among(store, ids)
-        only_entries(rows)
-        texts = {row["id"]: row["row"] for row in rows}
-        can_go_back(rows, texts)
-        way = Way(suppress_repeats=not form.get("keep_repeats"))
-        dsn = request.app.state.settings.dsn
-        done, refused, waiting = put_back(dsn, store, rows, texts, reason, way, before)
+        done, refused, waiting, before = put_back(
+            store,
+            request.app.state.settings.dsn,
+            ids,
+            reason,
+            lambda rows: entry_texts(rows, {}),
+            Way(suppress_repeats=not form.get("keep_repeats")),
+        )
     said = f"{_some(len(done))} put back{_resolved_before(len(before))}."
     if len(done) == 1:
         said += f" Row {done[0]['id']}: {done[0]['detail']}."

@@ -12,9 +12,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from holdfast.dispatcher.cli.quarantine.commands import put_lines
+from holdfast.dispatcher.cli.quarantine.row_files import write_lines
 from holdfast.dispatcher.operators.common.session import Row
-from holdfast.dispatcher.operators.quarantine.actions import open_among, put_entries
+from holdfast.dispatcher.operators.quarantine.actions import open_among, put_entries, put_lines
 from holdfast.dispatcher.operators.quarantine.store import Quarantine
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.states import QuarantineResolution
@@ -125,7 +125,9 @@ def test_dismissed_source_line_does_not_go_to_the_job(world: World, tmp_path: Pa
 
     def work() -> dict[int, Path]:
         with Quarantine.connect(world.dsn) as store:
-            return put_lines(store, {first: "{", second: "["}, tmp_path, "mended", before)
+            return put_lines(
+                store, {first: "{", second: "["}, tmp_path, "mended", before, write_lines
+            )
 
     with _stopped_at(world.db, world.dsn, first, work) as future:
         assert _dismiss(world.dsn, second) == [second]
