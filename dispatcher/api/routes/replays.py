@@ -28,12 +28,10 @@ from holdfast.dispatcher.api.responses import Count, Json, KeyText, ResponseMode
 from holdfast.dispatcher.operators.common.person import lacks_approval
 from holdfast.dispatcher.operators.entries.store import Entries
 from holdfast.dispatcher.operators.replays.actions import (
-    NOT_APPLIED,
-    NOTHING_TO_DO,
     applied,
+    apply_keys,
     plan_of_keys,
     planned,
-    redelivered_before,
     standing_of,
 )
 from holdfast.dispatcher.operators.replays.rules import (
@@ -44,7 +42,6 @@ from holdfast.dispatcher.operators.replays.rules import (
 )
 from holdfast.dispatcher.operators.replays.store import Replays
 from holdfast.dispatcher.operators.replays.views import item_row
-from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.contract.states import (
     AccessRole,
     BreakerState,
@@ -434,18 +431,9 @@ def redeliver(
         )
         waits = lacks_approval(plan.row)
         if not plan.items:
-            if not redelivered_before(plan):
-                store.cancel(replay_id, NOTHING_TO_DO)
             shown = None
-        elif waits:
-            shown = store.status(replay_id)
         else:
-            try:
-                shown = applied(store, replay_id)
-            except CommandError:
-                if not redelivered_before(plan):
-                    store.cancel(replay_id, NOT_APPLIED)
-                raise
+            shown = store.status(replay_id) if waits else apply_keys(store, plan)
     return RedeliveryAnswer.model_validate(
         {
             "replay": shown,

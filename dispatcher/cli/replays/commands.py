@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import typer
 
@@ -49,6 +49,7 @@ from holdfast.dispatcher.cli.replays.views import (
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.reissue.actions import write_all
 from holdfast.dispatcher.operators.reissue.store import Reissues
+from holdfast.dispatcher.operators.replays.actions import planned
 from holdfast.dispatcher.operators.replays.rules import (
     ReplayFilter,
     ReplayFilterError,
@@ -200,7 +201,13 @@ def plan(
             types=types,
             keys=keys,
         )
-        row = store.plan(wanted, reason=why, rate=rate, outside_window=outside_window, limit=limit)
+        row = planned(
+            *(store, uuid4(), wanted),
+            reason=why,
+            rate=rate,
+            outside_window=outside_window,
+            limit=limit,
+        )
     if as_json:
         apply_ = f"holdfast replay apply {short(row)}" if row["item_count"] else None
         print_json({**row, "apply": apply_, "approve": approval_command(row)})

@@ -28,8 +28,9 @@ from holdfast.dispatcher.cli.replays.views import (
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.entries.store import Entries
 from holdfast.dispatcher.operators.replays.actions import (
-    NOT_APPLIED,
-    NOTHING_TO_DO,
+    Redelivery,
+    apply_keys,
+    cancel_keys,
     plan_of_keys,
     standing_of,
 )
@@ -101,13 +102,12 @@ def redeliver(
         if not as_json:
             _show(items, nothing, row["obstacles"])
         if not items:
-            store.cancel(row["id"], NOTHING_TO_DO)
             if as_json:
                 print_json({"replay": None, "items": [], "nothing": nothing})
             raise typer.Exit(ExitCode.NOTHING_MATCHED)
         approve = approval_command(row)
         if approve is None:
-            row = _applied(store, row, yes=yes)
+            row = _applied(store, plan, yes=yes)
             if wait:
                 row = watch(store, row["id"])
     if as_json:
@@ -128,15 +128,16 @@ def redeliver(
         raise typer.Exit(exit_code(row))
 
 
-def _applied(store: Replays, row: Row, *, yes: bool) -> Row:
+def _applied(store: Replays, plan: Redelivery, *, yes: bool) -> Row:
     """Apply the plan; cancel it if it is not confirmed or is refused."""
-    count = counted(row["item_count"], "delivery")
+    count = counted(plan.row["item_count"], "delivery")
     try:
         confirm(f"Send {count} again under the original keys?", yes=yes)
-        return store.apply(row["id"])
     except (CommandError, typer.Abort):
-        store.cancel(row["id"], NOT_APPLIED)
+        cancel_keys(store, plan)
         raise
+    apply_keys(store, plan)
+    return store.show(plan.row["id"])
 
 
 def _show(items: Sequence[Row], nothing: Sequence[Row], obstacles: Sequence[str]) -> None:

@@ -108,7 +108,7 @@ def plan_of_keys(
 ) -> Redelivery:
     """Plan to send these entries again, or return the existing plan with this id.
 
-    Raises what `planned` raises.
+    A plan that has nothing to do is cancelled. Raises what `planned` raises.
     """
     keys = tuple(Key.parse(each["key"]).digest for each in standing)
     wanted = ReplayFilter(endpoint=endpoint, keys=keys)
@@ -122,12 +122,24 @@ def plan_of_keys(
         alone=alone,
     )
     items = [_item(each) for each in store.items(id_, limit=row["item_count"] or 1)]
+    if not items and row["state"] == ReplayState.PLANNED:
+        store.cancel(id_, NOTHING_TO_DO)
     return Redelivery(row, items, _nothing(standing, items, endpoint, store.reissued(keys)))
 
 
-def redelivered_before(plan: Redelivery) -> bool:
-    """Return whether the plan was applied or cancelled already."""
-    return bool(plan.row["state"] != ReplayState.PLANNED)
+def apply_keys(store: Replays, plan: Redelivery) -> Row:
+    """Apply a plan of keys as `applied` does; cancel it if it is refused."""
+    try:
+        return applied(store, plan.row["id"])
+    except CommandError:
+        cancel_keys(store, plan)
+        raise
+
+
+def cancel_keys(store: Replays, plan: Redelivery) -> None:
+    """Cancel a plan of keys that is not applied, unless it ended before."""
+    if plan.row["state"] == ReplayState.PLANNED:
+        store.cancel(plan.row["id"], NOT_APPLIED)
 
 
 def _item(item: Row) -> Row:

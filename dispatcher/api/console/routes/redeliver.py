@@ -17,7 +17,6 @@ from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.common.verbs import Question
 from holdfast.dispatcher.operators.entries.store import Entries
 from holdfast.dispatcher.operators.replays.actions import (
-    NOTHING_TO_DO,
     applied,
     plan_of_keys,
     standing_of,
@@ -80,8 +79,6 @@ def plan(request: Request, person: Actor, key: KeyText, form: Form) -> Response:
             outside_window=form.get(OUTSIDE_WINDOW) == "yes",
             alone=request.app.state.settings.reissue_limit,
         )
-        if not made.items:
-            replays.cancel(made.row["id"], NOTHING_TO_DO)
     if not made.items:
         why = "; ".join(
             f"{each['endpoint']}: {each['why']}" if each["endpoint"] else each["why"]
