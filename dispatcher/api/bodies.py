@@ -48,8 +48,8 @@ def seen(session: Session, declared: Bodies | None, row: Row, *, body: bool) -> 
         return row
     if declared is None or not body:
         return hidden(declared, row)
-    detail = {name: row[member] for name, member in declared.detail.items()}
-    note(session, declared.action, row[declared.target], **detail)
+    target, detail = declared.read(row)
+    note(session, declared.action, target, **detail)
     return row
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from enum import Enum
 from typing import Annotated, Any
+from uuid import UUID
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field, create_model
@@ -26,6 +27,7 @@ TYPES: dict[Kind, Any] = {
     Kind.ID: requests.Number,
     Kind.IDS: requests.Ids,
     Kind.LIMIT: requests.Limit,
+    Kind.BATCH: requests.BatchId,
     Kind.BEFORE_ID: requests.NumberBefore,
     Kind.CURSOR: requests.Cursor,
     Kind.KEY: requests.KeyText,
@@ -42,7 +44,11 @@ SESSIONS = {AccessRole.VIEWER: Viewer, AccessRole.OPERATOR: Operator, AccessRole
 TIMES = ("since", "until")
 """Members that are checked together: `requests.Times`."""
 
-PAGES = {Kind.CURSOR: responses.Paged, Kind.BEFORE_ID: responses.PagedByNumber}
+PAGES: dict[Kind, type[BaseModel]] = {
+    Kind.CURSOR: responses.Paged,
+    Kind.BEFORE_ID: responses.PagedByNumber,
+    Kind.BATCH: responses.PagedByNumber,
+}
 
 
 def router(declared: Group) -> APIRouter:
@@ -61,9 +67,10 @@ def router(declared: Group) -> APIRouter:
 
 
 def _endpoint(verb: Verb, path: str) -> Callable[..., Any]:
-    in_path = [each for each in verb.members if f"{{{each.name}}}" in path]
+    in_path = [each for each in verb.members if f"{{{each.name}" in path]
     settings = [each.name for each in verb.members if each.param.kind is Kind.SETTING]
-    others = [m for m in verb.members if m not in in_path and m.name not in settings]
+    unused = (Kind.SETTING, Kind.LOCAL)
+    others = [m for m in verb.members if m not in in_path and m.param.kind not in unused]
     times = [each for each in others if each.name in TIMES] if not verb.changes else []
     asks = verb.bodies is not None and verb.bodies.action != ""
 
@@ -77,6 +84,7 @@ def _endpoint(verb: Verb, path: str) -> Callable[..., Any]:
         bodies.allow(session, body=body)
         if given is not None:
             values |= {each.name: getattr(given, each.name) for each in others}
+        verb.check(values, lambda member: f"`{member.name}`")
         with session.open(verb.group.store) as store:
             result = verb.call(store, values)
         if isinstance(verb, List):
@@ -106,14 +114,14 @@ def _type(member: Member) -> Any:
 
 
 def _query(member: Member) -> Any:
-    if member.param.kind in DESCRIBED:
+    if member.param.kind in DESCRIBED or not member.param.help:
         return _type(member)
     return Annotated[_type(member), Query(description=member.param.help)]
 
 
 def path_type(member: Member) -> Any:
     """Return the type of a parameter in a path."""
-    text = member.param.help
+    text = "" if member.param.kind in DESCRIBED else member.param.help
     return Annotated[_type(member), Path(description=text)] if text else _type(member)
 
 
@@ -127,9 +135,9 @@ def _body(verb: Verb, members: list[Member]) -> type[BaseModel]:
 def _in_body(member: Member) -> tuple[Any, Any]:
     text = None if member.param.kind in DESCRIBED else member.param.help or None
     kind, param = _type(member), member.param
-    low, high = param.limits
+    low, high = param.limits or (None, None)
     of: dict[str, Any] = {"description": text, "ge": low, "le": high}
-    if isinstance(member.type, type) and issubclass(member.type, Enum):
+    if isinstance(member.type, type) and issubclass(member.type, Enum | UUID):
         of["strict"] = False
     default = ... if member.default is REQUIRED else member.default
     return kind, Field(default, **{name: value for name, value in of.items() if value is not None})
@@ -138,8 +146,8 @@ def _in_body(member: Member) -> tuple[Any, Any]:
 def _result(verb: Verb) -> Any:
     if not isinstance(verb, List) or verb.page is None:
         return verb.result
-    [base] = [PAGES[m.param.kind] for m in verb.members if m.param.kind in PAGES] or [
-        responses.OnePage
-    ]
-    rows: dict[str, Any] = {verb.rows: (list[verb.result], ...)}  # type: ignore[name-defined]
+    kinds = [each.param.kind for each in verb.members if each.name == verb.option]
+    base = PAGES[kinds[0]] if kinds else responses.OnePage
+    rows: dict[str, Any] = {name: (kind, ...) for name, kind in verb.about.items()}
+    rows |= {verb.rows: (list[verb.result], ...)}  # type: ignore[name-defined]
     return create_model(verb.page.name, __base__=base, __doc__=verb.page.doc, **rows)

@@ -40,8 +40,8 @@ COMMANDS = {
     "verify": "workbench.verify:verify",
     "conform": "workbench.conform:conform",
     "endpoint": "endpoints.commands:app",
-    "stream": "streams:app",
-    "batch": "batches:app",
+    "stream": "streams",
+    "batch": "streams.batches",
     "entries": "entries:app",
     "attempts": "attempts:app",
     "subjects": "subjects:app",
@@ -124,7 +124,8 @@ def command(*first: str) -> Any:
 def _add(app: typer.Typer, name: str, place: str) -> None:
     module, _, attribute = place.partition(":")
     if not attribute:
-        declared = import_module(f"holdfast.dispatcher.operators.{module}.verbs").GROUP
+        module = module if "." in module else f"{module}.verbs"
+        declared = import_module(f"holdfast.dispatcher.operators.{module}").GROUP
         verbs.add(app, declared)
         return
     command = getattr(import_module(f"holdfast.dispatcher.cli.{module}"), attribute)

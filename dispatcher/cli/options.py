@@ -95,12 +95,21 @@ def key_of(text: str) -> Key:
 
 def query_id_of(text: str | None) -> UUID | None:
     """Parse --query-id; raises `CommandError` (usage) if it is not a UUID."""
+    return None if text is None else uuid_of("--query-id", text)
+
+
+def uuid_of(option: str, text: str) -> UUID:
+    """Parse an option that is a UUID; raises `CommandError` (usage) if it is not."""
     try:
-        return UUID(text) if text is not None else None
+        return UUID(text)
     except ValueError:
+        advice = (
+            "; the id is in the file `metadata` of the checkpoint, and in `holdfast stream show`"
+            if option == "--query-id"
+            else ""
+        )
         raise CommandError(
-            f"--query-id {text!r} is not a UUID. Nothing was changed; the id is in the file"
-            " `metadata` of the checkpoint, and in `holdfast stream show`.",
+            f"{option} {text!r} is not a UUID. Nothing was changed{advice}.",
             ExitCode.USAGE,
             code="invalid_id",
         ) from None

@@ -5,7 +5,16 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.dispatcher.cli.options import AsJson, Dsn, Output, Wide, key_of, reason_of, when_of
+from holdfast.dispatcher.cli.options import (
+    AsJson,
+    Dsn,
+    Output,
+    Wide,
+    key_of,
+    reason_of,
+    uuid_of,
+    when_of,
+)
 from holdfast.dispatcher.cli.output import (
     Page,
     export_rows,
@@ -34,14 +43,15 @@ from holdfast.dispatcher.operators.common.verbs import (
 )
 from holdfast.sink.contract.exits import CommandError, ExitCode
 
-RANGES = {
+RANGES: dict[Kind, tuple[int | None, int | None]] = {
     Kind.ID: (1, NUMBER_MAX),
     Kind.IDS: (1, NUMBER_MAX),
     Kind.BEFORE_ID: (1, NUMBER_MAX),
     Kind.LIMIT: (1, 1000),
+    Kind.BATCH: (0, NUMBER_MAX),
 }
 
-WRITTEN = {Kind.TIME, Kind.KEY}
+WRITTEN = {Kind.TIME, Kind.KEY, Kind.UUID}
 """Kinds that a person writes as text, whatever type the verb takes."""
 
 
@@ -69,6 +79,7 @@ def command(verb: Verb) -> Callable[..., None]:
     def run(**given: Any) -> None:
         as_json = given.get("as_json", False)
         values = {each.name: _parsed(each, given[each.name]) for each in verb.members}
+        verb.check(values, _spelled)
         with operator_connection(given["dsn"]) as connection:
             store = verb.group.store(connection)
             result = verb.call(store, {name: _resolved(store, v) for name, v in values.items()})
@@ -120,20 +131,26 @@ def _parameter(member: Member) -> tuple[Any, Any]:
     param, default = member.param, member.default
     if param.command_default is not REQUIRED:
         default = param.command_default
-    low, high = RANGES.get(param.kind, param.limits)
+    low, high = param.limits or RANGES.get(param.kind) or (None, None)
     limits: dict[str, Any] = {"min": low, "max": high, "help": param.command_help or param.help}
     limits |= {"envvar": param.env} if param.env else {}
     if param.argument is not None:
         info = typer.Argument(metavar=param.argument, **limits)
     else:
         info = typer.Option(option_of(member), **limits)
-    kind = str | None if param.kind in WRITTEN and default is None else member.type
+    kind = member.type
+    if param.kind in WRITTEN:
+        kind = str | None if default is None else str
     return Annotated[kind, info], default
 
 
 def option_of(member: Member) -> str:
     """Return how a command spells a parameter."""
     return member.param.option or "--" + member.name.rstrip("_").replace("_", "-")
+
+
+def _spelled(member: Member) -> str:
+    return member.param.argument or option_of(member)
 
 
 def _parsed(member: Member, value: Any) -> Any:
@@ -146,6 +163,8 @@ def _parsed(member: Member, value: Any) -> Any:
             return when_of(option_of(member), value)
         case Kind.KEY:
             return key_of(value)
+        case Kind.UUID:
+            return uuid_of(option_of(member), value)
         case Kind.TEXT if "\0" in value:
             raise CommandError(
                 f"{option_of(member)} contains a NUL character, which no name does. Nothing was"

@@ -88,6 +88,7 @@ def _list(verb: List, screen: Screen) -> Callable[..., Response]:
         values = {each.name: _parsed(each, texts.get(each.name, cursor)) for each in read}
         values |= {"limit": ROWS} if has_limit else {}
         values |= {"open": shown == "open", "resolved": shown == "resolved"} if has_tabs else {}
+        verb.check(values, lambda member: (member.param.label or member.name).lower())
         with person.session.open(verb.group.store) as store:
             values = {name: _resolved(store, value) for name, value in values.items()}
             found, none_because = page_or_reason(lambda: verb.call(store, values))

@@ -5,7 +5,6 @@ from fastapi import APIRouter
 from holdfast.dispatcher.api import verbs
 from holdfast.dispatcher.api.routes import (
     attempts,
-    batches,
     check,
     endpoints,
     entries,
@@ -15,7 +14,6 @@ from holdfast.dispatcher.api.routes import (
     receipts,
     reissue,
     replays,
-    streams,
     subjects,
     suppressed,
     trace,
@@ -24,6 +22,8 @@ from holdfast.dispatcher.operators.audit import verbs as audit
 from holdfast.dispatcher.operators.database import verbs as database
 from holdfast.dispatcher.operators.dead_letters import verbs as dead_letters
 from holdfast.dispatcher.operators.dispatchers import verbs as dispatchers
+from holdfast.dispatcher.operators.streams import batches
+from holdfast.dispatcher.operators.streams import verbs as streams
 from holdfast.dispatcher.operators.tokens import verbs as tokens
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -34,8 +34,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     trace.router,
     attempts.router,
     subjects.router,
-    streams.router,
-    batches.router,
+    verbs.router(streams.GROUP),
+    verbs.router(batches.GROUP),
     quarantine.router,
     suppressed.router,
     verbs.router(dead_letters.GROUP),

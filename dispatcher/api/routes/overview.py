@@ -10,10 +10,10 @@ from holdfast.dispatcher.api.access import Viewer
 from holdfast.dispatcher.api.requests import DIGITS
 from holdfast.dispatcher.api.responses import Count, ResponseModel, Seconds, Time
 from holdfast.dispatcher.api.routes.endpoints import ListedEndpoint
-from holdfast.dispatcher.api.routes.streams import ListedStream
 from holdfast.dispatcher.operators.dispatchers.verbs import LivingDispatcher
 from holdfast.dispatcher.operators.overview.store import MINUTES_MAX, Overview
 from holdfast.dispatcher.operators.overview.verbs import Need
+from holdfast.dispatcher.operators.streams.verbs import ListedStream
 from holdfast.sink.contract.states import BreakerState, EndpointState
 
 router = APIRouter(prefix="/overview", tags=["status"])

@@ -8,8 +8,8 @@ from holdfast.dispatcher.api.access import Viewer
 from holdfast.dispatcher.api.requests import AskBody, KeyText, key_of
 from holdfast.dispatcher.api.responses import Count, Json, ResponseModel, Time
 from holdfast.dispatcher.api.responses import KeyText as ShownKey
-from holdfast.dispatcher.api.routes.batches import LedgerRow
 from holdfast.dispatcher.api.routes.why import explaining
+from holdfast.dispatcher.operators.streams.batches import LedgerRow
 from holdfast.dispatcher.operators.trace.store import Trace
 from holdfast.dispatcher.operators.why.rules import Verdict
 from holdfast.sink.contract.states import Outcome

@@ -17,7 +17,7 @@ from holdfast.dispatcher.operators.common.session import OperatorSession, Row
 from holdfast.dispatcher.operators.common.times import FORMS
 from holdfast.sink.contract import key as contract
 from holdfast.sink.contract.canonical import rfc3339
-from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.states import AccessRole
 
 REQUIRED: Any = ...
@@ -40,6 +40,10 @@ class Kind(Enum):
     KEY = "key"
     KEYS = "keys"
     LIMIT = "limit"
+    BATCH = "batch"
+    """Spark's batch id, from 0."""
+
+    UUID = "uuid"
     CURSOR = "cursor"
     BEFORE_ID = "before id"
     TIME = "time"
@@ -49,6 +53,9 @@ class Kind(Enum):
 
     SETTING = "setting"
     """A setting of the server for the API and the console; an option for commands."""
+
+    LOCAL = "local"
+    """An option of the command alone; the API and the console use the verb's default."""
 
     PLAN = "plan"
     """The id of a plan to be made: the page has it, so that posting it twice makes one plan."""
@@ -72,8 +79,8 @@ class Param:
     command_default: Any = REQUIRED
     """The default of the command, if the API requires a value."""
 
-    limits: tuple[int | None, int | None] = (None, None)
-    """Minimum and maximum."""
+    limits: tuple[int | None, int | None] | None = None
+    """Minimum and maximum, where they are not those of the kind."""
 
     label: str | None = None
     """Label of the console's filter; None: the console has none."""
@@ -81,6 +88,12 @@ class Param:
     hint: str = ""
     env: str | None = None
     """The environment variable that gives the command's option."""
+
+    needs: str | None = None
+    """The member without which it must not be given."""
+
+    excludes: str | None = None
+    """The member with which it must not be given."""
 
 
 class Member(NamedTuple):
@@ -168,11 +181,8 @@ class Bodies:
     action: str = ""
     """The action in the audit trail; empty: they are not shown on request."""
 
-    target: str = ""
-    """The member that names what was read."""
-
-    detail: Mapping[str, str] = field(default_factory=dict)
-    """Further members for the audit trail, each by the name that it has there."""
+    read: Callable[[Row], tuple[str, Row]] = lambda _: ("", {})
+    """What was read, for the audit trail: its target and its details."""
 
     for_operators: bool = False
     """Operators always see them, and that is not recorded."""
@@ -190,10 +200,10 @@ class Page:
     """What the rows have in common, as members beside them."""
 
 
-def page_of(rows: Sequence[Row], limit: int, cursor: str = "id") -> Page:
+def page_of(rows: Sequence[Row], limit: int, cursor: str = "id", about: Row | None = None) -> Page:
     """Return a page of rows that were read with a limit of one more than its own."""
     kept = rows[:limit]
-    return Page(kept, kept[-1][cursor] if len(rows) > limit else None)
+    return Page(kept, kept[-1][cursor] if len(rows) > limit else None, about or {})
 
 
 class Route(NamedTuple):
@@ -320,11 +330,30 @@ class Verb:
         """The parameters, with those of dataclasses in their place."""
         return [each for _, part in _parts(self.run) for each in part]
 
+    def check(self, values: Row, spell: Callable[[Member], str]) -> None:
+        """Raise `CommandError` (usage) for values that need or exclude each other.
+
+        `spell` writes a member's name as the surface does.
+        """
+        by_name = {each.name: each for each in self.members}
+        given = {n: m for n, m in by_name.items() if values.get(n) not in (None, False, m.default)}
+        for member in given.values():
+            needed, excluded = member.param.needs, member.param.excludes
+            if needed is not None and needed not in given:
+                text = f"{spell(member)} needs {spell(by_name[needed])}"
+                code = "missing_parameter"
+            elif excluded is not None and excluded in given:
+                text = f"{spell(by_name[excluded])} and {spell(member)} exclude each other"
+                code = "conflicting_parameters"
+            else:
+                continue
+            raise CommandError(f"{text}. Nothing was changed.", ExitCode.USAGE, code=code)
+
     def call(self, store: OperatorSession, values: Row) -> Any:
         """Run the verb with a value for each of its members."""
         given = {}
         for parameter, part in _parts(self.run):
-            of = {each.name: values[each.name] for each in part}
+            of = {each.name: values.get(each.name, each.default) for each in part}
             kind = _composite(parameter)
             given[parameter.name] = of[parameter.name] if kind is None else kind(**of)
         return self.run(store, **given)
@@ -342,6 +371,9 @@ class List(Verb):
 
     empty: str
     """The error of the command for an empty list."""
+
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """Types of the members beside the rows."""
 
     option: str = "before"
 
@@ -501,4 +533,8 @@ Before = Annotated[
 ]
 Key = Annotated[
     contract.Key, Param("The key as receivers get it: hf_...", Kind.KEY, argument="KEY")
+]
+QueryId = Annotated[
+    UUID | None,
+    Param("The checkpoint's query id. Default: the one the stream has adopted.", Kind.UUID),
 ]

@@ -198,7 +198,9 @@ def _show(row: Row, _: Row) -> verbs.Text:
     result=DeadLetter,
     route=verbs.Route("Show a dead letter.", "/{number}"),
     screen=verbs.Screen("/dead/{number}", "delivery/dead_letter.html", "letter"),
-    bodies=verbs.Bodies(_without_bodies, "entry.read", "key", {"dead_letter": "id"}),
+    bodies=verbs.Bodies(
+        _without_bodies, "entry.read", lambda row: (row["key"], {"dead_letter": row["id"]})
+    ),
 )
 def show_dead_letter(store: DeadLetters, number: verbs.Number) -> Row:
     """Return one: its attempts, what it holds up, and what can be done about it."""

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from holdfast.dispatcher.cli.streams import query_id_in
+from holdfast.dispatcher.operators.streams.verbs import query_id_in
 from holdfast.sink import OutboxSink
 from holdfast.sink.contract.checkpoint import FILE_SYSTEMS, Safety, file_system, local_folder
 from holdfast.sink.contract.source_offsets import readable_offsets, without_files
