@@ -5,7 +5,9 @@ it: a vector cannot agree with the code by having been made with it. A change of
 version of the contract, never an edit.
 """
 
+import base64
 import hashlib
+import hmac
 import json
 from datetime import datetime
 from pathlib import Path
@@ -14,9 +16,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from holdfast.dispatcher.outbound.request import Composer
+from holdfast.dispatcher.outbound.signing import Signer
+from holdfast.receiver.message.secret import Secret
 from holdfast.sink.contract.canonical import NotCanonical, canonical_json
 from holdfast.sink.contract.envelope import Envelope
 from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.states import EnvelopeStyle
 from holdfast.sink.rows.digest import digest
 
 VECTORS = Path(__file__).parent / "vectors"
@@ -27,7 +33,9 @@ def _load(name: str) -> Any:
 
 
 CANONICAL = _load("canonical_json")
+
 KEYS = _load("keys")
+
 ENVELOPES = _load("envelopes")
 
 
@@ -95,3 +103,50 @@ def test_digest_of_a_batch_is_frozen() -> None:
     )
     rows = pa.Table.from_pylist(vector["rows"], schema)
     assert digest({vector["table"]: rows}).hex() == vector["sha256"]
+
+
+VECTORS_REQUESTS = json.loads(
+    (Path(__file__).parent / "vectors" / "requests.json").read_text(encoding="utf-8")
+)
+
+
+def _name_requests(vector: dict[str, Any]) -> str:
+    return str(vector["name"])
+
+
+def _independent(secret: str, vector: dict[str, Any]) -> str:
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    content = f"{vector['key']}.{vector['timestamp']}.{vector['body']}".encode()
+    return "v1," + base64.b64encode(hmac.new(key, content, hashlib.sha256).digest()).decode()
+
+
+@pytest.mark.parametrize("vector", VECTORS_REQUESTS, ids=_name_requests)
+def test_request_is_frozen(vector: dict[str, Any]) -> None:
+    body = vector["body"].encode()
+    headers = tuple((name, value) for name, value in vector["headers"])
+    assert dict(headers)["webhook-signature"] == " ".join(
+        _independent(secret, vector) for secret in vector["secrets"]
+    )
+    composer = Composer(
+        vector["user_agent"],
+        EnvelopeStyle(vector["envelope"]),
+        tuple((name, value) for name, value in vector["custom"]),
+    )
+    signer = Signer([Secret.parse(secret) for secret in vector["secrets"]])
+    request = composer.compose(
+        key=vector["key"],
+        subject_id=vector["subject_id"],
+        subject=vector["subject"],
+        timestamp=vector["timestamp"],
+        signature=signer.sign(vector["key"], vector["timestamp"], body),
+        traceparent=vector["traceparent"],
+        body=body,
+    )
+    assert (request.headers, request.body) == (headers, body)
+
+
+def test_both_envelopes_differ_in_the_headers_of_cloudevents_alone() -> None:
+    standard, *_ = (vector for vector in VECTORS_REQUESTS if vector["envelope"] == "standard")
+    events, *_ = (vector for vector in VECTORS_REQUESTS if vector["envelope"] == "cloudevents")
+    others = [header for header in events["headers"] if not header[0].startswith("ce-")]
+    assert (others, events["body"]) == (standard["headers"], standard["body"])

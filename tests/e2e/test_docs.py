@@ -396,12 +396,12 @@ ELSEWHERE = {
             'ssh-keygen -Y verify -f "$ALLOWED" -I release@holdfast -n holdfast-release -s'
             " SHA256SUMS.sig < SHA256SUMS \\"
         ),
-    ): "tests/unit/release/test_signing.py",
+    ): "tests/unit/release/test_release.py",
     (
         "docs/deploying/releases.md",
         "sh",
         'python -m holdfast.deploy.release verify --to dist/release --allowed "$ALLOWED"',
-    ): "tests/unit/release/test_signing.py",
+    ): "tests/unit/release/test_release.py",
     (
         "docs/from-the-lesson.md",
         "python",

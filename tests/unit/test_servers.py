@@ -1,19 +1,25 @@
-"""The servers of the tests end with nothing left open, whatever is under way."""
+"""Servers of the tests end with nothing left open; processes are found while others end."""
 
 import gc
 import socket
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, closing
 
+import psutil
 import pytest
 
 from tests.support.dispatch.webhooks import WebhookReceiver, listening
+from tests.support.processes import matching
 from tests.support.servers.certificates import Authority
 from tests.support.servers.fault_proxy import FaultProxy
 
 Server = AbstractContextManager[WebhookReceiver | FaultProxy]
+
 ROUNDS = 30
+
 """Whether a connection is lost depends on where the end falls between two steps of the loop."""
 
 
@@ -41,3 +47,19 @@ def test_connection_of_the_last_moment_is_closed(server: Callable[[], Server]) -
                 pass
             gc.collect()
     assert [str(warning.message) for warning in warned] == []
+
+
+def test_process_that_ends_while_listing_is_left_out() -> None:
+    this = psutil.Process()
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as ends:
+        gone = psutil.Process(ends.pid)
+    assert matching([gone, this], lambda each: each.name()) == [this]
+
+
+def test_zombie_is_left_out() -> None:
+    this = psutil.Process()
+    with subprocess.Popen([sys.executable, "-c", "pass"], stdout=subprocess.PIPE) as ends:
+        assert ends.stdout
+        ends.stdout.read()  # until it has ended
+        zombie = psutil.Process(ends.pid)
+        assert matching([zombie, this], lambda each: each.cmdline()) == [this]

@@ -1,8 +1,13 @@
-"""What `OutboxSink` is before it meets Spark or a database: its path, timeouts and retries."""
+"""`OutboxSink` before it meets Spark or a database, its traces, and rows to requeue."""
 
+import doctest
+import json
 import math
 import pickle
 import socket
+import subprocess
+import sys
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -10,13 +15,20 @@ from uuid import UUID
 import psycopg
 import pyarrow as pa
 import pytest
+from opentelemetry import trace as api
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
-from holdfast.sink import BatchInput, OutboxSink
-from holdfast.sink.errors import NotPrimary, SchemaMismatch
+from holdfast.sink import BatchInput, OutboxSink, trace
+from holdfast.sink.errors import NotPrimary, SchemaMismatch, SinkUnavailable
 from holdfast.sink.foreach_batch import STAGED_BYTES, UNKNOWN_BYTES, Identity, PathChoice
+from holdfast.sink.requeue import _prepared, stream_of
+from holdfast.sink.rows.row_text import Unfit
+from holdfast.sink.trace import batch_span
 from holdfast.sink.transaction.database import SECONDS_MAX, Timeouts, _milliseconds, cut_after
+from holdfast.sink.transaction.ledger import Counts, Replayed, Written
 from holdfast.sink.transaction.retry import is_transient, until_done
-from tests.support.dispatch.sender import decision, table
+from tests.support.dispatch.dispatching import header, tracing
+from tests.support.dispatch.sender import BLOCK, decision, table
 
 DSN = "postgresql://app:s3cret@db/holdfast"
 
@@ -211,3 +223,247 @@ def test_transient_error_is_retried_until_the_deadline() -> None:
     with pytest.raises(psycopg.OperationalError, match="gone"):
         until_done(work, 0.2)
     assert calls > 1
+
+
+GOOD: dict[str, Any] = {
+    "subject": "m_9",
+    "type": BLOCK,
+    "key": ["payout-hold/v1", "m_9", "2026-11-02T12:15:00Z", "block", "1"],
+    "occurred_at": "2026-11-02T12:15:00Z",
+    "data": {"merchant_id": "m_9", "tags": [{"a": None}], "empty": {}, "on": True},
+}
+
+
+def _body(row: dict[str, Any]) -> dict[str, Any]:
+    [entry] = _prepared(json.dumps(row)).entries.to_pylist()
+    body: dict[str, Any] = json.loads(f"{entry['head']}1{entry['tail']}")
+    return body
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"priority": 3, "traceparent": None},
+        {"data": {}},
+        {"data": {"at": "2026-11-02T12:15:00Z", "big": 2**53 - 1}},
+        {"data": {"text": 'a\n"\\é\u2028'}},
+        {"occurred_at": "2026-11-02T14:15:00.000000+02:00"},
+    ],
+)
+def test_row_becomes_the_entry_that_it_says(change: dict[str, Any]) -> None:
+    body = _body(GOOD | change)
+    assert body["timestamp"] == "2026-11-02T12:15:00Z"
+    assert body["data"] == (GOOD | change)["data"]
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        (GOOD | {"data": {"x": 1.5}}, "1.5 is not whole"),
+        (GOOD | {"data": {"x": float("nan")}}, "NaN is not whole"),
+        (GOOD | {"data": [1]}, "data is not a JSON object"),
+        (GOOD | {"data": None}, "bad_data: data is null"),
+        (GOOD | {"data": {"x": 2**53}}, "bad_data"),
+        (GOOD | {"data": {"x": 2**70}}, "1180591620717411303424 is beyond 2.53-1"),
+        (GOOD | {"data": {"x": 10**4000 // 9}}, "1{40}... is beyond 2.53-1"),
+        (GOOD | {"data": {"x": -(2**63) - 1}}, "-9223372036854775809 is beyond"),
+        (GOOD | {"data": {"x": [1, "a"]}}, "several types"),
+        (GOOD | {"data": {"x": [True, 1]}}, "several types"),
+        (GOOD | {"data": {"x": [{}, 1]}}, "several types"),
+        (GOOD | {"data": {"x": [{"a": 1}, {"b": 1}]}}, "differ in their members"),
+        (GOOD | {"data": {"x": "\ud800"}}, "lone surrogate"),
+        (GOOD | {"data": {"\udfff": 1}}, "lone surrogate"),
+        (GOOD | {"subject": "m\ud800"}, "lone surrogate"),
+        (GOOD | {"data": {"x": "\x00"}}, "bad_data"),
+        (GOOD | {"occurred_at": "yesterday"}, "RFC 3339"),
+        (GOOD | {"occurred_at": "2026-02-31T00:00:00Z"}, "RFC 3339"),
+        (GOOD | {"occurred_at": 569_000_000_000_000_000}, "RFC 3339"),
+        (GOOD | {"occurred_at": "9999-12-31T23:59:59-23:59"}, "years 1 to 9999"),
+        (GOOD | {"occurred_at": "0001-01-01T00:00:00+23:59"}, "years 1 to 9999"),
+        (GOOD | {"occurred_at": None}, "occurred_at is null"),
+        (GOOD | {"subject": ""}, "bad_subject"),
+        (GOOD | {"subject": 5}, "subject is not a string"),
+        (GOOD | {"type": ["a"]}, "type is not a string"),
+        (GOOD | {"traceparent": False}, "traceparent is not a string"),
+        (GOOD | {"subject": None}, "bad_subject"),
+        (GOOD | {"type": "a b"}, "bad_type"),
+        (GOOD | {"key": "m_9"}, "not a list"),
+        (GOOD | {"key": [1]}, "key is not a list of strings"),
+        (GOOD | {"key": [None]}, "key is not a list of strings"),
+        (GOOD | {"key": []}, "bad_key"),
+        (GOOD | {"priority": True}, "priority is not a whole number"),
+        (GOOD | {"priority": 2**31}, "priority is not a whole number"),
+        (GOOD | {"priority": "1"}, "priority is not a whole number"),
+        (GOOD | {"priority": -1}, "bad_data"),
+        (GOOD | {"amount": 1}, "unknown: amount"),
+        ({name: GOOD[name] for name in ("subject", "type", "key")}, "missing here: data"),
+        ([GOOD], "not a JSON object"),
+        ("text", "not a JSON object"),
+    ],
+)
+def test_row_that_is_no_entry_is_refused_in_words(row: object, complaint: str) -> None:
+    with pytest.raises(Unfit, match=complaint):
+        _prepared(json.dumps(row))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "not JSON: it cannot be read from line 1, column 1 on"),
+        ('{"subject":\n x}', "not JSON: it cannot be read from line 2, column 2 on"),
+        ("\ufeff{}", "not JSON: it cannot be read from line 1, column 1 on"),
+        ("{", "not JSON"),
+        ('{"data": {"a": 1, "a": 2}}', "a member twice"),
+        ("[" * 100_000, "too deeply"),
+        ("9" * 5000, "9{40}... is beyond 2.53-1"),
+        ("[" * 500 + "9" * 5000, "beyond"),
+    ],
+)
+def test_text_that_is_no_row_is_refused_in_words(text: str, complaint: str) -> None:
+    with pytest.raises(Unfit, match=complaint):
+        _prepared(text)
+
+
+def test_requeued_rows_get_a_stream_name_that_fits() -> None:
+    assert stream_of("payouts") == "payouts.requeue"
+    names = [stream_of("s" * 55), stream_of("s" * 56), stream_of("s" * 63)]
+    assert all(len(name) <= 63 for name in names)
+    assert len(set(names)) == 3
+
+
+QUERY = UUID("0189cafe-0000-7000-8000-000000000001")
+
+CANARIES = ("m_482", "8500000", "hunter2")
+
+COUNTS = Counts(rows=9, entries=4, duplicates=2, differing=1, suppressed=2, quarantined=1)
+
+OUTCOME = ("payouts", 7, 1, datetime(2026, 11, 2, 12, tzinfo=UTC), COUNTS)
+
+SET_UP_LATER = """
+import sys
+from uuid import UUID
+from holdfast.sink.trace import batch_span
+assert "opentelemetry.sdk" not in sys.modules
+with batch_span("payouts", UUID(int=1), 0) as span:
+    assert span.traceparent is None
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+trace.set_tracer_provider(TracerProvider())
+with batch_span("payouts", UUID(int=1), 0) as span:
+    print(span.traceparent)
+"""
+
+
+def _row_error() -> psycopg.Error:
+    return psycopg.errors.CheckViolation(
+        "new row violates a check\nDETAIL: Failing row contains (m_482, 8500000)."
+    )
+
+
+def test_span_is_named_as_the_conventions_say_and_holds_the_counts() -> None:
+    with tracing() as spans, batch_span("payouts", QUERY, 7) as span:
+        span.written(Written(*OUTCOME))
+    result = spans.one
+    assert (result.name, result.kind) == ("send payouts", api.SpanKind.PRODUCER)
+    assert dict(result.attributes or {}) == {
+        "messaging.system": "holdfast",
+        "messaging.operation.name": "send",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": "payouts",
+        "messaging.batch.message_count": 4,
+        "db.system.name": "postgresql",
+        "holdfast.query_id": str(QUERY),
+        "holdfast.batch_id": 7,
+        "holdfast.outcome": "written",
+        "holdfast.batch.rows": 9,
+        "holdfast.batch.duplicates": 2,
+        "holdfast.batch.differing": 1,
+        "holdfast.batch.suppressed": 2,
+        "holdfast.batch.quarantined": 1,
+    }
+    assert result.status.status_code is api.StatusCode.UNSET
+
+
+def test_replay_is_told_from_a_written_batch() -> None:
+    with tracing() as spans, batch_span("payouts", QUERY, 7) as span:
+        span.written(Replayed(*OUTCOME))
+    assert (spans.one.attributes or {})["holdfast.outcome"] == "replayed"
+
+
+def test_traceparent_belongs_to_the_span_in_the_outer_trace() -> None:
+    with tracing() as spans:
+        tracer = api.get_tracer("test")
+        with tracer.start_as_current_span("job"), batch_span("payouts", QUERY, 7) as span:
+            traceparent = span.traceparent
+            with tracer.start_as_current_span("inner"):
+                assert span.traceparent == traceparent
+    inner, batch, job = spans.ended
+    assert traceparent == header(batch)
+    assert batch.parent == job.get_span_context()
+    assert inner.parent == batch.get_span_context()
+
+
+def test_unsampled_span_is_propagated_but_not_exported() -> None:
+    with tracing(ALWAYS_OFF) as spans, batch_span("payouts", QUERY, 7) as span:
+        flags = int((span.traceparent or "").rpartition("-")[2], 16)
+        assert not flags & api.TraceFlags.SAMPLED
+        span.written(Written(*OUTCOME))
+    assert spans.ended == []
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "state"),
+    [
+        (_row_error(), "psycopg.errors.CheckViolation", "23514"),
+        (ValueError("m_482 has 8500000"), "builtins.ValueError", None),
+        (KeyboardInterrupt(), "builtins.KeyboardInterrupt", None),
+    ],
+)
+def test_error_is_named_without_quotes(error: BaseException, kind: str, state: str | None) -> None:
+    with tracing() as spans, pytest.raises(type(error)) as raised, batch_span("payouts", QUERY, 7):
+        raise error
+    assert raised.value is error
+    found, attributes = spans.one, spans.one.attributes or {}
+    assert found.status.status_code is api.StatusCode.ERROR
+    assert found.status.description is None
+    assert (attributes["error.type"], attributes.get("db.response.status_code")) == (kind, state)
+    assert list(found.events) == []
+    assert not any(canary in found.to_json() for canary in CANARIES)
+
+
+def test_translated_error_keeps_the_database_code() -> None:
+    def fail() -> None:
+        with batch_span("payouts", QUERY, 7):
+            raise SinkUnavailable("postgresql://app:hunter2@db") from psycopg.errors.DiskFull("x")
+
+    with tracing() as spans, pytest.raises(SinkUnavailable):
+        fail()
+    attributes = spans.one.attributes or {}
+    assert attributes["error.type"] == "holdfast.sink.errors.SinkUnavailable"
+    assert attributes["db.response.status_code"] == "53100"
+    assert "hunter2" not in spans.one.to_json()
+
+
+def test_without_an_sdk_nothing_is_traced() -> None:
+    before = api.get_current_span()
+    with batch_span("payouts", QUERY, 7) as span:
+        assert span.traceparent is None
+        assert api.get_current_span() is before
+        span.written(Written(*OUTCOME))
+
+
+def test_no_sdk_is_imported_and_one_may_come_later() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", SET_UP_LATER],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("00-")
+
+
+def test_examples_of_the_docstrings_run() -> None:
+    tried = doctest.testmod(trace)
+    assert (tried.failed, tried.attempted > 0) == (0, True)

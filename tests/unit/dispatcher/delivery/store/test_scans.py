@@ -1,4 +1,4 @@
-"""Where a claim looks: its mode, its ranges, and what an answer changes."""
+"""Where a claim looks, and how the store goes through an outage."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
+from holdfast.dispatcher.delivery.store import session
 from holdfast.dispatcher.delivery.store.scan_plan import Scan, ScanPlan
 from holdfast.dispatcher.delivery.store.scan_ranges import (
     BEGINNING,
@@ -18,8 +20,12 @@ from holdfast.dispatcher.delivery.store.scan_ranges import (
     ScanCursors,
     ScanRange,
 )
+from holdfast.dispatcher.delivery.store.session import REFUSED_SECONDS, Outage
+from holdfast.dispatcher.delivery.telemetry.log import Telemetry
+from holdfast.dispatcher.shared.errors import StoreRefusedError, StoreUnavailableError
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
+
 FREE = Scan(free=True, full=frozenset(), unknown=[])
 
 
@@ -221,3 +227,61 @@ def test_lock_wait_delays_the_next_full_scan_by_ten_seconds_at_most() -> None:
     timer.done()
     now[0] += 10
     assert timer.begin()
+
+
+class OutageClock:
+    """Seconds that a test moves on."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def outage_clock(monkeypatch: pytest.MonkeyPatch) -> OutageClock:
+    outage_clock = OutageClock()
+    monkeypatch.setattr(session, "seconds", outage_clock)
+    return outage_clock
+
+
+def test_reads_between_refused_writes_do_not_end_the_outage(outage_clock: OutageClock) -> None:
+    with capture_logs() as lines:
+        outage = Outage(Telemetry())
+        for _ in range(30):
+            outage.away(StoreRefusedError("disk full"))
+            outage.back()
+            outage_clock.now += 1
+            outage.back()
+        outage_clock.now += REFUSED_SECONDS
+        outage.back()
+        outage.back()
+    assert [line["event"] for line in lines] == ["store.away", "store.back"]
+    assert lines[1]["seconds"] == 30 + REFUSED_SECONDS
+
+
+def test_unresponsive_server_is_back_with_the_next_transaction(outage_clock: OutageClock) -> None:
+    with capture_logs() as lines:
+        outage = Outage(Telemetry())
+        outage.away(StoreUnavailableError("no answer"))
+        outage_clock.now += 1
+        outage.back()
+    assert [line["event"] for line in lines] == ["store.away", "store.back"]
+    assert lines[1]["seconds"] == 1
+
+
+def test_refusal_after_a_restart_is_told(outage_clock: OutageClock) -> None:
+    with capture_logs() as lines:
+        outage = Outage(Telemetry())
+        for error in ("terminating connection", "starting up"):
+            outage.away(StoreUnavailableError(error))
+        for _ in range(2):
+            outage.away(StoreRefusedError("no transaction IDs"))
+        outage_clock.now += REFUSED_SECONDS
+        outage.back()
+    told = [(line["event"], line.get("error")) for line in lines]
+    assert told == [
+        ("store.away", "terminating connection"),
+        ("store.away", "no transaction IDs"),
+        ("store.back", None),
+    ]

@@ -1,20 +1,36 @@
-"""The metrics, and that the page of metrics documents all of them."""
+"""Metrics and their page, log lines, and spans."""
 
+import io
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
 
+import pytest
+import structlog
+from opentelemetry import trace as api
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from holdfast.deploy.payouts.metrics import Measures as PayoutsMeasures
 from holdfast.dispatcher.api.metrics import ApiMeasures
+from holdfast.dispatcher.delivery.rules.lifecycle import Move
+from holdfast.dispatcher.delivery.rules.values import Attempt, Entry, Settled, Settlement
 from holdfast.dispatcher.delivery.store.session import Pools
+from holdfast.dispatcher.delivery.telemetry import log as subject
+from holdfast.dispatcher.delivery.telemetry.log import Line, Telemetry, configure
 from holdfast.dispatcher.delivery.telemetry.metrics import DispatcherCollector, Measures
 from holdfast.dispatcher.delivery.telemetry.server_state import ServerState, TableState
+from holdfast.dispatcher.delivery.telemetry.tracing import attempt_span, attempt_spans
 from holdfast.dispatcher.operators.common.pool import PoolCounts
+from holdfast.dispatcher.outbound.endpoint import Endpoint
 from holdfast.dispatcher.shared.metrics import Histogram
-from holdfast.sink.contract.states import Outcome
+from holdfast.sink.contract.states import OrderPolicy, Outcome
+from tests.support.dispatch.dispatching import tracing
 from tests.support.pages import ROOT
 
 _TABLE = re.compile(r"^\| `(holdfast_(?!job_)\w+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
@@ -162,3 +178,205 @@ def test_bucket_holds_what_is_at_most_its_bound_and_everything_below() -> None:
     assert buckets == [2, 3, 4]
     assert value_of("holdfast_claim_seconds_count") == 4
     assert value_of("holdfast_claim_seconds_sum") == 7.65
+
+
+KEY = UUID("0189cafe-0000-7000-8000-000000000001")
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    configure(stream)
+    yield stream
+    structlog.reset_defaults()
+
+
+def attempt(sequence: int, outcome: Outcome = Outcome.DELIVERED, status: int = 200) -> Attempt:
+    return Attempt(sequence, 1, KEY, outcome, status, 12, None, None, None)
+
+
+def settled(*attempts: Attempt, move: Move = Move.ADVANCE) -> Settled:
+    return Settled(Settlement(1, 7, KEY, move, 2, 0, 0, attempts, 0.0), None)
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    data = [json.loads(line) for line in stream.getvalue().splitlines()]
+    stream.seek(0)
+    stream.truncate()
+    assert all(line.pop("time").endswith("Z") for line in data)
+    return data
+
+
+@pytest.mark.parametrize("name", ["payouts", 'a "quoted" \\ näme', SECRET])
+def test_delivered_attempts_are_the_same_as_line_by_line(
+    stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    telemetry = Telemetry()
+    results = [(name, settled(attempt(1), attempt(2, status=204))), (name, settled(attempt(3)))]
+    telemetry.settled_all(results)
+    at_once = lines(stream)
+    monkeypatch.setattr(subject, "json_logger", lambda: None)
+    telemetry.settled_all(results)
+    assert at_once == lines(stream)
+    assert len(at_once) == 3
+    assert telemetry.counts == {"delivered": 6}
+
+
+def test_lines_keep_the_order_of_the_results(stream: io.StringIO) -> None:
+    telemetry = Telemetry()
+    telemetry.settled_all(
+        [
+            ("a", settled(attempt(1))),
+            ("b", settled(attempt(2), attempt(3, Outcome.FAILED, 500), move=Move.RETRY)),
+            ("c", settled(attempt(4))),
+        ]
+    )
+    records = lines(stream)
+    assert [line["sequence"] for line in records] == [1, 2, 3, 4]
+    assert [line["level"] for line in records] == ["info", "info", "warning", "info"]
+    assert telemetry.counts == {"delivered": 3, "failed": 1}
+
+
+def test_terminal_gets_them_as_key_value_pairs() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal()
+    configure(stream)
+    Telemetry().settled_all([("payouts", settled(attempt(1)))])
+    structlog.reset_defaults()
+    assert "what=attempt" in stream.getvalue()
+    assert "outcome=delivered" in stream.getvalue()
+
+
+def test_line_is_one_json_object(stream: io.StringIO) -> None:
+    Telemetry().info(Line.STOPPED, delivered=3)
+    line = json.loads(stream.getvalue())
+    assert (line["what"], line["level"], line["delivered"]) == ("dispatcher.stopped", "info", 3)
+    assert line["time"].endswith("Z")
+
+
+def test_secret_in_a_line_is_masked(stream: io.StringIO) -> None:
+    secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    Telemetry().warn(Line.ENDPOINT_WAITING, reason=f"cannot use {secret}")
+    Telemetry().crashed("claim", ValueError(secret))
+    assert "MfKQ9r8" not in stream.getvalue()
+    assert "ValueError" in stream.getvalue()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_terminal_gets_key_value_pairs() -> None:
+    stream = Terminal()
+    configure(stream)
+    Telemetry().info(Line.STOPPED, delivered=3)
+    structlog.reset_defaults()
+    assert "what=dispatcher.stopped" in stream.getvalue()
+    assert "delivered=3" in stream.getvalue()
+
+
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+CANARIES = ("canary-url", "canary-body", "0189cafe", "canary-response", "canary-error")
+
+ENDPOINT = Endpoint(
+    id=1,
+    name="payouts",
+    url="https://canary-url.example/hook",
+    allowed=(),
+    connect_timeout=1,
+    total_timeout=2,
+    concurrency=3,
+    schedule_seconds=(5,),
+    order_policy=OrderPolicy.STOP,
+)
+
+
+def _entry(traceparent: str | None = TRACEPARENT) -> Entry:
+    at = datetime(2026, 11, 2, 12, tzinfo=UTC)
+    return Entry(4, 2, KEY, at, traceparent, b'{"data":"canary-body"}')
+
+
+def _attempt(outcome: Outcome, status: int | None) -> Attempt:
+    return Attempt(4, 2, KEY, outcome, status, 12, "canary-error", "canary-response", None)
+
+
+def test_attempt_is_a_trace_of_its_own_linked_to_the_batch() -> None:
+    with tracing() as spans:
+        outer = api.get_tracer("test").start_as_current_span("around")
+        with outer, attempt_span(ENDPOINT, _entry()) as span:
+            span.judged(_attempt(Outcome.DELIVERED, 200))
+        result = spans.ended[0]
+    assert (result.name, result.kind, result.parent) == (
+        "holdfast.deliver",
+        api.SpanKind.CLIENT,
+        None,
+    )
+    (link,) = result.links
+    assert f"{link.context.trace_id:032x}-{link.context.span_id:016x}" == TRACEPARENT[3:-3]
+    assert dict(result.attributes or {}) == {
+        "messaging.system": "holdfast",
+        "messaging.operation.name": "deliver",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": "payouts",
+        "http.request.method": "POST",
+        "http.response.status_code": 200,
+        "holdfast.attempt": 2,
+        "holdfast.outcome": "delivered",
+    }
+    assert result.status.status_code is api.StatusCode.UNSET
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"), [(Outcome.FAILED, 500), (Outcome.UNKNOWN, None), (Outcome.REFUSED, None)]
+)
+def test_undelivered_attempt_is_an_error(outcome: Outcome, status: int | None) -> None:
+    with tracing() as spans, attempt_span(ENDPOINT, _entry()) as span:
+        span.judged(_attempt(outcome, status))
+    result = spans.one
+    assert result.status.status_code is api.StatusCode.ERROR
+    assert result.status.description is None
+    assert (result.attributes or {})["error.type"] == outcome.value
+    assert not any(canary in result.to_json() for canary in CANARIES)
+
+
+@pytest.mark.parametrize("traceparent", [None, "", "00-nonsense", "00-" + "0" * 32 + "-01"])
+def test_entry_without_a_trace_has_no_link(traceparent: str | None) -> None:
+    with tracing() as spans, attempt_span(ENDPOINT, _entry(traceparent)):
+        pass
+    assert spans.one.links == ()
+
+
+def test_what_the_block_raises_is_raised_and_not_kept() -> None:
+    error = ValueError("canary-body")
+    with tracing() as spans, pytest.raises(ValueError, match="canary") as raised:  # noqa: SIM117 - raised inside
+        with attempt_span(ENDPOINT, _entry()):
+            raise error
+    assert raised.value is error
+    assert list(spans.one.events) == []
+    assert not any(canary in spans.one.to_json() for canary in CANARIES)
+
+
+def test_span_that_is_not_sampled_is_not_exported() -> None:
+    with tracing(ALWAYS_OFF) as spans, attempt_span(ENDPOINT, _entry()) as span:
+        span.judged(_attempt(Outcome.DELIVERED, 200))
+    assert spans.ended == []
+
+
+def test_without_an_sdk_nothing_is_traced() -> None:
+    before = api.get_current_span()
+    with attempt_span(ENDPOINT, _entry()) as span:
+        span.judged(_attempt(Outcome.DELIVERED, 200))
+    assert api.get_current_span() is before
+
+
+def test_dispatcher_that_starts_without_tracing_makes_no_spans() -> None:
+    assert attempt_spans() is None
+    with tracing():
+        assert attempt_spans() is attempt_span

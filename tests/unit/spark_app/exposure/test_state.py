@@ -1,4 +1,4 @@
-"""A new checkpoint that begins from what the lost one published."""
+"""The state of exposure: as bytes, resumed without a checkpoint, and in the founding example."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.deploy.local.demo.reference import BatchResult, Decision, Emission, Late, Reference
-from holdfast.spark_app.exposure.errors import StateError
+from holdfast.spark_app.exposure import codec
+from holdfast.spark_app.exposure.codec import PARTS, decode_part, encode_part
+from holdfast.spark_app.exposure.errors import StateError, StateTooNew
 from holdfast.spark_app.exposure.policy import Policy
 from holdfast.spark_app.exposure.schema import STATE_MERCHANTS
 from holdfast.spark_app.exposure.settings import Settings
@@ -28,8 +30,126 @@ from tests.support.job.exposure import (
     runs,
     splits,
 )
+from tests.support.job.stored_state import Kept
+
+
+def _parts(group: Group) -> dict[str, pa.Table]:
+    state = group.state
+    return {
+        "windows": state.windows.drop_columns("window_end"),
+        "merchants": state.merchants,
+        "absorbed": state.absorbed.drop_columns("window_end"),
+    }
+
+
+@pytest.fixture(params=PARTS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def part(name: str) -> pa.Table:
+    """Open and emitted windows, a hold, ids, and a merchant that has emitted nothing yet."""
+    group = Group().batch(
+        None,
+        row("a", "12:00", 9_000_000),
+        row("b", "12:16", 1, "other"),
+        row("é\U0001f389", "12:20", -3),
+    )
+    return _parts(group.batch("12:15"))[name]
+
+
+@pytest.fixture
+def frame(name: str, part: pa.Table) -> bytes:
+    return encode_part(name, part)
+
+
+def test_a_part_comes_back_as_it_was(name: str, part: pa.Table, frame: bytes) -> None:
+    restored = decode_part(name, frame)
+    assert restored.schema.equals(PARTS[name], check_metadata=True)
+    restored.validate(full=True)
+    assert restored.to_pylist() == part.to_pylist()
+    assert encode_part(name, restored) == frame
+
+
+def test_an_empty_part_comes_back_empty(name: str) -> None:
+    empty = PARTS[name].empty_table()
+    assert decode_part(name, encode_part(name, empty)).equals(empty)
+
+
+def test_bytes_do_not_depend_on_chunks(name: str, part: pa.Table, frame: bytes) -> None:
+    chunks = pa.concat_tables([part.slice(i, 1) for i in range(part.num_rows)])
+    assert encode_part(name, chunks) == frame
+
+
+def test_a_frame_cut_anywhere_is_refused(name: str, frame: bytes) -> None:
+    for length in [*range(0, len(frame), 7), len(frame) - 1]:
+        with pytest.raises(StateError, match=r"ends before|is cut"):
+            decode_part(name, frame[:length])
+
+
+def test_any_changed_byte_is_refused(name: str, frame: bytes) -> None:
+    for place in range(0, len(frame), 5):
+        damaged = bytearray(frame)
+        damaged[place] ^= 0x10
+        with pytest.raises(StateError):
+            decode_part(name, bytes(damaged))
+
+
+@pytest.mark.parametrize("data", [b"x" * 500, b"HFS1" + b"\0" * 12])
+def test_other_bytes_are_refused(name: str, data: bytes) -> None:
+    with pytest.raises(StateError):
+        decode_part(name, data)
+
+
+def test_bytes_behind_a_frame_are_refused(name: str, frame: bytes) -> None:
+    with pytest.raises(StateError, match="followed by 3 bytes"):
+        decode_part(name, frame + b"abc")
+
+
+def test_another_part_is_refused() -> None:
+    frame = encode_part("merchants", PARTS["merchants"].empty_table())
+    with pytest.raises(
+        StateError, match=r"Expected part windows of version 2 .* found part merchants"
+    ):
+        decode_part("windows", frame)
+
+
+def test_a_newer_version_is_refused_with_what_to_do(
+    name: str, part: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(codec, "VERSION", 3)
+        frame = encode_part(name, part)
+    with pytest.raises(
+        StateTooNew, match=r"version 3 .* reads up to 2.*run the newer version again"
+    ):
+        decode_part(name, frame)
+
+
+def test_other_columns_under_the_same_version_are_refused(
+    part: pa.Table, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fewer = part.drop_columns(part.column_names[-1])
+    with monkeypatch.context() as patch:
+        patch.setitem(PARTS, name, fewer.schema)  # type: ignore[arg-type] # a dict, in truth
+        frame = encode_part(name, fewer)
+    with pytest.raises(StateError, match=f"Expected part {name}"):
+        decode_part(name, frame)
+
+
+def test_an_older_version_is_refused(
+    name: str, part: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(codec, "VERSION", 1)
+        frame = encode_part(name, part)
+    with pytest.raises(StateError, match=f"Expected part {name} of version 2 .* of version 1"):
+        decode_part(name, frame)
+
 
 SETTINGS = Settings()
+
 OVER = 6_000_000
 
 
@@ -195,3 +315,58 @@ def test_merchants_with_holds_are_listed_in_order() -> None:
     state = resumed(at("12:15"), pa.Table.from_pylist(rows, schema=STATE_MERCHANTS), SETTINGS)
     assert state.merchants["merchant_id"].to_pylist() == ["a", "b"]
     assert state.merchants.schema.equals(STATE_MERCHANTS)
+
+
+E917 = row("e917", "12:16", 1_500_000, "m_482")
+
+E918 = row("e918", "12:19", 2_000_000, "m_482")
+
+E919 = row("e919", "12:22", 500_000, "m_482")
+
+E920 = row("e920", "12:24", -1_800_000, "m_482")
+
+
+@pytest.fixture
+def blocked() -> Group:
+    """The world before e920: blocked at 12:15, and the next window open at $40,000."""
+    group = Group()
+    group.batch(None, row("e900", "12:05", 8_500_000, "m_482"))
+    group.batch("12:16", E917, E918, E919)
+    assert group.emitted == [("m_482", "12:15", 1, 8_500_000)]
+    assert group.decided == [("m_482", "block", "12:15", 1, 8_500_000)]
+    group.batch("12:21:30")
+    assert group.windows == [("m_482", "12:30", 0, 4_000_000)]
+    assert group.ids == ["e917", "e918", "e919"]
+    return group
+
+
+def test_timers_emit_at_the_end_and_forget_at_the_cutoff(blocked: Group) -> None:
+    assert blocked.timer == at("12:30")
+    blocked.batch("12:30")
+    assert blocked.timer == at("12:32")
+
+
+@pytest.mark.parametrize("sees_e920_again", [True, False])
+def test_release_comes_once_in_either_world(blocked: Group, sees_e920_again: bool) -> None:
+    kept = Kept()
+    kept.save(blocked.state, blocked.state.absorbed)
+    blocked.batch("12:22", E920)
+    if not sees_e920_again:
+        kept.save(blocked.state, blocked.output.absorbed)
+
+    blocked.state = kept.load()
+    blocked.batch("12:22", *([E920] if sees_e920_again else []))
+    blocked.batch("12:30")
+
+    assert blocked.emitted == [("m_482", "12:30", 1, 2_200_000)]
+    assert blocked.decided == [("m_482", "release", "12:30", 1, 2_200_000)]
+    assert blocked.batch("12:30").decided == []
+    assert blocked.batch("13:00").decided == []
+    assert blocked.merchants == {}
+
+
+def test_replayed_e920_is_a_duplicate_in_the_world_that_has_it(blocked: Group) -> None:
+    blocked.batch("12:22", E920)
+    blocked.batch("12:22", E920)
+    assert blocked.refused == [("duplicate", "e920")]
+    assert blocked.windows == [("m_482", "12:30", 0, 2_200_000)]
