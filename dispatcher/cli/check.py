@@ -26,7 +26,7 @@ from holdfast.dispatcher.operators.check.views import as_rows, violated
 from holdfast.dispatcher.operators.common.times import When
 from holdfast.dispatcher.operators.config.environment import reference_rule
 from holdfast.dispatcher.operators.receipts.inbox import inbox_tables
-from holdfast.dispatcher.operators.receipts.store import Sent, Wanted
+from holdfast.dispatcher.operators.receipts.store import ComparedRange, SentEntries
 from holdfast.dispatcher.outbound.endpoint import EndpointRow
 from holdfast.sink.contract.exits import CommandError, ExitCode
 
@@ -87,7 +87,7 @@ def check(
             checked_endpoint = _receiver_endpoint(range_, receiver_endpoint)
         run_check((store, beside), range_, checked, watch)
     if receiver is not None and checked_endpoint is not None:
-        with Sent.connect(dsn) as side:
+        with SentEntries.connect(dsn) as side:
             _compare_receiver(side, range_, checked_endpoint, receiver, schema, checked)
     if checked.empty and checked.holds:
         raise CommandError(
@@ -125,20 +125,22 @@ def _receiver_endpoint(range_: Range, named: str | None) -> str:
 
 
 def _compare_receiver(
-    side: Sent, range_: Range, endpoint: str, receiver: str, schema: str, checked: Checked
+    side: SentEntries, range_: Range, endpoint: str, receiver: str, schema: str, checked: Checked
 ) -> None:
     row = side.endpoint(endpoint)
-    wanted = side.wanted(row.endpoint.id, When(range_.since), When(range_.until), None, hashed=True)
+    compared = side.range_(
+        row.endpoint.id, When(range_.since), When(range_.until), None, hashed=True
+    )
     if receiver.startswith(("http://", "https://")):
-        _compare_by_inquiry(side, row, receiver, wanted, checked)
+        _compare_by_inquiry(side, row, receiver, compared, checked)
         return
     with inbox_tables(receiver_dsn(receiver, UNCHECKED), schema) as inbox:
-        compare_receipts(side, inbox, wanted, endpoint, checked)
-        judge_order(inbox, wanted, endpoint, checked)
+        compare_receipts(side, inbox, compared, endpoint, checked)
+        judge_order(inbox, compared, endpoint, checked)
 
 
 def _compare_by_inquiry(
-    side: Sent, row: EndpointRow, url: str, wanted: Wanted, checked: Checked
+    side: SentEntries, row: EndpointRow, url: str, compared: ComparedRange, checked: Checked
 ) -> None:
     # Imported here because they load an HTTP client, which most runs of this module do not need.
     from holdfast.dispatcher.operators.receipts.key_inquiry import Inquirer  # noqa: PLC0415 - see above
@@ -154,7 +156,7 @@ def _compare_by_inquiry(
         )
     try:
         with Inquirer(url, row, material, side.moment(When())) as receiver:
-            compare_receipts(side, receiver, wanted, row.endpoint.name, checked)
+            compare_receipts(side, receiver, compared, row.endpoint.name, checked)
     except InquiryError as error:
         raise CommandError(
             f"the receiver cannot be queried: {error}. The check is incomplete; nothing was changed"

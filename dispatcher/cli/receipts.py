@@ -28,8 +28,14 @@ from holdfast.dispatcher.operators.receipts.actions import (
     count_receipts,
 )
 from holdfast.dispatcher.operators.receipts.inbox import inbox_tables
-from holdfast.dispatcher.operators.receipts.rules import MEANING, Difference, Finding, Here, Tally
-from holdfast.dispatcher.operators.receipts.store import Sent, Wanted
+from holdfast.dispatcher.operators.receipts.rules import (
+    MEANING,
+    Difference,
+    Finding,
+    SentEntry,
+    Tally,
+)
+from holdfast.dispatcher.operators.receipts.store import ComparedRange, SentEntries
 from holdfast.dispatcher.operators.receipts.views import (
     PROOFS,
     as_rows,
@@ -38,7 +44,7 @@ from holdfast.dispatcher.operators.receipts.views import (
     subject_of,
 )
 from holdfast.dispatcher.outbound.endpoint import EndpointRow
-from holdfast.dispatcher.outbound.inquiry_answer import There
+from holdfast.dispatcher.outbound.inquiry_answer import ReceiverRecord
 from holdfast.sink.contract.exits import CommandError, ExitCode
 
 UNCOMPARED = "Nothing was compared."
@@ -87,19 +93,19 @@ def receipts(
     begin = required_when("--since", since, UNCOMPARED)
     end = required_when("--until", until, UNCOMPARED)
     tally = Tally(limit)
-    with Sent.connect(dsn) as store:
+    with SentEntries.connect(dsn) as store:
         row = store.endpoint(endpoint)
         hashed = receiver is not None or inquiry is not None
-        wanted = store.wanted(row.endpoint.id, begin, end, subject, hashed=hashed)
-        with _progress(store, wanted) as watch:
+        range_ = store.range_(row.endpoint.id, begin, end, subject, hashed=hashed)
+        with _progress(store, range_) as watch:
             if receiver is not None:
                 with inbox_tables(receiver_dsn(receiver, UNCOMPARED), schema) as tables:
-                    compare_sent(store, tables, wanted, tally, watch)
-                    compare_received(store, tables, wanted, tally, watch)
+                    compare_sent(store, tables, range_, tally, watch)
+                    compare_received(store, tables, range_, tally, watch)
             elif inquiry is not None:
-                _inquire(store, row, inquiry, wanted, tally, watch)
+                _inquire(store, row, inquiry, range_, tally, watch)
             else:
-                count_receipts(store, wanted, tally, watch)
+                count_receipts(store, range_, tally, watch)
     if tally.empty:
         raise CommandError(
             f"no attempt was made at {endpoint} in this time range. Nothing was compared; choose"
@@ -109,15 +115,20 @@ def receipts(
         )
     side = "database" if receiver is not None else "inquiry" if inquiry is not None else None
     if as_json:
-        print_json(as_rows(endpoint, wanted, side, tally))
+        print_json(as_rows(endpoint, range_, side, tally))
     else:
-        _show(endpoint, wanted, side, tally)
+        _show(endpoint, range_, side, tally)
     if tally.needs_a_person:
         raise typer.Exit(ExitCode.DEGRADED)
 
 
 def _inquire(
-    store: Sent, row: EndpointRow, url: str, wanted: Wanted, tally: Tally, watch: Watch
+    store: SentEntries,
+    row: EndpointRow,
+    url: str,
+    range_: ComparedRange,
+    tally: Tally,
+    watch: Watch,
 ) -> None:
     # Imported here because they load an HTTP client, which most runs of this module do not need.
     from holdfast.dispatcher.operators.receipts.key_inquiry import Inquirer  # noqa: PLC0415 - see above
@@ -133,7 +144,7 @@ def _inquire(
         )
     try:
         with Inquirer(url, row, material, store.moment(When())) as receiver:
-            compare_sent(store, receiver, wanted, tally, watch)
+            compare_sent(store, receiver, range_, tally, watch)
     except InquiryError as error:
         raise CommandError(
             f"the receiver cannot be queried: {error}. The comparison is incomplete; nothing was"
@@ -143,7 +154,7 @@ def _inquire(
 
 
 @contextmanager
-def _progress(store: Sent, wanted: Wanted) -> Iterator[Watch]:
+def _progress(store: SentEntries, range_: ComparedRange) -> Iterator[Watch]:
     """Show a progress bar on a terminal: subjects done and entries compared."""
     console = Console(stderr=True)
     with ExitStack() as stack:
@@ -160,7 +171,7 @@ def _progress(store: Sent, wanted: Wanted) -> Iterator[Watch]:
                 transient=True,
             )
         )
-        total = None if wanted.subject_id is not None else store.last_subject_id()
+        total = None if range_.subject_id is not None else store.last_subject_id()
         task = bar.add_task("", total=total, entries=0)
 
         def watch(tally: Tally, position: int | None) -> None:
@@ -178,10 +189,10 @@ SIDES = {
 }
 
 
-def _show(endpoint: str, wanted: Wanted, side: str | None, tally: Tally) -> None:
-    about = "" if wanted.subject is None else f", subject {visible(wanted.subject)}"
+def _show(endpoint: str, range_: ComparedRange, side: str | None, tally: Tally) -> None:
+    about = "" if range_.subject is None else f", subject {visible(range_.subject)}"
     typer.echo(
-        f"{endpoint}{about}, {display(wanted.since)} to {display(wanted.until)}: {SIDES[side]}"
+        f"{endpoint}{about}, {display(range_.since)} to {display(range_.until)}: {SIDES[side]}"
     )
     receipts = ", ".join(f"{tally.receipts[each]} {each.value}" for each in PROOFS)
     typer.echo(
@@ -203,24 +214,24 @@ def _line(difference: Difference) -> str:
     hashed = difference.finding is Finding.OTHER_BODY
     return (
         f"  {visible(difference.key or '-')}  {visible(subject_of(difference) or '-')}"
-        f" {display(sequence_of(difference))}; here: {_here(difference.here, hashed=hashed)};"
-        f" there: {_there(difference.there, hashed=hashed)}"
+        f" {display(sequence_of(difference))}; here: {_entry_of(difference.entry, hashed=hashed)};"
+        f" there: {_record_of(difference.record, hashed=hashed)}"
     )
 
 
-def _here(here: Here | None, *, hashed: bool) -> str:
-    if here is None:
+def _entry_of(entry: SentEntry | None, *, hashed: bool) -> str:
+    if entry is None:
         return "nothing"
-    proof = here.proof
+    proof = entry.proof
     receipt = f", receipt {proof.outcome.value} {visible(proof.applied_at)}" if proof else ""
-    return here.last + receipt + (_hash(here.body_sha256) if hashed else "")
+    return entry.last + receipt + (_hash(entry.body_sha256) if hashed else "")
 
 
-def _there(there: There | None, *, hashed: bool) -> str:
-    if there is None:
+def _record_of(record: ReceiverRecord | None, *, hashed: bool) -> str:
+    if record is None:
         return "nothing"
-    words = f"{there.outcome.value} {visible(there.applied_at)}"
-    return words + (_hash(there.body_sha256) if hashed else "")
+    words = f"{record.outcome.value} {visible(record.applied_at)}"
+    return words + (_hash(record.body_sha256) if hashed else "")
 
 
 def _hash(body_sha256: bytes | None) -> str:

@@ -21,7 +21,7 @@ Answer = Response | NoAnswer | Refused
 
 
 @value
-class There:
+class ReceiverRecord:
     """A receiver's record of a key: `applied` or `stale`, and its time by the receiver's clock.
 
     `body_sha256` is None where the receiver does not send it.
@@ -60,7 +60,7 @@ def asked_seconds(answer: Answer) -> float:
     return min(parse_retry_after(answer.retry_after, datetime.now(UTC)) or 0.0, WAIT_SECONDS_MAX)
 
 
-def judged(answer: Answer, key: str, secrets: Sequence[Secret]) -> There | None:
+def judged(answer: Answer, key: str, secrets: Sequence[Secret]) -> ReceiverRecord | None:
     """Return the receiver's record of `key`, or None when it answers that it has none.
 
     Raises `InquiryError` for any other answer. A 404 counts only with the reason `unknown_key`: a
@@ -78,7 +78,7 @@ def judged(answer: Answer, key: str, secrets: Sequence[Secret]) -> There | None:
     outcome = ReceiptOutcome(content["outcome"])
     if outcome not in _FINAL:
         raise InquiryError(f"it answered with the outcome {outcome.value}, which is not final")
-    return There(key, outcome, content["applied_at"], _sha256(content.get("body_sha256")))
+    return ReceiverRecord(key, outcome, content["applied_at"], _sha256(content.get("body_sha256")))
 
 
 def _content(body: bytes) -> dict[str, Any]:

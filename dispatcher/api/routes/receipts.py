@@ -12,7 +12,7 @@ from holdfast.dispatcher.api.responses import Count, ResponseModel, Time
 from holdfast.dispatcher.api.settings import ApiSettings
 from holdfast.dispatcher.operators.receipts.actions import count_receipts
 from holdfast.dispatcher.operators.receipts.rules import Tally
-from holdfast.dispatcher.operators.receipts.store import Sent
+from holdfast.dispatcher.operators.receipts.store import SentEntries
 from holdfast.dispatcher.operators.receipts.views import as_rows
 
 router = APIRouter(prefix="/receipts", tags=["checks"])
@@ -47,8 +47,11 @@ def count_endpoint_receipts(
     """
     settings: ApiSettings = request.app.state.settings
     tally = Tally(1)
-    with long_read(request, session, times.since) as watch, Sent.connect(settings.dsn) as store:
+    with (
+        long_read(request, session, times.since) as watch,
+        SentEntries.connect(settings.dsn) as store,
+    ):
         row = store.endpoint(endpoint)
-        wanted = store.wanted(row.endpoint.id, *range_of(times), subject, hashed=False)
-        count_receipts(store, wanted, tally, watch)
-    return ReceiptCounts.model_validate(as_rows(endpoint, wanted, None, tally))
+        compared = store.range_(row.endpoint.id, *range_of(times), subject, hashed=False)
+        count_receipts(store, compared, tally, watch)
+    return ReceiptCounts.model_validate(as_rows(endpoint, compared, None, tally))

@@ -17,7 +17,7 @@ from holdfast.dispatcher.operators.check.store import Checks, Range, TooMuchAtOn
 from holdfast.dispatcher.operators.receipts.actions import Receiver, compare_sent
 from holdfast.dispatcher.operators.receipts.inbox import InboxTables
 from holdfast.dispatcher.operators.receipts.rules import Difference, Finding, Tally
-from holdfast.dispatcher.operators.receipts.store import Sent, Wanted
+from holdfast.dispatcher.operators.receipts.store import ComparedRange, SentEntries
 from holdfast.sink.contract.exits import CommandError
 
 ENTRIES_AT_FIRST = 20_000
@@ -56,42 +56,44 @@ def check(stores: Sequence[Checks], range_: Range, checked: Checked, watch: Watc
         except BaseException:
             pieces.stop()
             raise
-    for part in (of_batches, *pieces.found()):
+    for part in (of_batches, *pieces.results()):
         checked.add(part)
     stores[0].rest(range_, checked)
 
 
 def compare_receipts(
-    sent: Sent, receiver: Receiver, wanted: Wanted, endpoint: str, checked: Checked
+    sent: SentEntries, receiver: Receiver, compared: ComparedRange, endpoint: str, checked: Checked
 ) -> None:
     """Compare what was sent to an endpoint with what its receiver knows of it.
 
     Differences that resolve by themselves are counted as `receiver_<finding>`, not as violations.
     """
     tally = Tally(checked.limit)
-    compare_sent(sent, receiver, wanted, tally, lambda _tally, _place: None)
+    compare_sent(sent, receiver, compared, tally, lambda _tally, _place: None)
     for finding, rule in OF_RECEIPTS.items():
         rows = [_difference(rule, endpoint, each) for each in tally.kept.get(finding, [])]
-        checked.found(rule, tally.findings[finding], rows)
+        checked.add_violations(rule, tally.findings[finding], rows)
     for finding in COUNTED:
         checked.count(f"receiver_{finding.value}", tally.findings[finding])
 
 
-def judge_order(inbox: InboxTables, wanted: Wanted, endpoint: str, checked: Checked) -> None:
+def judge_order(
+    inbox: InboxTables, compared: ComparedRange, endpoint: str, checked: Checked
+) -> None:
     """Find entries that the receiver applied after a later one of the same subject."""
-    disordered = inbox.disordered(wanted)
+    disordered = inbox.disordered(compared)
     rows = [
         Violation(
             Rule.RECEIVER_ORDER,
-            f"applied at {there.applied_at}, after sequence {highest}",
+            f"applied at {record.applied_at}, after sequence {highest}",
             endpoint=endpoint,
-            subject=there.subject,
-            sequence=there.sequence,
-            key=there.key,
+            subject=record.subject,
+            sequence=record.sequence,
+            key=record.key,
         )
-        for there, highest in islice(disordered, checked.limit)
+        for record, highest in islice(disordered, checked.limit)
     ]
-    checked.found(Rule.RECEIVER_ORDER, len(rows) + sum(1 for _ in disordered), rows)
+    checked.add_violations(Rule.RECEIVER_ORDER, len(rows) + sum(1 for _ in disordered), rows)
 
 
 def _batches(store: Checks, range_: Range, checked: Checked, watch: Watch) -> None:
@@ -127,7 +129,7 @@ class Pieces:
         self._open = [(1, last)] if last else []
         self._width = SUBJECTS_AT_FIRST
         self._count = 0
-        self._found: dict[int, Checked] = {}
+        self._results: dict[int, Checked] = {}
 
     def take(self) -> tuple[int, int] | None:
         """Return the first and last id of the next range; None when all are taken."""
@@ -157,12 +159,12 @@ class Pieces:
             width = piece[1] - piece[0] + 1
             self._width = _width(width, began)
             self._count += width
-            self._found[piece[0]] = seen
+            self._results[piece[0]] = seen
             return self._count
 
-    def found(self) -> list[Checked]:
+    def results(self) -> list[Checked]:
         """Return the results in the order of subjects."""
-        return [self._found[first] for first in sorted(self._found)]
+        return [self._results[first] for first in sorted(self._results)]
 
 
 def _width(width: int, began: float) -> int:
@@ -181,13 +183,13 @@ def _smaller(width: int) -> int:
 
 
 def _difference(rule: Rule, endpoint: str, difference: Difference) -> Violation:
-    here = difference.here or difference.there
-    said = difference.there.outcome.value if difference.there else "nothing"
+    side = difference.entry or difference.record
+    outcome = difference.record.outcome.value if difference.record else "nothing"
     return Violation(
         rule,
-        f"{difference.here.last if difference.here else 'nothing'} here, {said} there",
+        f"{difference.entry.last if difference.entry else 'nothing'} here, {outcome} there",
         endpoint=endpoint,
-        subject=here.subject if here else None,
-        sequence=here.sequence if here else None,
+        subject=side.subject if side else None,
+        sequence=side.sequence if side else None,
         key=difference.key,
     )

@@ -252,7 +252,7 @@ class Checked:
         if moment is not None:
             self.oldest[name] = min(moment, self.oldest.get(name, moment))
 
-    def found(self, rule: Rule, count: int, rows: Sequence[Violation]) -> None:
+    def add_violations(self, rule: Rule, count: int, rows: Sequence[Violation]) -> None:
         """Count violations of a rule, of which `rows` are the first."""
         self.violated[rule] += count
         kept = self.kept.setdefault(rule, [])
@@ -264,7 +264,7 @@ class Checked:
         for name, moment in other.oldest.items():
             self.count(name, 0, moment)
         for rule, count in other.violated.items():
-            self.found(rule, count, other.kept.get(rule, []))
+            self.add_violations(rule, count, other.kept.get(rule, []))
 
     @property
     def holds(self) -> bool:
@@ -285,18 +285,18 @@ def unbroken_since(days: Sequence[date]) -> datetime:
     >>> unbroken_since([date(2026, 11, 1), date(2026, 11, 3), date(2026, 11, 4)]).isoformat()
     '2026-11-03T00:00:00+00:00'
     """
-    there, day = set(days), max(days)
-    while day - timedelta(days=1) in there:
+    present, day = set(days), max(days)
+    while day - timedelta(days=1) in present:
         day -= timedelta(days=1)
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
-def next_width(width: int, seconds: float, wanted: float) -> int:
-    """Return the size of the next piece, so that it takes about `wanted` seconds.
+def next_width(width: int, seconds: float, target: float) -> int:
+    """Return the size of the next piece, so that it takes about `target` seconds.
 
     `width` took `seconds`. The result is at most four times `width`, and at least 1.
 
     >>> next_width(1000, 0.1, 1.0), next_width(1000, 1.0, 1.0), next_width(1000, 8.0, 1.0)
     (4000, 1000, 125)
     """
-    return max(1, int(width * min(4.0, wanted / max(seconds, 0.001))))
+    return max(1, int(width * min(4.0, target / max(seconds, 0.001))))

@@ -84,8 +84,8 @@ class Checks(OperatorSession):
         range that ends before it begins.
         """
         self._run("check/settings")
-        given = {"since": self.moment(since), "until": self.moment(until)}
-        times = self._one("common/receipts_range", given)
+        parameters = {"since": self.moment(since), "until": self.moment(until)}
+        times = self._one("common/receipts_range", parameters)
         if times["since"] >= times["until"]:
             raise CommandError(
                 "--since is not before --until, or is in the future. Nothing was checked.",
@@ -155,14 +155,16 @@ class Checks(OperatorSession):
             if range_.endpoint is None and range_.stream is None:
                 _take(self._all("check/sequences", bound), seen)
             for each in range_.endpoints:
-                given = {**bound, "endpoint_id": each["id"], "types": each["types"]}
+                parameters = {**bound, "endpoint_id": each["id"], "types": each["types"]}
                 if each["judged_from"] is not None:
-                    given["delivery_since"] = max(given["delivery_since"], each["judged_from"])
+                    parameters["delivery_since"] = max(
+                        parameters["delivery_since"], each["judged_from"]
+                    )
                 names = ["check/delivery"]
                 if range_.stream is None:
                     names += ["check/lanes", "check/attempts", "check/dead"]
                 for name in names:
-                    _take(self._all(name, given), seen, endpoint=each["name"])
+                    _take(self._all(name, parameters), seen, endpoint=each["name"])
         checked.add(seen)
 
     def rest(self, range_: Range, checked: Checked) -> None:
@@ -205,8 +207,10 @@ def _take(rows: Sequence[Row], checked: Checked, **known: Any) -> None:
             checked.count(row["detail"], row["count"], row.get("moment"))
     named = sorted((row for row in rows if row["rule"]), key=lambda row: str(row["rule"]))
     for rule, group in groupby(named, key=lambda row: Rule(row["rule"])):
-        found = sorted(group, key=_order)
-        checked.found(rule, found[0]["count"], [_violation(rule, row, known) for row in found])
+        violations = sorted(group, key=_order)
+        checked.add_violations(
+            rule, violations[0]["count"], [_violation(rule, row, known) for row in violations]
+        )
 
 
 def _order(row: Row) -> tuple[Any, ...]:

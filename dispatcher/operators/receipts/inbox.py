@@ -11,8 +11,8 @@ from psycopg.rows import dict_row
 
 from holdfast.dispatcher.operators.common.session import CONNECT_SECONDS
 from holdfast.dispatcher.operators.common.statements import statement
-from holdfast.dispatcher.operators.receipts.store import PAGE, Wanted
-from holdfast.dispatcher.outbound.inquiry_answer import There
+from holdfast.dispatcher.operators.receipts.store import PAGE, ComparedRange
+from holdfast.dispatcher.outbound.inquiry_answer import ReceiverRecord
 from holdfast.sink.contract.canonical import rfc3339
 from holdfast.sink.contract.dsn import redact
 from holdfast.sink.contract.exits import CommandError, ExitCode
@@ -28,31 +28,31 @@ class InboxTables:
         self._connection = connection
         self._schema = schema
 
-    def known(self, keys: Sequence[str]) -> dict[str, There]:
+    def known(self, keys: Sequence[str]) -> dict[str, ReceiverRecord]:
         """Return what the inbox knows of `keys`; unknown ones are left out."""
         with self._transaction() as cursor:
             cursor.execute(self._statement("receipts/inbox_known"), {"keys": list(keys)})
-            return {row["key"]: _there(row) for row in cursor}
+            return {row["key"]: _record_of(row) for row in cursor}
 
-    def received(self, wanted: Wanted) -> Iterator[list[There]]:
+    def received(self, range_: ComparedRange) -> Iterator[list[ReceiverRecord]]:
         """Yield every key that was first processed in the time range, `PAGE` at once, unordered.
 
         Through a cursor and not page by page: an inbox without an index on its times is then
         scanned once, not once for each page.
         """
-        times = {"since": wanted.since, "until": wanted.until, "subject": wanted.subject}
+        times = {"since": range_.since, "until": range_.until, "subject": range_.subject}
         with self._transaction(), self._connection.cursor("holdfast_receipts") as cursor:
             cursor.execute(self._statement("receipts/inbox_received"), times)
             while rows := cursor.fetchmany(PAGE):
-                yield [_there(row) for row in rows]
+                yield [_record_of(row) for row in rows]
 
-    def disordered(self, wanted: Wanted) -> Iterator[tuple[There, int]]:
+    def disordered(self, range_: ComparedRange) -> Iterator[tuple[ReceiverRecord, int]]:
         """Yield what was applied after a later entry of its subject, with that one's sequence."""
-        times = {"since": wanted.since, "until": wanted.until}
+        times = {"since": range_.since, "until": range_.until}
         with self._transaction(), self._connection.cursor("holdfast_order") as cursor:
             cursor.execute(self._statement("receipts/inbox_disordered"), times)
             while rows := cursor.fetchmany(PAGE):
-                yield from ((_there(row), row["highest"]) for row in rows)
+                yield from ((_record_of(row), row["highest"]) for row in rows)
 
     @contextmanager
     def _transaction(self) -> Iterator[psycopg.Cursor[Row]]:
@@ -121,8 +121,8 @@ def _cause(error: psycopg.Error) -> str:
     return (redact(str(error)).strip().splitlines() or [type(error).__name__])[0]
 
 
-def _there(row: Row) -> There:
-    return There(
+def _record_of(row: Row) -> ReceiverRecord:
+    return ReceiverRecord(
         key=row["key"],
         outcome=ReceiptOutcome(row["outcome"]),
         applied_at=rfc3339(row["received_at"]),

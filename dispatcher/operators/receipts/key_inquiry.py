@@ -15,7 +15,7 @@ from holdfast.dispatcher.outbound.endpoint import EndpointRow
 from holdfast.dispatcher.outbound.inquiry_answer import (
     Answer,
     InquiryError,
-    There,
+    ReceiverRecord,
     asked_seconds,
     judged,
     may_pass,
@@ -96,22 +96,22 @@ class Inquirer:
         with self._runner:
             self._runner.run(self._getter.close())
 
-    def known(self, keys: Sequence[str]) -> dict[str, There]:
+    def known(self, keys: Sequence[str]) -> dict[str, ReceiverRecord]:
         """Return what the receiver knows of `keys`, without those that it does not know.
 
         Raises `InquiryError` when one of them gets no valid answer.
         """
         return self._runner.run(self._ask_all(keys))
 
-    async def _ask_all(self, keys: Sequence[str]) -> dict[str, There]:
+    async def _ask_all(self, keys: Sequence[str]) -> dict[str, ReceiverRecord]:
         waiting = iter(keys)
-        found: dict[str, There] = {}
+        records: dict[str, ReceiverRecord] = {}
 
         async def ask_some() -> None:
             for key in waiting:
-                there = await self._ask(key)
-                if there is not None:
-                    found[key] = there
+                record = await self._ask(key)
+                if record is not None:
+                    records[key] = record
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -119,9 +119,9 @@ class Inquirer:
                     group.create_task(ask_some())
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        return found
+        return records
 
-    async def _ask(self, key: str) -> There | None:
+    async def _ask(self, key: str) -> ReceiverRecord | None:
         for pause in PAUSES_SECONDS:
             answer = await self._get(key)
             if not may_pass(answer):

@@ -1,13 +1,13 @@
 """What was sent, compared with what was applied: one entry on both sides at a time. Pure.
 
-`Here` is what this outbox knows of an entry, `There` what its receiver knows of the same key.
+`SentEntry` is what this outbox knows of an entry, `ReceiverRecord` what its receiver knows of it.
 """
 
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from holdfast.dispatcher.outbound.inquiry_answer import There
+from holdfast.dispatcher.outbound.inquiry_answer import ReceiverRecord
 from holdfast.dispatcher.shared.value import value
 from holdfast.sink.contract.wire import ReceiptOutcome
 
@@ -106,7 +106,7 @@ class Proof:
 
 
 @value
-class Here:
+class SentEntry:
     """An entry that was sent, or is being sent, to an endpoint.
 
     `key` is None when the entry's partition was dropped and no receipt names it. `body_sha256` is
@@ -128,13 +128,15 @@ class Difference:
     """A key on which the two sides differ, with the record of each."""
 
     finding: Finding
-    here: Here | None
-    there: There | None
+    entry: SentEntry | None
+    record: ReceiverRecord | None
 
     @property
     def key(self) -> str | None:
         """The key, if one of the sides still has it."""
-        return (self.there.key if self.there else None) or (self.here.key if self.here else None)
+        return (self.record.key if self.record else None) or (
+            self.entry.key if self.entry else None
+        )
 
 
 @dataclass(slots=True)
@@ -150,20 +152,20 @@ class Tally:
     """Deliveries by the outcome in their receipt."""
     kept: dict[Finding, list[Difference]] = field(default_factory=dict)
 
-    def sent(self, here: Here) -> None:
+    def count(self, entry: SentEntry) -> None:
         """Count an entry of this side."""
-        self.delivered += here.delivered
-        self.undelivered += not here.delivered
-        if here.delivered and here.proof is not None:
-            self.receipts[here.proof.outcome] += 1
+        self.delivered += entry.delivered
+        self.undelivered += not entry.delivered
+        if entry.delivered and entry.proof is not None:
+            self.receipts[entry.proof.outcome] += 1
 
-    def found(self, finding: Finding, here: Here | None, there: There | None) -> None:
+    def add(self, finding: Finding, entry: SentEntry | None, record: ReceiverRecord | None) -> None:
         """Count a finding, and keep it if it is among the first differences of its kind."""
         self.findings[finding] += 1
         if finding not in NO_DIFFERENCE:
             kept = self.kept.setdefault(finding, [])
             if len(kept) < self.limit:
-                kept.append(Difference(finding, here, there))
+                kept.append(Difference(finding, entry, record))
 
     @property
     def empty(self) -> bool:
@@ -181,16 +183,16 @@ class Tally:
         return [each for finding in Finding for each in self.kept.get(finding, [])]
 
 
-def called_stale(here: Here, there: There | None) -> bool:
+def called_stale(entry: SentEntry, record: ReceiverRecord | None) -> bool:
     """Return whether a delivered entry was not applied because it was stale.
 
     By the receiver's table or, without one, by the receipt.
     """
-    if not here.delivered:
+    if not entry.delivered:
         return False
-    if there is not None:
-        return there.outcome is ReceiptOutcome.STALE
-    return here.proof is not None and here.proof.outcome is ReceiptOutcome.STALE
+    if record is not None:
+        return record.outcome is ReceiptOutcome.STALE
+    return entry.proof is not None and entry.proof.outcome is ReceiptOutcome.STALE
 
 
 def stale_finding(*, overtaken: bool) -> Finding:
@@ -198,35 +200,37 @@ def stale_finding(*, overtaken: bool) -> Finding:
     return Finding.OVERTAKEN if overtaken else Finding.STALE_THERE
 
 
-def compare(here: Here, there: There | None, *, overtaken: bool = False) -> Finding:
+def compare(entry: SentEntry, record: ReceiverRecord | None, *, overtaken: bool = False) -> Finding:
     """Return the finding about an entry of this side; `overtaken` as in `stale_finding`.
 
     The gravest comes first: a lost key, another body, a contradicting receipt, a decision that was
     not applied.
     """
-    if not here.delivered:
-        return Finding.NEITHER if there is None else _body_or(Finding.UNDELIVERED_HERE, here, there)
-    if here.key is None:
+    if not entry.delivered:
+        return (
+            Finding.NEITHER if record is None else _body_or(Finding.UNDELIVERED_HERE, entry, record)
+        )
+    if entry.key is None:
         return Finding.PRUNED_HERE
-    if there is None:
+    if record is None:
         return Finding.MISSING_THERE
-    found = _receipt_finding(here.proof, there)
-    if called_stale(here, there) and found in (Finding.AGREED, Finding.NO_RECEIPT):
-        found = stale_finding(overtaken=overtaken)
-    return _body_or(found, here, there)
+    finding = _receipt_finding(entry.proof, record)
+    if called_stale(entry, record) and finding in (Finding.AGREED, Finding.NO_RECEIPT):
+        finding = stale_finding(overtaken=overtaken)
+    return _body_or(finding, entry, record)
 
 
-def _body_or(otherwise: Finding, here: Here, there: There) -> Finding:
-    ours, theirs = here.body_sha256, there.body_sha256
+def _body_or(otherwise: Finding, entry: SentEntry, record: ReceiverRecord) -> Finding:
+    ours, theirs = entry.body_sha256, record.body_sha256
     differ = ours is not None and theirs is not None and ours != theirs
     return Finding.OTHER_BODY if differ else otherwise
 
 
-def _receipt_finding(proof: Proof | None, there: There) -> Finding:
+def _receipt_finding(proof: Proof | None, record: ReceiverRecord) -> Finding:
     if proof is None:
         return Finding.NO_RECEIPT
     # A duplicate of an applied entry; the receiver's table keeps the first outcome.
-    said = ReceiptOutcome.APPLIED if proof.outcome is ReceiptOutcome.DUPLICATE else proof.outcome
-    if said is not there.outcome:
+    outcome = ReceiptOutcome.APPLIED if proof.outcome is ReceiptOutcome.DUPLICATE else proof.outcome
+    if outcome is not record.outcome:
         return Finding.OTHER_OUTCOME
-    return Finding.AGREED if proof.applied_at == there.applied_at else Finding.OTHER_TIME
+    return Finding.AGREED if proof.applied_at == record.applied_at else Finding.OTHER_TIME

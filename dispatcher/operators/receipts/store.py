@@ -7,7 +7,7 @@ from datetime import datetime
 
 from holdfast.dispatcher.operators.common.session import OperatorSession, Row
 from holdfast.dispatcher.operators.common.times import When
-from holdfast.dispatcher.operators.receipts.rules import IN_FLIGHT, Here, Proof
+from holdfast.dispatcher.operators.receipts.rules import IN_FLIGHT, Proof, SentEntry
 from holdfast.dispatcher.outbound.endpoint import EndpointRow, endpoint_of
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.key import Key
@@ -21,7 +21,7 @@ SUBJECT_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ComparedRange:
     """The range of a comparison: `since` is included, `until` is not."""
 
     endpoint_id: int
@@ -34,7 +34,7 @@ class Wanted:
     """Whether bodies are compared too."""
 
 
-class Sent(OperatorSession):
+class SentEntries(OperatorSession):
     """Reads what was sent."""
 
     def _begin(self) -> None:
@@ -54,16 +54,16 @@ class Sent(OperatorSession):
             )
         return endpoint_of(row)
 
-    def wanted(
+    def range_(
         self, endpoint_id: int, since: When, until: When, subject: str | None, *, hashed: bool
-    ) -> Wanted:
+    ) -> ComparedRange:
         """Return the range of a comparison, by the database's clock.
 
         `until` is at most now. Raises `CommandError` for an unknown subject, and for a range that
         ends before it begins.
         """
-        given = {"since": self.moment(since), "until": self.moment(until)}
-        times = self._one("common/receipts_range", given)
+        times_ = {"since": self.moment(since), "until": self.moment(until)}
+        times = self._one("common/receipts_range", times_)
         if times["since"] >= times["until"]:
             raise CommandError(
                 "--since is not before --until, or is in the future. Nothing was compared.",
@@ -80,7 +80,7 @@ class Sent(OperatorSession):
                     ExitCode.NOTHING_MATCHED,
                     code="unknown_subject",
                 )
-        return Wanted(
+        return ComparedRange(
             endpoint_id, times["since"], times["until"], subject, subject_id, hashed=hashed
         )
 
@@ -88,27 +88,27 @@ class Sent(OperatorSession):
         """Return the highest subject id, at which `pages` end."""
         return self._one("receipts/subjects", {"name": None})["id"] or 0
 
-    def pages(self, wanted: Wanted) -> Iterator[tuple[int, list[Here]]]:
+    def pages(self, range_: ComparedRange) -> Iterator[tuple[int, list[SentEntry]]]:
         """Yield the last subject id of a page and its entries: each that was tried in the range.
 
         Entries that were delivered at another time are left out. A page has at most `PAGE` entries.
         """
-        first = wanted.subject_id or 0
+        first = range_.subject_id or 0
         place = {"after_subject": first, "after_sequence": 0}
         while True:
-            rows = self._all("receipts/page", {**_bound(wanted), **place, "limit": PAGE})
+            rows = self._all("receipts/page", {**_bound(range_), **place, "limit": PAGE})
             if not rows:
                 return
             last = rows[-1]
             place = {"after_subject": last["subject_id"], "after_sequence": last["sequence"]}
-            yield last["subject_id"], [_here(row) for row in rows if not row["elsewhere"]]
+            yield last["subject_id"], [_entry_of(row) for row in rows if not row["elsewhere"]]
             if len(rows) < PAGE:
                 return
 
-    def in_flight(self, wanted: Wanted) -> list[Here]:
+    def in_flight(self, range_: ComparedRange) -> list[SentEntry]:
         """Return entries that are in flight and that `pages` did not yield."""
         return [
-            Here(
+            SentEntry(
                 key=Key(row["key"]).text,
                 subject=row["subject"],
                 sequence=row["sequence"],
@@ -116,10 +116,12 @@ class Sent(OperatorSession):
                 last=IN_FLIGHT,
                 body_sha256=row["body_sha256"],
             )
-            for row in self._all("receipts/in_flight", _bound(wanted))
+            for row in self._all("receipts/in_flight", _bound(range_))
         ]
 
-    def overtaken(self, wanted: Wanted, stale: Sequence[tuple[str, int]]) -> set[tuple[str, int]]:
+    def overtaken(
+        self, range_: ComparedRange, stale: Sequence[tuple[str, int]]
+    ) -> set[tuple[str, int]]:
         """Return those of `stale` (subject and sequence) that earlier requests explain.
 
         Either a later entry of the subject had been sent before the stale answer, or the entry
@@ -127,33 +129,35 @@ class Sent(OperatorSession):
         """
         if not stale:
             return set()
-        asked = {
-            "endpoint_id": wanted.endpoint_id,
+        stale_rows = {
+            "endpoint_id": range_.endpoint_id,
             "subjects": [subject for subject, _ in stale],
             "sequences": [sequence for _, sequence in stale],
         }
-        return {(row["subject"], row["sequence"]) for row in self._all("receipts/overtaken", asked)}
+        return {
+            (row["subject"], row["sequence"]) for row in self._all("receipts/overtaken", stale_rows)
+        }
 
     def strangers(self, keys: Sequence[str]) -> set[str]:
         """Return those of `keys` that no entry of this outbox ever had."""
         return {row["key"] for row in self._all("receipts/strangers", {"keys": list(keys)})}
 
 
-def _bound(wanted: Wanted) -> Row:
+def _bound(range_: ComparedRange) -> Row:
     return {
-        "endpoint_id": wanted.endpoint_id,
-        "since": wanted.since,
-        "until": wanted.until,
-        "hashed": wanted.hashed,
-        "first_subject": wanted.subject_id or 0,
-        "last_subject": SUBJECT_MAX if wanted.subject_id is None else wanted.subject_id,
+        "endpoint_id": range_.endpoint_id,
+        "since": range_.since,
+        "until": range_.until,
+        "hashed": range_.hashed,
+        "first_subject": range_.subject_id or 0,
+        "last_subject": SUBJECT_MAX if range_.subject_id is None else range_.subject_id,
     }
 
 
-def _here(row: Row) -> Here:
+def _entry_of(row: Row) -> SentEntry:
     stored = json.loads(row["receipt"]) if row["receipt"] else None
     known = Key(row["key"]).text if row["key"] else None
-    return Here(
+    return SentEntry(
         key=known or (stored["key"] if stored else None),
         subject=row["subject"],
         sequence=row["sequence"],

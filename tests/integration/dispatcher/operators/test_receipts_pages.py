@@ -11,8 +11,8 @@ from psycopg import ClientCursor
 from holdfast.dispatcher.operators.common.statements import statement
 from holdfast.dispatcher.operators.common.times import When
 from holdfast.dispatcher.operators.receipts import store as receipts
-from holdfast.dispatcher.operators.receipts.rules import Here
-from holdfast.dispatcher.operators.receipts.store import Sent
+from holdfast.dispatcher.operators.receipts.rules import SentEntry
+from holdfast.dispatcher.operators.receipts.store import SentEntries
 from tests.support.dispatch.delivery import _make
 from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.world import World
@@ -40,10 +40,10 @@ FILL = """
 
 
 @pytest.fixture
-def store(dsn: str, db: psycopg.Connection) -> Iterator[Sent]:
+def store(dsn: str, db: psycopg.Connection) -> Iterator[SentEntries]:
     """What was sent to the endpoint 1."""
     add_endpoint(db, "http://127.0.0.1:1/")
-    with Sent.connect(dsn) as store:
+    with SentEntries.connect(dsn) as store:
         yield store
 
 
@@ -76,14 +76,14 @@ def add_attempt(
     )
 
 
-def read(store: Sent, **changes: Any) -> list[Here]:
+def read(store: SentEntries, **changes: Any) -> list[SentEntry]:
     values = {"since": When(back=DAY), "until": When(), "subject": None, **changes}
-    wanted = store.wanted(1, **values, hashed=True)
+    wanted = store.range_(1, **values, hashed=True)
     return [row for _, page in store.pages(wanted) for row in page]
 
 
 def test_each_entry_comes_once_with_the_attempt_that_counts(
-    world: World, store: Sent, monkeypatch: pytest.MonkeyPatch
+    world: World, store: SentEntries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(receipts, "PAGE", 2)
     now = datetime.now(UTC)
@@ -140,7 +140,7 @@ def test_each_entry_comes_once_with_the_attempt_that_counts(
     ],
 )
 def test_stale_is_explained_only_by_earlier_deliveries(
-    world: World, store: Sent, rows: list[tuple[Any, ...]], explained: bool
+    world: World, store: SentEntries, rows: list[tuple[Any, ...]], explained: bool
 ) -> None:
     begin = datetime.now(UTC) - timedelta(hours=1)
     subject_id = add_entry(world.db, "m_482", begin)
@@ -150,12 +150,12 @@ def test_stale_is_explained_only_by_earlier_deliveries(
         )
         at = begin + timedelta(seconds=seconds)
         add_attempt(world.db, subject_id, number, at, outcome, sequence=sequence, receipt=receipt)
-    wanted = store.wanted(1, When(back=DAY), When(), None, hashed=False)
+    wanted = store.range_(1, When(back=DAY), When(), None, hashed=False)
     overtaken = store.overtaken(wanted, [("m_482", 1)])
     assert overtaken == ({("m_482", 1)} if explained else set())
 
 
-def test_entry_that_waited_for_weeks_is_found(store: Sent, db: psycopg.Connection) -> None:
+def test_entry_that_waited_for_weeks_is_found(store: SentEntries, db: psycopg.Connection) -> None:
     now = datetime.now(UTC)
     waited = add_entry(db, "waited", now - 20 * DAY)
     add_attempt(db, waited, 31, now - timedelta(hours=1), "delivered")
@@ -164,10 +164,12 @@ def test_entry_that_waited_for_weeks_is_found(store: Sent, db: psycopg.Connectio
     assert row.body_sha256
 
 
-def test_pages_are_read_by_index_in_the_order_of_the_attempts(world: World, store: Sent) -> None:
+def test_pages_are_read_by_index_in_the_order_of_the_attempts(
+    world: World, store: SentEntries
+) -> None:
     world.db.execute(FILL)
     world.db.execute("VACUUM ANALYZE holdfast.attempt, holdfast.entry, holdfast.subject")
-    wanted = store.wanted(1, When(back=DAY), When(), None, hashed=True)
+    wanted = store.range_(1, When(back=DAY), When(), None, hashed=True)
     values = {**receipts._bound(wanted), "after_subject": 100, "after_sequence": 3, "limit": 500}
     world.db.execute(statement("receipts/settings"))
     plan = _plan(world.db, "receipts/page", values)

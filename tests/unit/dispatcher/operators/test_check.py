@@ -23,8 +23,8 @@ from holdfast.dispatcher.operators.receipts.rules import (
     IN_FLIGHT,
     NEEDS_A_PERSON,
     Finding,
-    Here,
     Proof,
+    SentEntry,
     Tally,
     compare,
 )
@@ -33,7 +33,7 @@ from holdfast.dispatcher.operators.receipts.rules import (
 )
 from holdfast.dispatcher.outbound.inquiry_answer import (
     InquiryError,
-    There,
+    ReceiverRecord,
     asked_seconds,
     judged,
     may_pass,
@@ -78,7 +78,7 @@ def test_pieces_are_added_up_and_only_the_first_rows_are_kept() -> None:
     for name in ("a", "b", "c"):
         piece = Checked(limit=2)
         piece.count("lanes_due", 5, NOON + timedelta(minutes=ord("c") - ord(name)))
-        piece.found(Rule.LANE_STATE, 3, [Violation(Rule.LANE_STATE, name)])
+        piece.add_violations(Rule.LANE_STATE, 3, [Violation(Rule.LANE_STATE, name)])
         whole.add(piece)
     assert whole.counted["lanes_due"] == 15
     assert whole.oldest["lanes_due"] == NOON
@@ -139,55 +139,59 @@ APPLIED, DUPLICATE, STALE = (ReceiptOutcome.APPLIED, ReceiptOutcome.DUPLICATE, R
 SECRETS = [Secret.parse(secret_text())]
 
 
-def here(*, delivered: bool = True, **changes: Any) -> Here:
+def entry(*, delivered: bool = True, **changes: Any) -> SentEntry:
     values = {
         "key": KEY,
         "last": "delivered" if delivered else "unknown",
         "proof": Proof(APPLIED, AT) if delivered else None,
         "body_sha256": b"a",
     }
-    return Here(subject="m_482", sequence=1, delivered=delivered, **values | changes)
+    return SentEntry(subject="m_482", sequence=1, delivered=delivered, **values | changes)
 
 
-def there(outcome: ReceiptOutcome = APPLIED, at: str = AT, body: bytes | None = b"a") -> There:
-    return There(KEY, outcome, at, body)
+def record(
+    outcome: ReceiptOutcome = APPLIED, at: str = AT, body: bytes | None = b"a"
+) -> ReceiverRecord:
+    return ReceiverRecord(KEY, outcome, at, body)
 
 
 @pytest.mark.parametrize(
     ("ours", "theirs", "finding"),
     [
-        (here(), there(), Finding.AGREED),
-        (here(proof=Proof(DUPLICATE, AT)), there(), Finding.AGREED),
-        (here(proof=Proof(STALE, AT)), there(STALE), Finding.STALE_THERE),
-        (here(proof=None), there(STALE), Finding.STALE_THERE),
-        (here(proof=Proof(STALE, AT)), there(STALE, body=b"b"), Finding.OTHER_BODY),
-        (here(proof=Proof(STALE, AT)), there(STALE, LATER), Finding.OTHER_TIME),
-        (here(), there(body=None), Finding.AGREED),
-        (here(body_sha256=None), there(), Finding.AGREED),
-        (here(), None, Finding.MISSING_THERE),
-        (here(proof=None), None, Finding.MISSING_THERE),
-        (here(), there(body=b"b"), Finding.OTHER_BODY),
-        (here(proof=None), there(body=b"b"), Finding.OTHER_BODY),
-        (here(delivered=False), there(body=b"b"), Finding.OTHER_BODY),
-        (here(), there(STALE), Finding.OTHER_OUTCOME),
-        (here(proof=Proof(DUPLICATE, AT)), there(STALE), Finding.OTHER_OUTCOME),
-        (here(proof=Proof(STALE, AT)), there(), Finding.OTHER_OUTCOME),
-        (here(), there(at=LATER), Finding.OTHER_TIME),
-        (here(proof=None), there(), Finding.NO_RECEIPT),
-        (here(delivered=False), there(), Finding.UNDELIVERED_HERE),
-        (here(delivered=False, last=IN_FLIGHT), there(STALE), Finding.UNDELIVERED_HERE),
-        (here(delivered=False), None, Finding.NEITHER),
-        (here(key=None, proof=None, body_sha256=None), None, Finding.PRUNED_HERE),
+        (entry(), record(), Finding.AGREED),
+        (entry(proof=Proof(DUPLICATE, AT)), record(), Finding.AGREED),
+        (entry(proof=Proof(STALE, AT)), record(STALE), Finding.STALE_THERE),
+        (entry(proof=None), record(STALE), Finding.STALE_THERE),
+        (entry(proof=Proof(STALE, AT)), record(STALE, body=b"b"), Finding.OTHER_BODY),
+        (entry(proof=Proof(STALE, AT)), record(STALE, LATER), Finding.OTHER_TIME),
+        (entry(), record(body=None), Finding.AGREED),
+        (entry(body_sha256=None), record(), Finding.AGREED),
+        (entry(), None, Finding.MISSING_THERE),
+        (entry(proof=None), None, Finding.MISSING_THERE),
+        (entry(), record(body=b"b"), Finding.OTHER_BODY),
+        (entry(proof=None), record(body=b"b"), Finding.OTHER_BODY),
+        (entry(delivered=False), record(body=b"b"), Finding.OTHER_BODY),
+        (entry(), record(STALE), Finding.OTHER_OUTCOME),
+        (entry(proof=Proof(DUPLICATE, AT)), record(STALE), Finding.OTHER_OUTCOME),
+        (entry(proof=Proof(STALE, AT)), record(), Finding.OTHER_OUTCOME),
+        (entry(), record(at=LATER), Finding.OTHER_TIME),
+        (entry(proof=None), record(), Finding.NO_RECEIPT),
+        (entry(delivered=False), record(), Finding.UNDELIVERED_HERE),
+        (entry(delivered=False, last=IN_FLIGHT), record(STALE), Finding.UNDELIVERED_HERE),
+        (entry(delivered=False), None, Finding.NEITHER),
+        (entry(key=None, proof=None, body_sha256=None), None, Finding.PRUNED_HERE),
     ],
 )
-def test_both_sides_give_one_finding(ours: Here, theirs: There | None, finding: Finding) -> None:
+def test_both_sides_give_one_finding(
+    ours: SentEntry, theirs: ReceiverRecord | None, finding: Finding
+) -> None:
     assert compare(ours, theirs) is finding
 
 
 def test_stale_entry_behind_a_sent_one_is_overtaken() -> None:
     for proof in (None, Proof(STALE, AT)):
-        assert compare(here(proof=proof), there(STALE), overtaken=True) is Finding.OVERTAKEN
-    assert compare(here(), there(), overtaken=True) is Finding.AGREED
+        assert compare(entry(proof=proof), record(STALE), overtaken=True) is Finding.OVERTAKEN
+    assert compare(entry(), record(), overtaken=True) is Finding.AGREED
 
 
 def test_only_keys_applied_with_identical_bodies_agree() -> None:
@@ -198,10 +202,10 @@ def test_only_keys_applied_with_identical_bodies_agree() -> None:
     ]
     tables = [
         None,
-        *(there(*fields) for fields in product((APPLIED, STALE), (AT, LATER), (b"a", b"b", None))),
+        *(record(*fields) for fields in product((APPLIED, STALE), (AT, LATER), (b"a", b"b", None))),
     ]
     for delivered, proof, table in product((True, False), proofs, tables):
-        finding = compare(here(delivered=delivered, proof=proof), table)
+        finding = compare(entry(delivered=delivered, proof=proof), table)
         assert (finding is Finding.AGREED) == (
             delivered
             and proof is not None
@@ -223,12 +227,12 @@ def test_tally_counts_all_and_keeps_the_first_of_each_kind() -> None:
     tally = Tally(limit=2)
     assert tally.empty
     for _ in range(3):
-        tally.sent(here())
-        tally.found(Finding.AGREED, here(), there())
-        tally.found(Finding.NO_RECEIPT, here(proof=None), there())
+        tally.count(entry())
+        tally.add(Finding.AGREED, entry(), record())
+        tally.add(Finding.NO_RECEIPT, entry(proof=None), record())
     assert not tally.needs_a_person
-    tally.found(Finding.ONLY_THERE, None, there())
-    tally.found(Finding.MISSING_THERE, here(), None)
+    tally.add(Finding.ONLY_THERE, None, record())
+    tally.add(Finding.MISSING_THERE, entry(), None)
     assert tally.needs_a_person
     assert not tally.empty
     assert tally.findings[Finding.NO_RECEIPT] == tally.receipts[APPLIED] == tally.delivered == 3
@@ -248,9 +252,9 @@ def _answer(status: int = 200, **changes: Any) -> Response:
 
 def test_answer_that_proves_itself_is_believed() -> None:
     body = bytes(range(32))
-    assert judged(_answer(body_sha256=body.hex()), KEY, SECRETS) == there(body=body)
-    assert judged(_answer(outcome="stale"), KEY, SECRETS) == there(STALE, body=None)
-    assert judged(_answer(body_sha256="xyz"), KEY, SECRETS) == there(body=None)
+    assert judged(_answer(body_sha256=body.hex()), KEY, SECRETS) == record(body=body)
+    assert judged(_answer(outcome="stale"), KEY, SECRETS) == record(STALE, body=None)
+    assert judged(_answer(body_sha256="xyz"), KEY, SECRETS) == record(body=None)
 
 
 def test_key_is_unknown_only_where_the_protocol_says_so() -> None:
