@@ -8,7 +8,7 @@ import typer
 from holdfast.dispatcher.cli.options import NUMBER_MAX, AsJson, Dsn, OfEndpoint
 from holdfast.dispatcher.cli.output import display, print_json, visible
 from holdfast.dispatcher.operators.why.rules import Answer, Verdict
-from holdfast.dispatcher.operators.why.store import Explained, Here, Why
+from holdfast.dispatcher.operators.why.store import EndpointAnswer, Explanation, Why
 from holdfast.dispatcher.operators.why.views import as_row
 from holdfast.sink.contract.canonical import NotCanonical, canonical_json
 from holdfast.sink.contract.exits import CommandError, ExitCode
@@ -43,18 +43,18 @@ def explain(
     key, named = _key_of(what) if sequence is None else (None, "")
     with Why.connect(dsn) as store:
         if key is not None:
-            found = store.explain_key(key, named, endpoint)
+            explanation = store.explain_key(key, named, endpoint)
         elif sequence is not None:
-            found = store.explain_sequence(what, sequence, endpoint)
+            explanation = store.explain_sequence(what, sequence, endpoint)
         else:
-            found = store.explain_subject(what, endpoint)
+            explanation = store.explain_subject(what, endpoint)
     if as_json:
-        print_json(as_row(what, found))
+        print_json(as_row(what, explanation))
     else:
-        _show(what, found)
-    if found.needs_a_person:
+        _show(what, explanation)
+    if explanation.needs_a_person:
         raise typer.Exit(ExitCode.DEGRADED)
-    if found.verdict is Verdict.UNKNOWN:
+    if explanation.verdict is Verdict.UNKNOWN:
         raise typer.Exit(ExitCode.NOTHING_MATCHED)
 
 
@@ -80,23 +80,23 @@ def _key_of(what: str) -> tuple[Key | None, str]:
         ) from None
 
 
-def _show(what: str, found: Explained) -> None:
-    if found.entry is not None:
-        typer.echo(_entry(found.entry))
-    elif found.answer is None or found.answer.verdict is Verdict.NO_ENDPOINT:
+def _show(what: str, explanation: Explanation) -> None:
+    if explanation.entry is not None:
+        typer.echo(_entry(explanation.entry))
+    elif explanation.answer is None or explanation.answer.verdict is Verdict.NO_ENDPOINT:
         typer.echo(f"subject {visible(what)}")
     else:
         typer.echo(visible(what))
-    if found.answer is not None:
-        _print_answer("", found.answer)
-    for each in found.at_endpoints:
-        about = "" if found.entry is not None else _about(each)
+    if explanation.answer is not None:
+        _print_answer("", explanation.answer)
+    for each in explanation.at_endpoints:
+        about = "" if explanation.entry is not None else _about(each)
         _print_answer(f"{each.endpoint}: {about}", each.answer)
-    for note in found.notes:
+    for note in explanation.notes:
         typer.echo(f"note: {visible(note)}")
 
 
-def _about(each: Here) -> str:
+def _about(each: EndpointAnswer) -> str:
     return "" if each.entry is None else f"sequence {each.entry['sequence']} {each.entry['key']}, "
 
 

@@ -11,7 +11,7 @@ from holdfast.dispatcher.api.responses import Count, Json, KeyText, ResponseMode
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.trace.store import Trace
 from holdfast.dispatcher.operators.why.rules import Verdict
-from holdfast.dispatcher.operators.why.store import Explained
+from holdfast.dispatcher.operators.why.store import Explanation
 from holdfast.dispatcher.operators.why.store import Why as Explains
 from holdfast.dispatcher.operators.why.views import as_row
 from holdfast.sink.contract.exits import CommandError, ExitCode
@@ -40,7 +40,7 @@ class CachedTrace(Trace):
     def __init__(self, connection: Any) -> None:
         super().__init__(connection)
         self._read: dict[Key, Row] = {}
-        self._answer_of: dict[Key, Explained] = {}
+        self._answer_of: dict[Key, Explanation] = {}
 
     def entry(self, key: Key) -> Row:
         """Return the entry as `Entries.entry` does."""
@@ -48,7 +48,7 @@ class CachedTrace(Trace):
             self._read[key] = super().entry(key)
         return self._read[key]
 
-    def explain_key(self, key: Key, named: str, endpoint: str | None = None) -> Explained:
+    def explain_key(self, key: Key, named: str, endpoint: str | None = None) -> Explanation:
         """Explain as `Why.explain_key` does; cached where it is about every endpoint."""
         if endpoint is not None or named:
             return super().explain_key(key, named, endpoint)
@@ -144,12 +144,12 @@ class Why(ResponseModel):
     notes: list[str]
 
     @classmethod
-    def of(cls, asked: str, found: Explained) -> Self:
+    def of(cls, asked: str, explanation: Explanation) -> Self:
         """Return the response; raises `CommandError` (nothing matched) for a key or subject that
         was never seen.
         """
-        if found.verdict is Verdict.UNKNOWN and found.answer is not None:
+        if explanation.verdict is Verdict.UNKNOWN and explanation.answer is not None:
             raise CommandError(
-                found.answer.sentence, ExitCode.NOTHING_MATCHED, code="nothing_matched"
+                explanation.answer.sentence, ExitCode.NOTHING_MATCHED, code="nothing_matched"
             )
-        return cls.model_validate(as_row(asked, found))
+        return cls.model_validate(as_row(asked, explanation))

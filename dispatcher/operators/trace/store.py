@@ -39,12 +39,12 @@ class Trace(Why):
         (nothing matched) for a key whose entry is not stored.
         """
         self.shows_answers = body
-        found = self.entry(key)
-        ids = {name: found["batch"][name] for name in ("stream", "query_id", "batch_id")}
+        entry = self.entry(key)
+        ids = {name: entry["batch"][name] for name in ("stream", "query_id", "batch_id")}
         ledger = self._one("streams/batch_find", ids)
-        explained = self.explain_key(key, "")
+        explanation = self.explain_key(key, "")
         tried, older = self.of_key(key, Wanted(), limit=ATTEMPTS_MAX)
-        if not explained.entry:
+        if not explanation.entry:
             raise CommandError(
                 f"the entry of {key.text} was dropped just now. Nothing was changed.",
                 ExitCode.NOTHING_MATCHED,
@@ -53,7 +53,7 @@ class Trace(Why):
         return {
             "key": key.text,
             "batch": with_offsets(ledger),
-            "entry": _entry(found, body=body),
+            "entry": _entry(entry, body=body),
             "endpoints": [
                 {
                     "endpoint": each.endpoint,
@@ -65,21 +65,21 @@ class Trace(Why):
                         if row["endpoint"] == each.endpoint
                     ],
                 }
-                for each in explained.at_endpoints
+                for each in explanation.at_endpoints
             ],
             "older_attempts": older is not None,
         }
 
 
-def _entry(found: Row, *, body: bool) -> Row:
+def _entry(entry: Row, *, body: bool) -> Row:
     names = ("subject", "sequence", "type", "occurred_at", "written_at", "priority", "traceparent")
-    raw = found["body"].encode()
+    raw = entry["body"].encode()
     return {
-        **{name: found[name] for name in names},
-        "decision": _decision(found["body"]),
+        **{name: entry[name] for name in names},
+        "decision": _decision(entry["body"]),
         "body_bytes": len(raw),
         "body_sha256": hashlib.sha256(raw).hexdigest(),
-        "body": found["body"] if body else None,
+        "body": entry["body"] if body else None,
     }
 
 

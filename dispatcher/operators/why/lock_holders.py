@@ -60,7 +60,7 @@ def row_holder(
     for each in sessions:
         if each["application_name"].startswith(DISPATCHER):
             blocking |= set(each["blocked_by"] or ())
-    found = [
+    candidates = [
         each
         for each in sessions
         if (_holds(each, transactions) or each["pid"] in blocking)
@@ -68,7 +68,7 @@ def row_holder(
         # A session that waits itself is not the cause.
         and not each["blocked_by"]
     ]
-    return _holder(max(found, key=_age)) if found else None
+    return _holder(max(candidates, key=_age)) if candidates else None
 
 
 def snapshot_holder(sessions: Sequence[Mapping[str, Any]]) -> Holder | None:

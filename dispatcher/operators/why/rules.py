@@ -1,7 +1,7 @@
 """Why an entry is in its state at an endpoint: one answer, and the command that resolves it. Pure.
 
-The facts are a row of `why/standing.sql` and what is the same for every endpoint (`Around`). With
-several causes, the answer is the one that a person must resolve first; the others are in `also`.
+The facts are a row of `why/standing.sql` and what is the same for every endpoint (`Conditions`).
+With several causes, the answer is the one that a person must resolve first; `also` has the others.
 """
 
 from collections.abc import Iterator, Sequence
@@ -107,7 +107,7 @@ AT_REST = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ExplainedEntry:
     """The entry to explain."""
 
     key: str
@@ -120,7 +120,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class Conditions:
     """What is the same for every endpoint, at `at` by the database's clock."""
 
     at: datetime
@@ -138,7 +138,7 @@ class Around:
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class LaneHead:
     """The entry at the head of the lane, and why it waits."""
 
     key: str
@@ -155,7 +155,7 @@ class Answer:
     command: str | None = None
     also: tuple[str, ...] = field(default=())
     """Sentences with further causes."""
-    behind: Ahead | None = None
+    behind: LaneHead | None = None
     """The head of the lane, if that is another entry; `command` is then of that entry."""
     holder: Holder | None = None
 
@@ -167,10 +167,12 @@ class Answer:
         )
 
 
-def judge(row: Facts, entry: Subject, around: Around, ahead: Ahead | None = None) -> Answer:
+def judge(
+    row: Facts, entry: ExplainedEntry, conditions: Conditions, lane_head: LaneHead | None = None
+) -> Answer:
     """Return why `entry` is in its state at the endpoint of `row`.
 
-    `ahead` is the head of the lane if that is another entry.
+    `lane_head` is the head of the lane if that is another entry.
     """
     if row["delivered_number"] is not None:
         return Answer(Verdict.DELIVERED, words.delivered(row))
@@ -188,7 +190,7 @@ def judge(row: Facts, entry: Subject, around: Around, ahead: Ahead | None = None
         if row["before_start"]:
             return Answer(Verdict.BEFORE_START, words.before_start(row))
     if last is None or last < entry.sequence:
-        return _unrouted(row, entry, around)
+        return _unrouted(row, entry, conditions)
     if _behind_it(row, entry):
         if row["resolution"] is not None:
             return Answer(Verdict.GIVEN_UP, words.given_up(row))
@@ -199,19 +201,19 @@ def judge(row: Facts, entry: Subject, around: Around, ahead: Ahead | None = None
         missing = row["lane_delivered_sequence"] + 1
         way_out = words.pass_missing(entry.subject, row["endpoint"])
         return Answer(Verdict.GAP, words.gap(entry.subject, missing), way_out)
-    if ahead is not None:
-        sentence = words.behind(ahead.sequence, ahead.key)
-        return Answer(Verdict.BEHIND, sentence, ahead.answer.command, behind=ahead)
-    return _waiting(row, entry, around)
+    if lane_head is not None:
+        sentence = words.behind(lane_head.sequence, lane_head.key)
+        return Answer(Verdict.BEHIND, sentence, lane_head.answer.command, behind=lane_head)
+    return _waiting(row, entry, conditions)
 
 
-def _behind_it(row: Facts, entry: Subject) -> bool:
+def _behind_it(row: Facts, entry: ExplainedEntry) -> bool:
     """Return whether the lane has passed the entry."""
     reached = row["lane_delivered_sequence"]
     return reached is not None and bool(reached >= entry.sequence)
 
 
-def _taken(row: Facts, entry: Subject) -> bool:
+def _taken(row: Facts, entry: ExplainedEntry) -> bool:
     return not row["types"] or entry.type in row["types"]
 
 
@@ -226,38 +228,38 @@ def _missing(row: Facts) -> bool:
     return head is None or bool(head > row["lane_delivered_sequence"] + 1)
 
 
-def _unrouted(row: Facts, entry: Subject, around: Around) -> Answer:
+def _unrouted(row: Facts, entry: ExplainedEntry, conditions: Conditions) -> Answer:
     routed_at, written_at = entry.batch["routed_at"], entry.batch["written_at"]
     if routed_at is not None:
         if row["starts_at"] is None and row["added_at"] > routed_at:
-            said = words.not_backfilled(row)
-            return Answer(Verdict.NOT_BACKFILLED, said, words.backfill(row["endpoint"]))
+            sentence = words.not_backfilled(row)
+            return Answer(Verdict.NOT_BACKFILLED, sentence, words.backfill(row["endpoint"]))
         # `max`: an endpoint that was never changed has both times equal, even after a clock change.
         if row["changed_at"] > max(routed_at, row["added_at"]):
             return Answer(Verdict.NOT_TAKEN, words.not_taken_then(routed_at))
-        said = words.lost_route(entry.batch)
-        return Answer(Verdict.LOST_ROUTE, said, words.backfill(row["endpoint"]))
-    found = [*_no_dispatcher(around), *_locked([entry.batch["xmax"]], around)]
-    if found:
-        batch = words.unrouted(entry.batch, around.at)
-        return replace(found[0], sentence=f"{batch}; {found[0].sentence}", also=_also(found))
-    late = around.at - written_at > PATIENCE
+        sentence = words.lost_route(entry.batch)
+        return Answer(Verdict.LOST_ROUTE, sentence, words.backfill(row["endpoint"]))
+    causes = [*_no_dispatcher(conditions), *_locked([entry.batch["xmax"]], conditions)]
+    if causes:
+        batch = words.unrouted(entry.batch, conditions.at)
+        return replace(causes[0], sentence=f"{batch}; {causes[0].sentence}", also=_also(causes))
+    late = conditions.at - written_at > PATIENCE
     verdict = Verdict.NOT_ROUTED if late else Verdict.UNROUTED
     command = words.LOGS if late else None
-    return Answer(verdict, words.unrouted(entry.batch, around.at), command)
+    return Answer(verdict, words.unrouted(entry.batch, conditions.at), command)
 
 
-def _waiting(row: Facts, entry: Subject, around: Around) -> Answer:
+def _waiting(row: Facts, entry: ExplainedEntry, conditions: Conditions) -> Answer:
     """Return why the head of a lane waits."""
-    if row["lease_until"] is not None and row["lease_until"] > around.at:
-        return Answer(Verdict.SENDING, words.sending(row, around.dispatchers, around.at))
-    found = list(_obstacles(row, entry, around))
-    if not found:
-        return _due(row, around)
-    return replace(found[0], also=_also(found))
+    if row["lease_until"] is not None and row["lease_until"] > conditions.at:
+        return Answer(Verdict.SENDING, words.sending(row, conditions.dispatchers, conditions.at))
+    causes = list(_obstacles(row, entry, conditions))
+    if not causes:
+        return _due(row, conditions)
+    return replace(causes[0], also=_also(causes))
 
 
-def _obstacles(row: Facts, entry: Subject, around: Around) -> Iterator[Answer]:
+def _obstacles(row: Facts, entry: ExplainedEntry, conditions: Conditions) -> Iterator[Answer]:
     """Yield all obstacles to sending a head, first the one that a person must resolve first."""
     state, name = row["endpoint_state"], row["endpoint"]
     over = row["lease_until"] is not None
@@ -266,40 +268,40 @@ def _obstacles(row: Facts, entry: Subject, around: Around) -> Iterator[Answer]:
     if state != EndpointState.ACTIVE:
         verdict = Verdict.PAUSED if state == EndpointState.PAUSED else Verdict.DISABLED
         yield Answer(verdict, words.state(row), words.resume(name))
-    yield from _no_dispatcher(around)
-    yield from _locked(row["transactions"], around)
+    yield from _no_dispatcher(conditions)
+    yield from _locked(row["transactions"], conditions)
     if over:
-        yield Answer(Verdict.LEASE_OVER, words.lease_over(row, around.at))
+        yield Answer(Verdict.LEASE_OVER, words.lease_over(row, conditions.at))
     if row["breaker"] in (BreakerState.OPEN, BreakerState.HALF_OPEN):
         yield Answer(Verdict.BREAKER_OPEN, words.breaker(row), f"holdfast endpoint show {name}")
-    if row["held_until"] is not None and row["held_until"] > around.at:
+    if row["held_until"] is not None and row["held_until"] > conditions.at:
         yield Answer(Verdict.RECEIVER_ASKED, words.receiver_asked(row))
-    if row["due_at"] is not None and row["due_at"] > around.at:
-        yield Answer(Verdict.RETRY, words.retry(row, around.at))
+    if row["due_at"] is not None and row["due_at"] > conditions.at:
+        yield Answer(Verdict.RETRY, words.retry(row, conditions.at))
 
 
-def _due(row: Facts, around: Around) -> Answer:
+def _due(row: Facts, conditions: Conditions) -> Answer:
     # An endpoint with a rate limit may have due lanes for long, but claims advance `paid_until`.
-    paid = row["rate_per_second"] is not None and around.at - row["paid_until"] < PATIENCE
+    paid = row["rate_per_second"] is not None and conditions.at - row["paid_until"] < PATIENCE
     served = row["leased_lanes"] or paid
-    if served or around.at - row["due_at"] <= PATIENCE:
-        return Answer(Verdict.DUE, words.due(row, around.at))
-    return Answer(Verdict.NOT_CLAIMED, words.not_claimed(row, around.at), words.CONFIG_CHECK)
+    if served or conditions.at - row["due_at"] <= PATIENCE:
+        return Answer(Verdict.DUE, words.due(row, conditions.at))
+    return Answer(Verdict.NOT_CLAIMED, words.not_claimed(row, conditions.at), words.CONFIG_CHECK)
 
 
-def _no_dispatcher(around: Around) -> Iterator[Answer]:
-    if around.read_only:
+def _no_dispatcher(conditions: Conditions) -> Iterator[Answer]:
+    if conditions.read_only:
         yield Answer(Verdict.CANNOT_WRITE, words.CANNOT_WRITE, "holdfast database")
-    if not around.alive:
-        sentence = words.no_dispatcher(around.dispatchers, around.at)
+    if not conditions.alive:
+        sentence = words.no_dispatcher(conditions.dispatchers, conditions.at)
         yield Answer(Verdict.NO_DISPATCHER, sentence, "holdfast dispatch")
 
 
-def _locked(transactions: Sequence[str], around: Around) -> Iterator[Answer]:
-    holder = row_holder(around.sessions, transactions)
+def _locked(transactions: Sequence[str], conditions: Conditions) -> Iterator[Answer]:
+    holder = row_holder(conditions.sessions, transactions)
     if holder is not None:
         yield Answer(Verdict.LOCKED, words.locked(holder), holder.command, holder=holder)
 
 
-def _also(found: Sequence[Answer]) -> tuple[str, ...]:
-    return tuple(each.sentence for each in found[1:])
+def _also(causes: Sequence[Answer]) -> tuple[str, ...]:
+    return tuple(each.sentence for each in causes[1:])

@@ -16,10 +16,10 @@ from holdfast.dispatcher.operators.why import words
 from holdfast.dispatcher.operators.why.lock_holders import holders, snapshot_holder, writing
 from holdfast.dispatcher.operators.why.rules import (
     AT_REST,
-    Ahead,
     Answer,
-    Around,
-    Subject,
+    Conditions,
+    ExplainedEntry,
+    LaneHead,
     Verdict,
     judge,
 )
@@ -31,7 +31,7 @@ LOCK_SECONDS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class EndpointAnswer:
     """The answer at one endpoint, with its entry and the facts behind it."""
 
     endpoint: str
@@ -42,11 +42,11 @@ class Here:
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class Explanation:
     """The answers at all endpoints. `answer` is the only one when no endpoint is concerned."""
 
     entry: Row | None
-    at_endpoints: list[Here]
+    at_endpoints: list[EndpointAnswer]
     answer: Answer | None = None
     notes: list[str] = field(default_factory=list)
     """Sentences about what else may matter."""
@@ -75,75 +75,86 @@ class Why(Attempts):
     shows_queries = True
     """Whether sentences may contain the query of another session."""
 
-    def explain_key(self, key: Key, named: str, endpoint: str | None = None) -> Explained:
+    def explain_key(self, key: Key, named: str, endpoint: str | None = None) -> Explanation:
         """Explain the entry of a key. `named` is another text of it: the key's parts as JSON."""
         with self._snapshot():
             batch = self._maybe("common/entry_key_find", {"key": key.digest})
             if batch is None:
                 return self._unseen(key.text, [key.text, named])
-            found = self._maybe("entries/find", {**batch, "key": key.digest})
-            if found is None:
-                return Explained(None, [], self._unwritten(key, batch))
-            return self._entry(found["subject_id"], found["sequence"], endpoint)
+            row = self._maybe("entries/find", {**batch, "key": key.digest})
+            if row is None:
+                return Explanation(None, [], self._unwritten(key, batch))
+            return self._entry(row["subject_id"], row["sequence"], endpoint)
 
     def _unwritten(self, key: Key, batch: Row) -> Answer:
         """Return why the entry of a used key is not stored."""
-        found = self._maybe("common/suppressed_cause", {**batch, "key": key.digest})
-        if found is not None:
+        row = self._maybe("common/suppressed_cause", {**batch, "key": key.digest})
+        if row is not None:
             command = f"holdfast suppressed show {key.text}"
-            return Answer(Verdict.SUPPRESSED, words.suppressed(batch, found["cause"]), command)
+            return Answer(Verdict.SUPPRESSED, words.suppressed(batch, row["cause"]), command)
         if self._one("why/day", {"at": batch["written_at"]})["stored"]:
             return Answer(Verdict.SUPPRESSED, words.suppressed(batch))
         return Answer(Verdict.PRUNED, words.pruned(batch))
 
     def explain_sequence(
         self, subject: str, sequence: int, endpoint: str | None = None
-    ) -> Explained:
+    ) -> Explanation:
         """Explain the entry of a subject with this sequence.
 
         Raises `CommandError` (nothing matched) when it is not stored.
         """
         with self._snapshot():
-            found = self._maybe("why/subject", {"subject": subject})
-            if found is None:
+            subject_row = self._maybe("why/subject", {"subject": subject})
+            if subject_row is None:
                 return self._unseen(subject, [json.dumps(subject, ensure_ascii=False)])
-            if self._maybe("why/entry", {**found, "sequence": sequence}) is None:
-                last = found["last_sequence"]
+            if self._maybe("why/entry", {**subject_row, "sequence": sequence}) is None:
+                last = subject_row["last_sequence"]
                 raise CommandError(
                     f"sequence {sequence} of {subject!r} is not stored: the subject has had {last}"
                     " so far, and old partitions may have been dropped. Nothing was changed.",
                     ExitCode.NOTHING_MATCHED,
                     code="entry_not_stored",
                 )
-            return self._entry(found["subject_id"], sequence, endpoint)
+            return self._entry(subject_row["subject_id"], sequence, endpoint)
 
-    def explain_subject(self, subject: str, endpoint: str | None = None) -> Explained:
+    def explain_subject(self, subject: str, endpoint: str | None = None) -> Explanation:
         """Explain what a subject waits for: the head of its lane at each endpoint."""
         with self._snapshot():
-            found = self._maybe("why/subject", {"subject": subject})
-            if found is None:
+            subject_row = self._maybe("why/subject", {"subject": subject})
+            if subject_row is None:
                 return self._unseen(subject, [json.dumps(subject, ensure_ascii=False)])
-            heads = self._all("why/heads", {**found, "endpoint_id": self.endpoint_id(endpoint)})
+            heads = self._all(
+                "why/heads", {**subject_row, "endpoint_id": self.endpoint_id(endpoint)}
+            )
             standing = [
-                (head, *self._standing(found["subject_id"], head["sequence"], head["endpoint_id"]))
+                (
+                    head,
+                    *self._standing(
+                        subject_row["subject_id"], head["sequence"], head["endpoint_id"]
+                    ),
+                )
                 for head in heads
                 if head["sequence"] is not None
             ]
             idle = [head for head in heads if head["sequence"] is None]
-            around = self._around()
-            here = [self._here(entry, row, around) for _, entry, rows in standing for row in rows]
-            here += [_idle(head, subject) for head in idle]
-            here.sort(key=lambda each: each.endpoint)
-            return self._explained(None, here, around)
+            conditions = self._conditions()
+            answers = [
+                self._endpoint_answer(entry, row, conditions)
+                for _, entry, rows in standing
+                for row in rows
+            ]
+            answers += [_idle(head, subject) for head in idle]
+            answers.sort(key=lambda each: each.endpoint)
+            return self._explanation(None, answers, conditions)
 
-    def _entry(self, subject_id: int, sequence: int, endpoint: str | None) -> Explained:
+    def _entry(self, subject_id: int, sequence: int, endpoint: str | None) -> Explanation:
         entry, rows = self._standing(subject_id, sequence, self.endpoint_id(endpoint))
         replays = self._all("why/replays", {"subject_id": subject_id, "sequence": sequence})
-        around = self._around()
-        here = [self._here(entry, row, around) for row in rows]
-        explained = self._explained(entry, here, around)
-        explained.notes.extend(words.replayed(str(each["id"])[:8]) for each in replays)
-        return explained
+        conditions = self._conditions()
+        answers = [self._endpoint_answer(entry, row, conditions) for row in rows]
+        explanation = self._explanation(entry, answers, conditions)
+        explanation.notes.extend(words.replayed(str(each["id"])[:8]) for each in replays)
+        return explanation
 
     def _standing(
         self, subject_id: int, sequence: int, endpoint_id: int | None
@@ -175,46 +186,50 @@ class Why(Attempts):
             row["head"] = (first, its)
         return row
 
-    def _here(self, entry: Row, row: Row, around: Around) -> Here:
-        ahead = None
+    def _endpoint_answer(self, entry: Row, row: Row, conditions: Conditions) -> EndpointAnswer:
+        lane_head = None
         if row["head"] is not None:
             first, its = row["head"]
-            answer = judge(its, _subject(first), around)
-            ahead = Ahead(Key(first["key"]).text, first["sequence"], answer)
-        answer = judge(row, _subject(entry), around, ahead)
+            answer = judge(its, _explained_entry(first), conditions)
+            lane_head = LaneHead(Key(first["key"]).text, first["sequence"], answer)
+        answer = judge(row, _explained_entry(entry), conditions, lane_head)
         facts = {name: row[name] for name in _FACTS}
-        return Here(row["endpoint"], answer, _shown(entry), facts)
+        return EndpointAnswer(row["endpoint"], answer, _shown(entry), facts)
 
-    def _explained(self, entry: Row | None, here: list[Here], around: Around) -> Explained:
+    def _explanation(
+        self, entry: Row | None, answers: list[EndpointAnswer], conditions: Conditions
+    ) -> Explanation:
         answer = None
-        if not here:
-            said = "no endpoint exists, so nothing is sent anywhere"
+        if not answers:
+            sentence = "no endpoint exists, so nothing is sent anywhere"
             answer = Answer(
-                Verdict.NO_ENDPOINT, said, "holdfast endpoint add NAME --url URL --secret-ref REF"
+                Verdict.NO_ENDPOINT,
+                sentence,
+                "holdfast endpoint add NAME --url URL --secret-ref REF",
             )
-        holder = snapshot_holder(around.sessions)
+        holder = snapshot_holder(conditions.sessions)
         notes = [words.snapshot(holder)] if holder is not None else []
-        return Explained(None if entry is None else _shown(entry), here, answer, notes)
+        return Explanation(None if entry is None else _shown(entry), answers, answer, notes)
 
-    def _unseen(self, what: str, texts: list[str]) -> Explained:
+    def _unseen(self, what: str, texts: list[str]) -> Explanation:
         rows = [
             row for text in texts if text for row in self._all("why/quarantined", {"text": text})
         ]
         if rows:
-            found = min(rows, key=lambda row: (row["resolution"] is not None, -row["id"]))
-            verdict = Verdict.UNKNOWN if found["resolution"] else Verdict.QUARANTINED
-            command = f"holdfast quarantine show {found['id']}"
-            return Explained(None, [], Answer(verdict, words.quarantined(found), command))
-        said = words.unknown(what, writing(self._around().sessions))
-        return Explained(None, [], Answer(Verdict.UNKNOWN, said, "holdfast entries list"))
+            quarantined = min(rows, key=lambda row: (row["resolution"] is not None, -row["id"]))
+            verdict = Verdict.UNKNOWN if quarantined["resolution"] else Verdict.QUARANTINED
+            command = f"holdfast quarantine show {quarantined['id']}"
+            return Explanation(None, [], Answer(verdict, words.quarantined(quarantined), command))
+        sentence = words.unknown(what, writing(self._conditions().sessions))
+        return Explanation(None, [], Answer(Verdict.UNKNOWN, sentence, "holdfast entries list"))
 
-    def _around(self) -> Around:
+    def _conditions(self) -> Conditions:
         """Read dispatchers and sessions; later statements have the login's rights."""
         at = self._one("why/moment")["at"]
         heartbeats = self._heartbeats()
         dispatchers = self._all("why/dispatchers", heartbeats)
         sessions = self._sessions("why/sessions")
-        return Around(at, dispatchers, sessions, heartbeats["read_only"])
+        return Conditions(at, dispatchers, sessions, heartbeats["read_only"])
 
     def _sessions(self, name: str) -> list[Row]:
         self._run("common/login")
@@ -232,11 +247,11 @@ class Why(Attempts):
                 yield
         except psycopg.errors.LockNotAvailable:
             with self._transaction():
-                found = holders(self._sessions("why/exclusive"))
-            said = f": {found[0]} has locked it" if found else ""
-            command = f" If that session may be ended: {found[0].command}" if found else ""
+                lockers = holders(self._sessions("why/exclusive"))
+            by_whom = f": {lockers[0]} has locked it" if lockers else ""
+            command = f" If that session may be ended: {lockers[0].command}" if lockers else ""
             raise CommandError(
-                f"a table of the outbox cannot be read{said}, so nothing is delivered either."
+                f"a table of the outbox cannot be read{by_whom}, so nothing is delivered either."
                 f" Nothing was changed.{command}",
                 ExitCode.DEGRADED,
                 code="table_locked",
@@ -274,8 +289,8 @@ def _weight(answer: Answer) -> int:
     return 2 if answer.verdict in AT_REST else 1
 
 
-def _subject(entry: Row) -> Subject:
-    return Subject(
+def _explained_entry(entry: Row) -> ExplainedEntry:
+    return ExplainedEntry(
         key=Key(entry["key"]).text,
         subject=entry["subject"],
         sequence=entry["sequence"],
@@ -289,11 +304,13 @@ def _shown(entry: Row) -> Row:
     return {"key": Key(entry["key"]).text, **{name: entry[name] for name in _SHOWN}}
 
 
-def _idle(head: Row, subject: str) -> Here:
+def _idle(head: Row, subject: str) -> EndpointAnswer:
     if head["waits"]:
         missing = head["lane_delivered_sequence"] + 1
         way_out = words.pass_missing(subject, head["endpoint"])
         answer = Answer(Verdict.GAP, words.gap(subject, missing), way_out)
-        return Here(head["endpoint"], answer, None, {})
+        return EndpointAnswer(head["endpoint"], answer, None, {})
     row = {**head, "receipt": None if head["receipt"] is None else json.loads(head["receipt"])}
-    return Here(head["endpoint"], Answer(Verdict.NOTHING_WAITS, words.nothing_waits(row)), None, {})
+    return EndpointAnswer(
+        head["endpoint"], Answer(Verdict.NOTHING_WAITS, words.nothing_waits(row)), None, {}
+    )

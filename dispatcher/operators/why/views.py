@@ -3,18 +3,18 @@
 from typing import Any
 
 from holdfast.dispatcher.operators.why.rules import Answer
-from holdfast.dispatcher.operators.why.store import Explained
+from holdfast.dispatcher.operators.why.store import Explanation
 
 
-def as_row(what: str, found: Explained) -> dict[str, Any]:
+def as_row(what: str, explanation: Explanation) -> dict[str, Any]:
     """Return the result as JSON can hold it."""
-    alone = None if found.answer is None else _row(found.answer)
+    only = None if explanation.answer is None else _row(explanation.answer)
     return {
         "asked": what,
-        "verdict": found.verdict.value,
-        "needs_a_person": found.needs_a_person,
-        "entry": found.entry,
-        "answer": alone,
+        "verdict": explanation.verdict.value,
+        "needs_a_person": explanation.needs_a_person,
+        "entry": explanation.entry,
+        "answer": only,
         "endpoints": [
             {
                 "endpoint": each.endpoint,
@@ -22,21 +22,21 @@ def as_row(what: str, found: Explained) -> dict[str, Any]:
                 "entry": each.entry,
                 "facts": each.facts,
             }
-            for each in found.at_endpoints
+            for each in explanation.at_endpoints
         ],
-        "notes": found.notes,
+        "notes": explanation.notes,
     }
 
 
 def _row(answer: Answer) -> dict[str, Any]:
-    ahead, holder = answer.behind, answer.holder
+    head, holder = answer.behind, answer.holder
     return {
         "verdict": answer.verdict.value,
         "needs_a_person": answer.needs_a_person,
         "sentence": answer.sentence,
         "also": list(answer.also),
         "command": answer.command,
-        "behind": ahead and {"key": ahead.key, "sequence": ahead.sequence, **_row(ahead.answer)},
+        "behind": head and {"key": head.key, "sequence": head.sequence, **_row(head.answer)},
         "holder": holder
         and {
             "pid": holder.pid,

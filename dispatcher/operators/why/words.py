@@ -37,15 +37,15 @@ def resume(name: str) -> str:
 
 def delivered(row: Facts) -> str:
     """When it was delivered, by which attempt, with which receipt."""
-    said = (
+    sentence = (
         f"delivered {_at(row['delivered_at'])} by attempt {row['delivered_number']}"
         f" (HTTP {row['delivered_status']})"
     )
     proof: dict[str, Any] | None = row["receipt"]
     if proof is None:
-        return f"{said}, without a receipt"
+        return f"{sentence}, without a receipt"
     outcome, moment = one_line(str(proof["outcome"])), one_line(str(proof["applied_at"]))
-    return f"{said}; its receipt says {outcome} at {moment}"
+    return f"{sentence}; its receipt says {outcome} at {moment}"
 
 
 def dead(row: Facts) -> str:
@@ -84,8 +84,8 @@ def not_taken(row: Facts, type_: str) -> str:
     """Which types the endpoint takes instead."""
     taken = ", ".join(one_line(each) for each in row["types"])
     tried = f"tried {_times(row['attempts'], 'time')}, and no longer sent there"
-    said = tried if row["attempts"] else "it is not sent there"
-    return f"{said}: the endpoint takes {taken}, not {one_line(type_)}"
+    begin = tried if row["attempts"] else "it is not sent there"
+    return f"{begin}: the endpoint takes {taken}, not {one_line(type_)}"
 
 
 def not_taken_then(routed_at: datetime) -> str:
@@ -221,9 +221,9 @@ def retry(row: Facts, at: datetime) -> str:
     due = f"attempt {row['lane_attempt'] + 1} is due {_at(row['due_at'])} (in {left})"
     if row["last_outcome"] is None:
         return due
-    said = one_line(row["last_error"] or "")
+    error = one_line(row["last_error"] or "")
     status = f"HTTP {row['last_status']}" if row["last_status"] else ""
-    detail = " ".join(part for part in (status, said) if part)
+    detail = " ".join(part for part in (status, error) if part)
     return (
         f"{due}, after attempt {row['last_number']} ended {row['last_outcome']}"
         f" {_at(row['last_tried_at'])}{f' ({detail})' if detail else ''}"
@@ -292,11 +292,11 @@ def quarantined(row: Facts) -> str:
 
 def unknown(what: str, being_written: Sequence[Holder]) -> str:
     """What was searched, and what is not visible yet."""
-    said = f"{what} is unknown here, both as an entry and among the newest quarantined rows"
+    sentence = f"{what} is unknown here, both as an entry and among the newest quarantined rows"
     if not being_written:
-        return said
+        return sentence
     names = ", ".join(each.application for each in being_written)
-    return f"{said}; what {names} is writing now is not visible before it commits"
+    return f"{sentence}; what {names} is writing now is not visible before it commits"
 
 
 def nothing_waits(row: Facts) -> str:
@@ -333,11 +333,11 @@ def _who(dispatchers: Sequence[Facts], at: datetime) -> str:
     alive = [each for each in dispatchers if each["alive"]]
     if not alive:
         return "a dispatcher without a heartbeat"
-    said = ", ".join(
+    names = ", ".join(
         f"{_name(each)} ({each['in_flight']} in flight, up for {since(each['started_at'], at)})"
         for each in alive
     )
-    return said if len(alive) == 1 else f"one of {said}"
+    return names if len(alive) == 1 else f"one of {names}"
 
 
 def _name(dispatcher: Facts) -> str:

@@ -21,9 +21,9 @@ from holdfast.dispatcher.operators.why.lock_holders import row_holder, snapshot_
 from holdfast.dispatcher.operators.why.rules import (
     AT_REST,
     NEEDS_A_PERSON,
-    Ahead,
-    Around,
-    Subject,
+    Conditions,
+    ExplainedEntry,
+    LaneHead,
     Verdict,
     judge,
 )
@@ -39,7 +39,7 @@ BATCH = {
     "routed_at": NOW - 9 * SECOND,
     "xmax": "0",
 }
-ENTRY = Subject(KEY, "m_482", 3, "payout_hold.block", NOW - 10 * SECOND, BATCH)
+ENTRY = ExplainedEntry(KEY, "m_482", 3, "payout_hold.block", NOW - 10 * SECOND, BATCH)
 ROW: dict[str, Any] = {
     "endpoint": "payouts",
     "endpoint_state": "active",
@@ -141,8 +141,8 @@ UNROUTED = {**BATCH, "routed_at": None}
 OLD = {"written_at": NOW - 600 * SECOND, "routed_at": None}
 
 
-def _around(*sessions: dict[str, Any], dispatcher: dict[str, Any] | None = ALIVE) -> Around:
-    return Around(NOW, [dispatcher] if dispatcher else [], sessions)
+def _conditions(*sessions: dict[str, Any], dispatcher: dict[str, Any] | None = ALIVE) -> Conditions:
+    return Conditions(NOW, [dispatcher] if dispatcher else [], sessions)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def _around(*sessions: dict[str, Any], dispatcher: dict[str, Any] | None = ALIVE
 def test_facts_of_an_endpoint_have_one_answer(
     change: dict[str, Any], verdict: Verdict, words: str
 ) -> None:
-    answer = judge(ROW | change, ENTRY, _around())
+    answer = judge(ROW | change, ENTRY, _conditions())
     assert (answer.verdict, answer.also) == (verdict, ())
     assert words in answer.sentence
     assert answer.needs_a_person == (verdict in NEEDS_A_PERSON)
@@ -260,44 +260,51 @@ def test_every_verdict_is_documented_with_its_exit_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "around", "verdict", "words"),
+    ("batch", "conditions", "verdict", "words"),
     [
-        (UNROUTED, _around(), Verdict.UNROUTED, "batch 7 of stream payouts waits"),
-        (UNROUTED | OLD, _around(), Verdict.NOT_ROUTED, "(10 min)"),
-        (UNROUTED, _around(dispatcher=None), Verdict.NO_DISPATCHER, "; no dispatcher runs"),
-        (UNROUTED, _around(IDLE), Verdict.UNROUTED, "waits"),
-        (UNROUTED | {"xmax": "700"}, _around(IDLE), Verdict.LOCKED, "; pid 99 (psql, idle in"),
-        (UNROUTED, _around(IDLE, WAITING_FOR_IT), Verdict.LOCKED, "open for 1 min 30 s: UPDATE"),
+        (UNROUTED, _conditions(), Verdict.UNROUTED, "batch 7 of stream payouts waits"),
+        (UNROUTED | OLD, _conditions(), Verdict.NOT_ROUTED, "(10 min)"),
+        (UNROUTED, _conditions(dispatcher=None), Verdict.NO_DISPATCHER, "; no dispatcher runs"),
+        (UNROUTED, _conditions(IDLE), Verdict.UNROUTED, "waits"),
+        (UNROUTED | {"xmax": "700"}, _conditions(IDLE), Verdict.LOCKED, "; pid 99 (psql, idle in"),
+        (
+            UNROUTED,
+            _conditions(IDLE, WAITING_FOR_IT),
+            Verdict.LOCKED,
+            "open for 1 min 30 s: UPDATE",
+        ),
     ],
 )
 def test_batch_that_is_not_routed_waits_for_somebody(
-    batch: dict[str, Any], around: Around, verdict: Verdict, words: str
+    batch: dict[str, Any], conditions: Conditions, verdict: Verdict, words: str
 ) -> None:
-    entry = Subject(KEY, "m_482", 3, "payout_hold.block", batch["written_at"], batch)
-    answer = judge(ROW | {"last_sequence": 2}, entry, around)
+    entry = ExplainedEntry(KEY, "m_482", 3, "payout_hold.block", batch["written_at"], batch)
+    answer = judge(ROW | {"last_sequence": 2}, entry, conditions)
     assert answer.verdict is verdict
     assert words in answer.sentence
 
 
 @pytest.mark.parametrize(
-    ("around", "verdict", "words"),
+    ("conditions", "verdict", "words"),
     [
-        (_around(dispatcher=None), Verdict.NO_DISPATCHER, "no dispatcher runs"),
-        (_around(dispatcher=GONE), Verdict.NO_DISPATCHER, "web-1 pid 41, 5 min ago"),
-        (_around(dispatcher=ALIVE | {"draining": True}), Verdict.NO_DISPATCHER, "draining"),
-        (_around(IDLE), Verdict.LOCKED, "pid 99"),
-        (_around(IDLE | {"transaction_seconds": 1.0}), Verdict.DUE, "due since"),
-        (_around(IDLE | {"backend_xid": None}), Verdict.DUE, "due since"),
+        (_conditions(dispatcher=None), Verdict.NO_DISPATCHER, "no dispatcher runs"),
+        (_conditions(dispatcher=GONE), Verdict.NO_DISPATCHER, "web-1 pid 41, 5 min ago"),
+        (_conditions(dispatcher=ALIVE | {"draining": True}), Verdict.NO_DISPATCHER, "draining"),
+        (_conditions(IDLE), Verdict.LOCKED, "pid 99"),
+        (_conditions(IDLE | {"transaction_seconds": 1.0}), Verdict.DUE, "due since"),
+        (_conditions(IDLE | {"backend_xid": None}), Verdict.DUE, "due since"),
     ],
 )
-def test_due_waits_for_dispatcher_and_locks(around: Around, verdict: Verdict, words: str) -> None:
-    answer = judge(ROW, ENTRY, around)
+def test_due_waits_for_dispatcher_and_locks(
+    conditions: Conditions, verdict: Verdict, words: str
+) -> None:
+    answer = judge(ROW, ENTRY, conditions)
     assert answer.verdict is verdict
     assert words in answer.sentence
 
 
 def test_holder_of_a_row_is_named_with_the_command_to_end_it() -> None:
-    answer = judge(ROW, ENTRY, _around(IDLE))
+    answer = judge(ROW, ENTRY, _conditions(IDLE))
     assert answer.holder is not None
     assert answer.holder.pid == 99
     assert "pg_terminate_backend(99)" in (answer.command or "")
@@ -316,8 +323,8 @@ def test_holder_of_a_row_is_named_with_the_command_to_end_it() -> None:
     ],
 )
 def test_advice_about_a_gap_names_its_subject_to_the_letter(subject: str, word: str) -> None:
-    entry = Subject(KEY, subject, 3, "payout_hold.block", NOW, BATCH)
-    answer = judge(ROW | {"head_sequence": None}, entry, _around())
+    entry = ExplainedEntry(KEY, subject, 3, "payout_hold.block", NOW, BATCH)
+    answer = judge(ROW | {"head_sequence": None}, entry, _conditions())
     assert answer.command == f"holdfast subjects pass --endpoint payouts --reason TEXT {word}"
 
 
@@ -330,27 +337,27 @@ def test_old_snapshot_is_named_and_a_young_one_is_not() -> None:
 
 
 def test_entry_behind_another_shows_the_answer_of_the_first() -> None:
-    dead = judge(ROW | DEAD, ENTRY, _around())
-    ahead = Ahead(KEY, 3, dead)
-    behind = Subject("hf_" + "1" * 32, "m_482", 4, "payout_hold.release", NOW, BATCH)
-    answer = judge(ROW, behind, _around(), ahead)
+    dead = judge(ROW | DEAD, ENTRY, _conditions())
+    lane_head = LaneHead(KEY, 3, dead)
+    behind = ExplainedEntry("hf_" + "1" * 32, "m_482", 4, "payout_hold.release", NOW, BATCH)
+    answer = judge(ROW, behind, _conditions(), lane_head)
     assert (answer.verdict, answer.needs_a_person) == (Verdict.BEHIND, True)
     assert answer.command == f"holdfast redeliver {KEY} --endpoint payouts --reason TEXT"
     assert f"behind sequence 3 ({KEY})" in answer.sentence
-    waits = judge(ROW, behind, _around(), Ahead(KEY, 3, judge(ROW, ENTRY, _around())))
+    waits = judge(ROW, behind, _conditions(), LaneHead(KEY, 3, judge(ROW, ENTRY, _conditions())))
     assert (waits.verdict, waits.needs_a_person) == (Verdict.BEHIND, False)
 
 
 def test_dead_letter_at_a_paused_endpoint_mentions_the_pause() -> None:
     row = ROW | DEAD
-    assert judge(row, ENTRY, _around()).also == ()
-    [paused] = judge(row | {"endpoint_state": "paused"}, ENTRY, _around()).also
+    assert judge(row, ENTRY, _conditions()).also == ()
+    [paused] = judge(row | {"endpoint_state": "paused"}, ENTRY, _conditions()).also
     assert paused.startswith("the endpoint was paused")
 
 
 def test_human_action_is_listed_before_other_causes() -> None:
     row = ROW | {"endpoint_state": "paused", "breaker": "open", "breaker_until": NOW + SECOND}
-    answer = judge(row, ENTRY, _around(dispatcher=None))
+    answer = judge(row, ENTRY, _conditions(dispatcher=None))
     assert answer.verdict is Verdict.PAUSED
     assert answer.command == "holdfast endpoint resume payouts --reason TEXT"
     nobody, breaker = answer.also
@@ -360,7 +367,7 @@ def test_human_action_is_listed_before_other_causes() -> None:
 
 def test_untrusted_text_in_a_sentence_has_no_controls() -> None:
     row = ROW | DEAD | {"dead_detail": "no\n\x1b[2Jentry"}
-    sentence = judge(row, ENTRY, _around()).sentence
+    sentence = judge(row, ENTRY, _conditions()).sentence
     assert "\x1b" not in sentence
     assert "\n" not in sentence
 
