@@ -38,17 +38,6 @@ class OnePage(ResponseModel):
     next_before: None = Field(default=None, description="Null: there is one page.")
 
 
-class NewerDecision(ResponseModel):
-    """The newest decision of a subject, which an older entry would follow."""
-
-    stream: str
-    type: str
-    occurred_at: Time
-    sequence: int | None = Field(description="null once its partition was dropped, as `key`.")
-    key: str | None
-    last_sequence: int = Field(description="The subject's last sequence.")
-
-
 class Paged(ResponseModel):
     """A page; a subclass adds its rows."""
 

@@ -69,6 +69,7 @@ def router(declared: Group) -> APIRouter:
 def _endpoint(verb: Verb, path: str) -> Callable[..., Any]:
     in_path = [each for each in verb.members if f"{{{each.name}" in path]
     settings = [each.name for each in verb.members if each.param.kind is Kind.SETTING]
+    keys = [each.name for each in verb.members if each.param.kind is Kind.KEY]
     unused = (Kind.SETTING, Kind.LOCAL)
     others = [m for m in verb.members if m not in in_path and m.param.kind not in unused]
     times = [each for each in others if each.name in TIMES] if not verb.changes else []
@@ -84,6 +85,7 @@ def _endpoint(verb: Verb, path: str) -> Callable[..., Any]:
         bodies.allow(session, body=body)
         if given is not None:
             values |= {each.name: getattr(given, each.name) for each in others}
+        values |= {name: requests.key_of(values[name]) for name in keys}
         verb.check(values, lambda member: f"`{member.name}`")
         with session.open(verb.group.store) as store:
             result = verb.call(store, values)

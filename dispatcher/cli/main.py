@@ -48,7 +48,7 @@ COMMANDS = {
     "dispatchers": "dispatchers",
     "audit": "audit",
     "quarantine": "quarantine.commands:app",
-    "suppressed": "suppressed:app",
+    "suppressed": "suppressed",
     "late": "late_events",
     "dead": "dead_letters",
     "replay": "replays.commands:app",

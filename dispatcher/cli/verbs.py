@@ -24,7 +24,11 @@ from holdfast.dispatcher.cli.output import (
     print_page,
     print_rows,
 )
-from holdfast.dispatcher.operators.common.session import OperatorSession, operator_connection
+from holdfast.dispatcher.operators.common.session import (
+    OperatorSession,
+    Row,
+    operator_connection,
+)
 from holdfast.dispatcher.operators.common.times import When
 from holdfast.dispatcher.operators.common.verbs import (
     NUMBER_MAX,
@@ -41,6 +45,7 @@ from holdfast.dispatcher.operators.common.verbs import (
     Verb,
     signed,
 )
+from holdfast.dispatcher.operators.proposals.store import Proposals
 from holdfast.sink.contract.exits import CommandError, ExitCode
 
 RANGES: dict[Kind, tuple[int | None, int | None]] = {
@@ -51,7 +56,7 @@ RANGES: dict[Kind, tuple[int | None, int | None]] = {
     Kind.BATCH: (0, NUMBER_MAX),
 }
 
-WRITTEN = {Kind.TIME, Kind.KEY, Kind.UUID}
+WRITTEN = {Kind.TIME, Kind.KEY, Kind.UUID, Kind.PROPOSAL}
 """Kinds that a person writes as text, whatever type the verb takes."""
 
 
@@ -82,12 +87,15 @@ def command(verb: Verb) -> Callable[..., None]:
         verb.check(values, _spelled)
         with operator_connection(given["dsn"]) as connection:
             store = verb.group.store(connection)
-            result = verb.call(store, {name: _resolved(store, v) for name, v in values.items()})
+            values = {each.name: _resolved(store, each, values) for each in verb.members}
+            result = verb.call(store, values)
             if isinstance(verb, Export):
                 with result as (count, rows):
                     _export(verb, count, rows, given["output"])
                 return
         if isinstance(verb, List):
+            if (note := verb.note(result, values)) is not None and not as_json:
+                typer.echo(note)
             page = Page(verb.rows, result.rows, result.further, verb.option, result.about)
             print_page(page, lambda _: show(verb.text(result, values)), verb.empty, as_json=as_json)
         elif as_json:
@@ -176,5 +184,9 @@ def _parsed(member: Member, value: Any) -> Any:
             return value
 
 
-def _resolved(store: OperatorSession, value: Any) -> Any:
+def _resolved(store: OperatorSession, member: Member, values: Row) -> Any:
+    """Return a value that only the database knows: a time by its clock, the id of a proposal."""
+    value = values[member.name]
+    if member.param.kind is Kind.PROPOSAL and value is not None:
+        return store.beside(Proposals).find_proposal(value)
     return store.moment(value) if isinstance(value, When) else value

@@ -7,7 +7,7 @@ from inspect import signature
 from typing import Annotated, Any, get_args
 from uuid import uuid4
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 
 from holdfast.dispatcher.api import bodies
@@ -31,7 +31,7 @@ from holdfast.dispatcher.api.console.frame.screens import (
     which_of,
 )
 from holdfast.dispatcher.api.console.rendering.filters import link
-from holdfast.dispatcher.api.requests import no_others
+from holdfast.dispatcher.api.requests import key_of, no_others
 from holdfast.dispatcher.api.verbs import path_type
 from holdfast.dispatcher.operators.common.session import OperatorSession, Row
 from holdfast.dispatcher.operators.common.times import When
@@ -48,6 +48,7 @@ from holdfast.dispatcher.operators.common.verbs import (
 )
 from holdfast.sink.contract.exits import CommandError, ExitCode
 
+SomeKey = Annotated[str, Path(max_length=64)]
 Chosen = Annotated[list[str], Query()]
 
 HINTS = {"since": SINCE_HINT, "until": UNTIL_HINT}
@@ -109,6 +110,7 @@ def _list(verb: List, screen: Screen) -> Callable[..., Response]:
             newest=link(screen.path, **texts) if cursor else None,
             older=link(screen.path, **texts, **further) if found.further is not None else None,
             acts=acts(person),
+            page_rows=ROWS,
         )
 
     return signed(show, dict.fromkeys(names, (str, "")))
@@ -116,6 +118,7 @@ def _list(verb: List, screen: Screen) -> Callable[..., Response]:
 
 def _show(verb: Verb, screen: Screen) -> Callable[..., Response]:
     def show(request: Request, person: Person, body: str = "", **values: Any) -> Response:
+        values |= {name: key_of(values[name]) for name in keys}
         with person.session.open(verb.group.store) as store:
             row = verb.call(store, values)
         shown = wants_bodies(request, person, body)
@@ -123,7 +126,9 @@ def _show(verb: Verb, screen: Screen) -> Callable[..., Response]:
         context: Row = {screen.name: row, "asked": shown, "acts": acts(person)}
         return page(request, person, screen.template, **context)
 
-    return signed(show, {each.name: (path_type(each), REQUIRED) for each in verb.members})
+    keys = [each.name for each in verb.members if each.param.kind is Kind.KEY]
+    types = {each.name: path_type(each) for each in verb.members} | dict.fromkeys(keys, SomeKey)
+    return signed(show, {name: (kind, REQUIRED) for name, kind in types.items()})
 
 
 def _field(member: Member, text: str) -> Field:
@@ -218,7 +223,7 @@ def _parsed(member: Member, text: str) -> Any:
     match member.param.kind:
         case Kind.TIME:
             return when_of(member.name, text)
-        case Kind.BEFORE_ID:
+        case Kind.BEFORE_ID | Kind.BATCH:
             return whole(member.name, text)
     return given(text)
 

@@ -15,21 +15,23 @@ from holdfast.dispatcher.api.routes import (
     reissue,
     replays,
     subjects,
-    suppressed,
     trace,
 )
 from holdfast.dispatcher.operators.audit import verbs as audit
 from holdfast.dispatcher.operators.database import verbs as database
 from holdfast.dispatcher.operators.dead_letters import verbs as dead_letters
 from holdfast.dispatcher.operators.dispatchers import verbs as dispatchers
+from holdfast.dispatcher.operators.entries import verbs as entry_verbs
 from holdfast.dispatcher.operators.streams import batches
 from holdfast.dispatcher.operators.streams import verbs as streams
+from holdfast.dispatcher.operators.suppressed import verbs as suppressed
 from holdfast.dispatcher.operators.tokens import verbs as tokens
 
 ROUTERS: tuple[APIRouter, ...] = (
     overview.status_router,
     overview.router,
     endpoints.router,
+    verbs.router(entry_verbs.GROUP),
     entries.router,
     trace.router,
     attempts.router,
@@ -37,7 +39,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     verbs.router(streams.GROUP),
     verbs.router(batches.GROUP),
     quarantine.router,
-    suppressed.router,
+    verbs.router(suppressed.GROUP),
     verbs.router(dead_letters.GROUP),
     replays.router,
     replays.redelivery_router,

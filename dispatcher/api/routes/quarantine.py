@@ -19,7 +19,8 @@ from holdfast.dispatcher.api.requests import (
     RequestBody,
     storable,
 )
-from holdfast.dispatcher.api.responses import NewerDecision, PagedByNumber, ResponseModel, Time
+from holdfast.dispatcher.api.responses import PagedByNumber, ResponseModel, Time
+from holdfast.dispatcher.operators.common.overtaking import NewerDecision
 from holdfast.dispatcher.operators.quarantine.actions import (
     Way,
     entry_texts,

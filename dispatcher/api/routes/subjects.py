@@ -12,8 +12,8 @@ from pydantic import Field
 from holdfast.dispatcher.api.access import Admin, Operator, Viewer
 from holdfast.dispatcher.api.requests import Limit, Moment, Name, Number, Reason, RequestBody, Text
 from holdfast.dispatcher.api.responses import Count, KeyText, ResponseModel, Time
-from holdfast.dispatcher.api.routes.entries import ListedEntry
 from holdfast.dispatcher.api.routes.why import Why, explaining
+from holdfast.dispatcher.operators.entries.verbs import ListedEntry
 from holdfast.dispatcher.operators.subjects.rules import By
 from holdfast.dispatcher.operators.subjects.skip_gap import GapSkipper
 from holdfast.dispatcher.operators.subjects.store import Held, Repairs, Subjects, WantedSubjects

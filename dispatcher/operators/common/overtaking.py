@@ -5,11 +5,25 @@ Receivers act on a subject's last entry, so no person makes an older decision th
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
+from typing_extensions import TypedDict
+
+from holdfast.dispatcher.operators.common.verbs import Doc, Time
 from holdfast.sink.contract.canonical import rfc3339
 from holdfast.sink.contract.key import Key
 from holdfast.sink.contract.requeue import Overtakes
+
+
+class NewerDecision(TypedDict):
+    """The newest decision of a subject, which an older entry would follow."""
+
+    stream: str
+    type: str
+    occurred_at: Time
+    sequence: Annotated[int | None, Doc("null once its partition was dropped, as `key`.")]
+    key: str | None
+    last_sequence: Annotated[int, Doc("The subject's last sequence.")]
 
 
 def overtaken(

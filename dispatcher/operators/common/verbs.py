@@ -44,6 +44,9 @@ class Kind(Enum):
     """Spark's batch id, from 0."""
 
     UUID = "uuid"
+    PROPOSAL = "proposal"
+    """The id of a proposal; at least its first 8 digits for commands."""
+
     CURSOR = "cursor"
     BEFORE_ID = "before id"
     TIME = "time"
@@ -376,6 +379,8 @@ class List(Verb):
     """Types of the members beside the rows."""
 
     option: str = "before"
+    note: Callable[[Page, Row], str | None] = lambda *_: None
+    """What a command prints before a page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -538,3 +543,4 @@ QueryId = Annotated[
     UUID | None,
     Param("The checkpoint's query id. Default: the one the stream has adopted.", Kind.UUID),
 ]
+Dsn = Annotated[str | None, Param(kind=Kind.SETTING)]

@@ -4,14 +4,21 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 from uuid import UUID
 
 from psycopg import IsolationLevel
 
 from holdfast.dispatcher.operators.common.paging import ALWAYS, cursor_numbers
 from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.common.verbs import (
+    Kind,
+    OfStream,
+    OfSubject,
+    Param,
+    Since,
+    Until,
+)
 from holdfast.dispatcher.operators.entries.rules import SKIPPED_MAX, BatchCursor, Stage, standing
 from holdfast.dispatcher.operators.streams.store import Streams
 from holdfast.sink.contract.canonical import rfc3339
@@ -48,25 +55,24 @@ class Place(NamedTuple):
         return f"{self.batch_no}.{self.subject_id}.{self.sequence}"
 
 
+QUERY = "The query id of `batch`'s checkpoint. Default: the adopted one."
+
+
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A filter of entries; None means any."""
+class Filter:
+    """A filter of entries; None means any. `since`, `until`: by the time when they were written."""
 
-    subject: str | None = None
-    type: str | None = None
-    stream: str | None = None
-    batch_id: int | None = None
-    """With `stream`: one batch of the checkpoint `query_id`, by default of the adopted one."""
-
-    query_id: UUID | None = None
-    since: datetime | None = None
-    """Written at this moment or later."""
-
-    until: datetime | None = None
-    """Written before this moment."""
-
-    data: tuple[str, str] | None = None
-    """A member of `data` in the body, and its value as text: needs the right to read bodies."""
+    subject: OfSubject = None
+    stream: OfStream = None
+    batch: Annotated[
+        int | None, Param("Only this batch of `stream`.", Kind.BATCH, label="Batch", needs="stream")
+    ] = None
+    query_id: Annotated[UUID | None, Param(QUERY, Kind.UUID, needs="batch")] = None
+    type: Annotated[
+        str | None, Param("Only this type.", Kind.TEXT, label="Type", hint="payout_hold.block")
+    ] = None
+    since: Since = None
+    until: Until = None
 
 
 class Entries(Streams):
@@ -107,11 +113,17 @@ class Entries(Streams):
         return {"key": key.text, **found, "batch": batch, "delivery": delivery}
 
     def newest(
-        self, wanted: Wanted, *, limit: int, before: Place | None = None
+        self,
+        wanted: Filter,
+        *,
+        limit: int,
+        before: Place | None = None,
+        data: tuple[str, str] | None = None,
     ) -> tuple[list[Row], Place | None]:
         """Return entries without bodies, the newest first, and the next page's cursor, or None.
 
-        With `wanted.data` each has its `data`, and as `delivered` the endpoints that got it, each
+        `data` is a member of `data` in the body and its value as text, for those who may read
+        bodies: each row then has its `data`, and as `delivered` the endpoints that got it, each
         with the `outcome` of its first receipt (`delivered` without one).
 
         All are older than `before`. A page of a rare type may be short, or empty, although older
@@ -126,15 +138,15 @@ class Entries(Streams):
             "until": wanted.until or until,
             "batch_no": self._batch_no(wanted),
         }
-        if wanted.data is not None:
+        if data is not None:
             named = wanted.subject
             parameters |= {
-                "member": wanted.data[0],
-                "value": wanted.data[1],
+                "member": data[0],
+                "value": data[1],
                 "subject_id": None if named is None else self._subject_id(named),
             }
         further = None
-        if wanted.subject is None or wanted.data is not None:
+        if wanted.subject is None or data is not None:
             rows, further = self._among_batches(parameters, limit + 1, before)
         else:
             rows = self._of_subject(wanted.subject, parameters, limit + 1, before)
@@ -143,13 +155,13 @@ class Entries(Streams):
         last = Place(*(rows[-1][name] for name in Place._fields)) if more else further
         return rows, last
 
-    def _batch_no(self, wanted: Wanted) -> int | None:
+    def _batch_no(self, wanted: Filter) -> int | None:
         if wanted.stream is None:
             return None
-        if wanted.batch_id is None:
+        if wanted.batch is None:
             self._known_stream(wanted.stream)
             return None
-        found: int = self._batch(wanted.stream, wanted.batch_id, wanted.query_id)["batch_no"]
+        found: int = self._batch(wanted.stream, wanted.batch, wanted.query_id)["batch_no"]
         return found
 
     def _of_subject(
@@ -220,7 +232,7 @@ TAIL_ENTRIES = 1_000
 class Tail(Entries):
     """Follows the outbox: the newest entries, then new ones."""
 
-    def begin(self, wanted: Wanted, lines: int) -> list[Row]:
+    def begin(self, wanted: Filter, lines: int) -> list[Row]:
         """Return the newest `lines` entries, the oldest of them first; `more` continues.
 
         Raises `CommandError` (nothing matched) for an unknown stream or subject.

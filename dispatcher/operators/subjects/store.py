@@ -10,7 +10,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from holdfast.dispatcher.operators.common.session import Row
-from holdfast.dispatcher.operators.entries.store import Entries, Wanted
+from holdfast.dispatcher.operators.entries.store import Entries, Filter
 from holdfast.dispatcher.operators.proposals.store import Proposals
 from holdfast.dispatcher.operators.subjects.rules import By, State, beyond, state_after
 from holdfast.dispatcher.shared.text import one_line
@@ -125,7 +125,7 @@ class Subjects(Entries):
             )
         subject_id = found.pop("id")
         lanes = self._all("subjects/lanes", {"subject_id": subject_id, "waiting_max": WAITING_MAX})
-        entries, _ = self.newest(Wanted(subject=name), limit=ENTRIES_SHOWN)
+        entries, _ = self.newest(Filter(subject=name), limit=ENTRIES_SHOWN)
         return {
             **found,
             "transitions": self._all("subjects/transitions", {"subject_id": subject_id}),

@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 from uuid import UUID
 
 from holdfast.dispatcher.operators.common.overtaking import overtaken
 from holdfast.dispatcher.operators.common.paging import ALWAYS, bad_cursor
 from holdfast.dispatcher.operators.common.session import OperatorSession, Row
+from holdfast.dispatcher.operators.common.verbs import OfStream, OfSubject, Param, Since, Until
 from holdfast.dispatcher.operators.proposals.store import Proposals
 from holdfast.dispatcher.operators.quarantine.rules import sha256
 from holdfast.dispatcher.operators.suppressed.rules import (
@@ -66,24 +66,23 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A filter of decisions; None means any."""
+class Filter:
+    """A filter of decisions; None means any. `since`, `until`: when they were suppressed."""
 
-    stream: str | None = None
-    subject: str | None = None
-    cause: SuppressedCause | None = None
-    since: datetime | None = None
-    """Suppressed at this moment or later."""
-
-    until: datetime | None = None
-    """Suppressed before this moment."""
+    stream: OfStream = None
+    subject: OfSubject = None
+    cause: Annotated[SuppressedCause | None, Param("Only this reason or cause.", label="Cause")] = (
+        None
+    )
+    since: Since = None
+    until: Until = None
 
 
 class SuppressedDecisions(OperatorSession):
     """Reads of suppressed decisions."""
 
     def newest(
-        self, wanted: Wanted, *, limit: int, before: Place | None = None
+        self, wanted: Filter, *, limit: int, before: Place | None = None
     ) -> tuple[list[Row], Place | None]:
         """Return decisions without content, the newest first, and the cursor of the next page.
 

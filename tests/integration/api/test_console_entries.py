@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from holdfast.dispatcher.api.console.routes import entries, subjects
+from holdfast.dispatcher.api.console.routes import subjects
 from holdfast.sink.contract.key import Key
 from tests.support.console.admin_api import (
     ANSWERED,
@@ -46,7 +46,7 @@ def _shown(page: httpx.Response, among: set[str]) -> list[str]:
 def test_pages_of_entries_have_every_entry_once(
     reading: Api, viewer: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(entries, "ROWS", 3)
+    monkeypatch.setattr("holdfast.dispatcher.api.console.verbs.ROWS", 3)
     keys, seen, address = _keys(reading), [], "/entries"
     for _ in keys:
         page = viewer.get(address)

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from holdfast.dispatcher.api.console.rendering import audit, filters
+from holdfast.dispatcher.operators.entries.store import SCAN_MAX
 
 HERE = Path(__file__).parents[1]
 STATIC = HERE / "static"
@@ -77,6 +78,7 @@ def environment() -> Environment:
     made.filters.update(filters.ALL)
     made.globals.update(
         asset=asset,
+        entries_scanned=SCAN_MAX,
         link=filters.link,
         screens=SCREENS,
         shapes=filters.SHAPES,

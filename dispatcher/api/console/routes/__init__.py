@@ -14,23 +14,25 @@ from holdfast.dispatcher.api.console.routes import (
     replays,
     search,
     subjects,
-    suppressed,
 )
 from holdfast.dispatcher.operators.audit import verbs as audit
 from holdfast.dispatcher.operators.database import verbs as database
 from holdfast.dispatcher.operators.dead_letters import verbs as dead_letters
 from holdfast.dispatcher.operators.dispatchers import verbs as dispatchers
+from holdfast.dispatcher.operators.entries import verbs as entry_verbs
+from holdfast.dispatcher.operators.suppressed import verbs as suppressed
 
 ROUTERS: tuple[APIRouter, ...] = (
     overview.router,
     entries.router,
+    verbs.router(entry_verbs.GROUP),
     redeliver.router,
     subjects.router,
     search.router,
     live.router,
     batches.router,
     quarantine.router,
-    suppressed.router,
+    verbs.router(suppressed.GROUP),
     verbs.router(dead_letters.GROUP),
     replays.router,
     endpoints.router,

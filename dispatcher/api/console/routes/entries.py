@@ -8,14 +8,6 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from holdfast.dispatcher.api import bodies
-from holdfast.dispatcher.api.console.forms.fields import (
-    SINCE_HINT,
-    UNTIL_HINT,
-    Field,
-    given,
-    when_of,
-    whole,
-)
 from holdfast.dispatcher.api.console.frame.guard import Login, Person
 from holdfast.dispatcher.api.console.frame.pages import page
 from holdfast.dispatcher.api.console.frame.screens import SHOWN, wants_bodies
@@ -25,7 +17,7 @@ from holdfast.dispatcher.api.console.rendering.timeline import decided, timeline
 from holdfast.dispatcher.api.requests import no_others
 from holdfast.dispatcher.api.routes.why import CachedTrace, explaining
 from holdfast.dispatcher.operators.endpoints.store import Endpoints
-from holdfast.dispatcher.operators.entries.store import SCAN_MAX, Entries, Place, Wanted
+from holdfast.dispatcher.operators.entries.store import Entries
 from holdfast.dispatcher.operators.why.rules import Verdict
 from holdfast.sink.contract.canonical import NotCanonical
 from holdfast.sink.contract.exits import CommandError, ExitCode
@@ -33,8 +25,6 @@ from holdfast.sink.contract.key import Key
 from holdfast.sink.contract.states import AccessRole
 
 router = APIRouter(dependencies=[Depends(no_others)])
-
-ROWS = 50
 
 KeyText = Annotated[str, Path(max_length=64)]
 
@@ -48,74 +38,6 @@ def operating(person: Person) -> Login:
             " was changed.",
         )
     return person
-
-
-@router.get("/entries")
-def list_entries(
-    request: Request,
-    person: Person,
-    subject: str = "",
-    type: str = "",  # noqa: A002 - the parameter's name
-    stream: str = "",
-    batch: str = "",
-    since: str = "",
-    until: str = "",
-    before: str = "",
-) -> Response:
-    """Show a page of entries, the newest first."""
-    number, in_stream = whole("batch", batch), given(stream)
-    begin, end = when_of("since", since), when_of("until", until)
-    if number is not None and in_stream is None:
-        raise CommandError(
-            "a batch needs its stream: give both. Nothing was changed.",
-            ExitCode.USAGE,
-            code="missing_parameter",
-        )
-    place = Place.of(before) if before else None
-    asked = {
-        "subject": subject,
-        "type": type,
-        "stream": stream,
-        "batch": batch,
-        "since": since,
-        "until": until,
-    }
-    none_because = None
-    with person.session.open(Entries) as store:
-        wanted = Wanted(
-            subject=given(subject),
-            type=given(type),
-            stream=in_stream,
-            batch_id=number,
-            since=store.moment(begin),
-            until=store.moment(end),
-        )
-        try:
-            rows, older = store.newest(wanted, limit=ROWS, before=place)
-        except CommandError as refused:
-            if refused.exit_code is not ExitCode.NOTHING_MATCHED:
-                raise
-            rows, older, none_because = [], None, str(refused)
-    return page(
-        request,
-        person,
-        "decisions/entries.html",
-        rows=rows,
-        none_because=none_because,
-        filtered=any(asked.values()),
-        looked_at=SCAN_MAX,
-        page_rows=ROWS,
-        fields=(
-            Field("subject", "Subject", subject, "m_482"),
-            Field("type", "Type", type, "payout_hold.block"),
-            Field("stream", "Stream", stream),
-            Field("batch", "Batch", batch),
-            Field("since", "Written since", since, SINCE_HINT),
-            Field("until", "Written before", until, UNTIL_HINT),
-        ),
-        newest=link("/entries", **asked) if before else None,
-        older=link("/entries", **asked, before=str(older)) if older else None,
-    )
 
 
 @router.get("/entries/{key}")
