@@ -11,16 +11,17 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from holdfast.migrations import doctor as judgement
 from holdfast.migrations import prune as retention
 from holdfast.migrations import roles
 from holdfast.migrations.connect import NoAnswerError, connection, one_line
 from holdfast.migrations.costs import Kind, UnitCosts
+from holdfast.migrations.doctor import judge
 from holdfast.migrations.facts import gather
 from holdfast.migrations.plan import Plan
 from holdfast.migrations.plan import plan as rehearse
 from holdfast.migrations.upgrade import Upgraded, script, undo
 from holdfast.migrations.upgrade import upgrade as run_upgrade
+from holdfast.sink.contract.checks import Check, Level, exit_code
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.retention import whole_days
 
@@ -38,9 +39,9 @@ Force = Annotated[
 ]
 
 _COLOURS = {
-    judgement.Level.OK: "green",
-    judgement.Level.WARN: "yellow",
-    judgement.Level.FAIL: "bold red",
+    Level.OK: "green",
+    Level.WARN: "yellow",
+    Level.FAIL: "bold red",
 }
 
 
@@ -121,7 +122,7 @@ def doctor(dsn: Dsn = None, as_json: AsJson = False) -> None:
         )
     else:
         _print_checks(checks)
-    raise typer.Exit(judgement.exit_code(checks))
+    raise typer.Exit(exit_code(checks))
 
 
 @app.command()
@@ -259,21 +260,21 @@ def _print_done(what: str, done: Upgraded, as_json: bool) -> None:
         _print(f"The schema already has revision {done.after}; nothing was changed.")
 
 
-def _examine(dsn: str | None) -> list[judgement.Check]:
+def _examine(dsn: str | None) -> list[Check]:
     try:
         with connection(dsn) as raw:
             try:
-                return judgement.judge(gather(raw))
+                return judge(gather(raw))
             except psycopg.Error as error:
                 raise CommandError(
                     f"the database could not be examined: {one_line(error, dsn or '')}."
                     " Nothing was changed."
                 ) from error
     except NoAnswerError as error:
-        return [judgement.Check("reachable", judgement.Level.FAIL, str(error))]
+        return [Check("reachable", Level.FAIL, str(error))]
 
 
-def _print_checks(checks: Sequence[judgement.Check]) -> None:
+def _print_checks(checks: Sequence[Check]) -> None:
     width = max(len(check.name) for check in checks)
     for check in checks:
         colour = _COLOURS[check.level]

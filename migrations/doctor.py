@@ -4,13 +4,9 @@ A check fails if Holdfast cannot keep a guarantee on this database, and warns if
 administrator should act.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-
 from holdfast.migrations.facts import IDLE_SECONDS, Facts, Holder
 from holdfast.migrations.upgrade import SERVER_VERSION_MIN
-from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.checks import Check, Level
 from holdfast.sink.contract.roles import ALL
 from holdfast.sink.contract.schema import CODE, Code, misfit
 
@@ -31,22 +27,6 @@ IDS_LATE = 300_000_000
 """Autovacuum is late: it has not frozen what it began with so many transactions ago."""
 
 
-class Level(StrEnum):
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One line of the report; `advice` is empty if no action is needed."""
-
-    name: str
-    level: Level
-    detail: str
-    advice: str = ""
-
-
 def judge(facts: Facts, code: Code = CODE) -> list[Check]:
     """Return the checks of a reachable database; `code` is the version that works on it."""
     return [
@@ -65,14 +45,6 @@ def judge(facts: Facts, code: Code = CODE) -> list[Check]:
         _idle(facts),
         _transaction_ids(facts),
     ]
-
-
-def exit_code(checks: Sequence[Check]) -> ExitCode:
-    """Return 1 if a check failed, else 4 if one warned, else 0."""
-    levels = {check.level for check in checks}
-    if Level.FAIL in levels:
-        return ExitCode.FAILED
-    return ExitCode.DEGRADED if Level.WARN in levels else ExitCode.OK
 
 
 def _check(name: str, problem: bool, detail: str, advice: str, level: Level = Level.FAIL) -> Check:

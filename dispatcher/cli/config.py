@@ -8,8 +8,9 @@ import typer
 from holdfast.dispatcher.cli.options import AsJson, Dsn, Wide
 from holdfast.dispatcher.cli.output import display, print_json, print_rows, visible
 from holdfast.dispatcher.operators.config import environment, settings
-from holdfast.dispatcher.operators.config.rules import Check, Database, exit_code, judge
+from holdfast.dispatcher.operators.config.rules import Database, judge
 from holdfast.dispatcher.operators.config.store import examine, libpq_version
+from holdfast.sink.contract.checks import Check, exit_code
 from holdfast.sink.contract.exits import ExitCode
 
 app = typer.Typer(

@@ -11,9 +11,10 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from holdfast.migrations.cli import app
-from holdfast.migrations.doctor import Level, exit_code, judge
+from holdfast.migrations.doctor import judge
 from holdfast.migrations.facts import Facts, Holder, IdleTransaction, TransactionIds, gather
 from holdfast.migrations.upgrade import downgrade, head
+from holdfast.sink.contract.checks import Level, exit_code
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.roles import ALL, SINK
 from holdfast.sink.contract.schema import WORKS_FROM, Code

@@ -57,19 +57,19 @@ def overtaken(
     }
 
 
-def may_overtake(found: Mapping[str, Any] | None) -> Overtakes | None:
+def may_overtake(decision: Mapping[str, Any] | None) -> Overtakes | None:
     """Return a result of `overtaken` for the sink."""
-    if found is None:
+    if decision is None:
         return None
-    return Overtakes(found["last_sequence"], datetime.fromisoformat(found["occurred_at"]))
+    return Overtakes(decision["last_sequence"], datetime.fromisoformat(decision["occurred_at"]))
 
 
-def overtaken_text(found: Mapping[str, Any]) -> str:
+def overtaken_text(decision: Mapping[str, Any]) -> str:
     """Return an overtaken decision in words.
 
     >>> text = "2026-11-02T12:15:00Z"
     >>> overtaken_text({"type": "a.b", "occurred_at": text, "stream": "s", "key": None})
     'a.b of 2026-11-02T12:15:00Z in stream s'
     """
-    key = f" ({found['key']})" if found["key"] else ""
-    return f"{found['type']} of {found['occurred_at']} in stream {found['stream']}{key}"
+    key = f" ({decision['key']})" if decision["key"] else ""
+    return f"{decision['type']} of {decision['occurred_at']} in stream {decision['stream']}{key}"

@@ -11,10 +11,10 @@ ALWAYS = (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC))
 
 def cursor_numbers(form: re.Pattern[str], text: str) -> list[int]:
     """Return the numbers of a cursor of this form; raises `CommandError` (usage) for another."""
-    found = form.fullmatch(text)
-    if found is None:
+    match = form.fullmatch(text)
+    if match is None:
         raise bad_cursor(text)
-    return [int(each) for each in found.groups()]
+    return [int(each) for each in match.groups()]
 
 
 def bad_cursor(text: str) -> CommandError:

@@ -88,13 +88,13 @@ class OperatorPool:
         """
         try:
             with self._pool.connection() as connection:
-                found = read_range(connection)
+                stored = read_range(connection)
             self._answered_at = seconds()
         except (psycopg.Error, TooManyRequests):
             return self._refused
-        if found["read_only"]:
+        if stored["read_only"]:
             return None
-        return schema.misfit(found["revision"], found["serves_from"])
+        return schema.misfit(stored["revision"], stored["serves_from"])
 
     def open(self) -> None:
         """Begin to connect; each request retries a database that is not reachable now."""
@@ -123,9 +123,9 @@ class OperatorPool:
 
     def counts(self) -> PoolCounts:
         """Return the connections of the pool and the requests that wait."""
-        found = self._pool.get_stats()
+        stats = self._pool.get_stats()
         connections, idle, waiting = (
-            found.get(name, 0) for name in ("pool_size", "pool_available", "requests_waiting")
+            stats.get(name, 0) for name in ("pool_size", "pool_available", "requests_waiting")
         )
         return PoolCounts(connections, idle, waiting, seconds() - self._answered_at)
 

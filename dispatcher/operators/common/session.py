@@ -80,14 +80,16 @@ class OperatorSession:
         return self._connection.transaction()
 
     @contextmanager
-    def _export(self, count: str, rows: str, given: Row) -> Iterator[tuple[int, Iterator[Row]]]:
+    def _export(
+        self, count: str, rows: str, parameters: Row
+    ) -> Iterator[tuple[int, Iterator[Row]]]:
         """Yield the count of rows by one statement, and the rows by another, in one snapshot."""
         with self._transaction():
             self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            total = self._one(count, given)["count"]
+            total = self._one(count, parameters)["count"]
             with self._connection.cursor("holdfast_export") as cursor:
                 cursor.itersize = EXPORT_ROWS
-                cursor.execute(statement(rows), given)
+                cursor.execute(statement(rows), parameters)
                 yield total, iter(cursor)
 
     def _audit(self, action: str, target: str, reason: str, detail: Row) -> None:
@@ -131,15 +133,15 @@ class OperatorSession:
 
     def _subject_id(self, name: str) -> int:
         """Return the number of a subject; raises `CommandError` (nothing matched) without one."""
-        found = self._maybe("common/entry_subject", {"subject": name})
-        if found is None:
+        row = self._maybe("common/entry_subject", {"subject": name})
+        if row is None:
             raise CommandError(
                 f"no subject is called {name!r}. Nothing was changed; names are compared exactly"
                 " (`holdfast subjects list --prefix`).",
                 ExitCode.NOTHING_MATCHED,
                 code="unknown_subject",
             )
-        number: int = found["id"]
+        number: int = row["id"]
         return number
 
     def _newest_decision(self, subject: str, stream: str | None, type_: str) -> Row | None:
@@ -147,8 +149,8 @@ class OperatorSession:
 
         Columns as in `common/newest_decision.sql`; None for an unknown subject.
         """
-        given = {"subject": subject, "stream": stream, "type": type_}
-        return self._maybe("common/newest_decision", given)
+        parameters = {"subject": subject, "stream": stream, "type": type_}
+        return self._maybe("common/newest_decision", parameters)
 
     def _heartbeats(self) -> Row:
         """Return since when heartbeats are of living dispatchers (`alive_since`), and `read_only`.
@@ -159,8 +161,8 @@ class OperatorSession:
 
     def _reasons(self, targets: Sequence[str], actions: Sequence[str]) -> dict[str, str]:
         """Return the newest reason that operators gave for one of `actions` on each target."""
-        given = {"targets": list(targets), "actions": list(actions)}
-        rows = self._all("common/action_reasons", given) if targets else []
+        parameters = {"targets": list(targets), "actions": list(actions)}
+        rows = self._all("common/action_reasons", parameters) if targets else []
         return {row["target"]: row["reason"] for row in rows}
 
     def _find_id(self, text: str, noun: str, name: str) -> UUID:
@@ -176,17 +178,17 @@ class OperatorSession:
                 ExitCode.USAGE,
                 code="invalid_id",
             )
-        found: list[UUID] = [row["id"] for row in self._all(name, {"digits": digits})]
-        if not found:
+        ids: list[UUID] = [row["id"] for row in self._all(name, {"digits": digits})]
+        if not ids:
             raise unknown_id(noun, text)
-        if len(found) > 1:
+        if len(ids) > 1:
             raise CommandError(
                 f"several {noun}s begin with {text}. Nothing was changed; give more digits, see"
                 f" `holdfast {noun} list`.",
                 ExitCode.USAGE,
                 code="ambiguous_id",
             )
-        return found[0]
+        return ids[0]
 
     def _run(self, name: str, parameters: Row | None = None) -> psycopg.Cursor[Row]:
         return self._connection.execute(statement(name), parameters)
@@ -367,16 +369,16 @@ def prepare(connection: psycopg.Connection[Row], server: str | None = None) -> N
     )
     # A filter that is not given is NULL, so one generic plan for all would scan whole tables.
     connection.execute("SET plan_cache_mode = force_custom_plan")
-    found = read_range(connection)
-    misfit = schema.misfit(found["revision"], found["serves_from"])
-    if misfit is not None and found["read_only"]:
+    stored = read_range(connection)
+    misfit = schema.misfit(stored["revision"], stored["serves_from"])
+    if misfit is not None and stored["read_only"]:
         # A standby may be behind the upgrade that its primary has.
         raise CommandError(
             f"the server is read-only or a standby, and {misfit}", code="schema_mismatch"
         )
     if misfit is not None:
         raise UnservedCommandError(misfit)
-    if server is not None and schema.records(found["revision"]) and not found["read_only"]:
+    if server is not None and schema.records(stored["revision"]) and not stored["read_only"]:
         connection.execute(schema.RECORD, schema.session("api", server))
 
 

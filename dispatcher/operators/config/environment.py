@@ -26,9 +26,9 @@ PACKAGES = (
 
 def versions(libpq: str) -> dict[str, str | None]:
     """Return the installed versions by name; None: not installed."""
-    found: dict[str, str | None] = {"holdfast": _version("holdfast")}
-    found |= {"python": platform.python_version(), "libpq": libpq}
-    return found | {package: _version(package) for package in PACKAGES}
+    installed: dict[str, str | None] = {"holdfast": _version("holdfast")}
+    installed |= {"python": platform.python_version(), "libpq": libpq}
+    return installed | {package: _version(package) for package in PACKAGES}
 
 
 def engine() -> tuple[str | None, str | None]:
@@ -73,11 +73,11 @@ def references(rows: Sequence[Mapping[str, Any]]) -> list[References]:
         rule = rule_of(os.environ)
     except ValueError as error:
         return [References(row["name"], str(error), ()) for row in rows]
-    found = []
+    read = []
     for row in rows:
         material = read_material(endpoint_of(row), rule)
-        found.append(References(row["name"], material.fault, material.exposed))
-    return found
+        read.append(References(row["name"], material.fault, material.exposed))
+    return read
 
 
 def variables(rows: Sequence[Mapping[str, Any]]) -> set[str]:

@@ -6,31 +6,14 @@ act. It judges secrets by what is readable here: a dispatcher may run elsewhere.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
-from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.checks import Check, Level
 from holdfast.sink.contract.roles import ALL, DISPATCHER, OPERATOR
 from holdfast.sink.contract.schema import misfit
 
 CLOCK_WARN_SECONDS = 5.0
 CLOCK_FAIL_SECONDS = 60.0
 """Same limits as `holdfast db doctor`: a fifth of a receiver's tolerance for timestamps."""
-
-
-class Level(StrEnum):
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One line of the report; `advice` is empty when no action is needed."""
-
-    name: str
-    level: Level
-    detail: str
-    advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +62,15 @@ def judge(
     return [*checks, *_secrets(references)]
 
 
-def exit_code(checks: Sequence[Check]) -> ExitCode:
-    """Return 1 when a check failed, else 4 when one warned, else 0."""
-    levels = {check.level for check in checks}
-    if Level.FAIL in levels:
-        return ExitCode.FAILED
-    return ExitCode.DEGRADED if Level.WARN in levels else ExitCode.OK
-
-
 def _variables(unknown: Mapping[str, str | None]) -> Check:
     name = "variables"
     if not unknown:
         return Check(name, Level.OK, "every HOLDFAST_ variable that is set is read")
-    said = ", ".join(
+    names = ", ".join(
         f"{each} (did you mean {nearest}?)" if nearest else each
         for each, nearest in unknown.items()
     )
-    return Check(name, Level.WARN, f"not a known setting: {said}", "correct or unset them")
+    return Check(name, Level.WARN, f"not a known setting: {names}", "correct or unset them")
 
 
 def _unfit(names: Sequence[str]) -> list[Check]:

@@ -133,11 +133,11 @@ def unfit(environment: Mapping[str, str]) -> list[str]:
     return [
         setting.name
         for setting in SETTINGS
-        if (given := environment.get(setting.name))
+        if (value := environment.get(setting.name))
         and (
             setting.name == FAILPOINTS
-            or (setting.form is not None and not re.fullmatch(setting.form, given, re.ASCII))
-            or not _is_rule(setting.name, given)
+            or (setting.form is not None and not re.fullmatch(setting.form, value, re.ASCII))
+            or not _is_rule(setting.name, value)
         )
     ]
 
@@ -147,10 +147,10 @@ def libpq_variables(environment: Collection[str]) -> list[str]:
     return sorted(LIBPQ & set(environment))
 
 
-def _is_rule(name: str, given: str) -> bool:
+def _is_rule(name: str, value: str) -> bool:
     """Return whether a value is a valid rule for references; true for other settings."""
     try:
-        rule_of({name: given})
+        rule_of({name: value})
     except ValueError:
         return False
     return True
@@ -159,11 +159,11 @@ def _is_rule(name: str, given: str) -> bool:
 def _nearest(name: str, names: list[str]) -> str | None:
     """Return the most similar of `names`, compared without the prefix."""
     ends = [each.removeprefix(PREFIX) for each in names]
-    found = get_close_matches(name.removeprefix(PREFIX), ends, 1, 0.6)
-    return PREFIX + found[0] if found else None
+    matches = get_close_matches(name.removeprefix(PREFIX), ends, 1, 0.6)
+    return PREFIX + matches[0] if matches else None
 
 
-def _value(setting: Setting, given: str | None) -> Value:
-    if not given:
+def _value(setting: Setting, text: str | None) -> Value:
+    if not text:
         return Value(setting, setting.default, "default")
-    return Value(setting, HIDDEN if setting.secret else given, "environment")
+    return Value(setting, HIDDEN if setting.secret else text, "environment")

@@ -58,27 +58,27 @@ def examine(dsn: str | None) -> tuple[Database, list[Row]]:
         ) as connection:
             connection.execute(f"SET search_path = {roles.SEARCH_PATH}".encode())
             connection.execute(f"SET statement_timeout = '{STATEMENT_SECONDS}s'".encode())
-            return _found(connection, redacted)
+            return _read(connection, redacted)
     except psycopg.Error as error:
         # libpq writes a line for each address; the first one holds the cause.
         cause = redact(str(error)).strip().splitlines()[0]
         return Database(redacted, one_line(cause)), []
 
 
-def _found(connection: Connection, dsn: str) -> tuple[Database, list[Row]]:
+def _read(connection: Connection, dsn: str) -> tuple[Database, list[Row]]:
     before = datetime.now(UTC)
     server = connection.execute(statement("config/server")).fetchone() or {}
     middle = before + (datetime.now(UTC) - before) / 2
     privilege = "SET" if server["number"] >= _SET_PRIVILEGE_SINCE else "MEMBER"
-    given = {"privilege": privilege, "roles": list(roles.ALL)}
-    allowed = connection.execute(statement("config/roles"), given).fetchall()
-    found, endpoints = _schema(connection)
+    parameters = {"privilege": privilege, "roles": list(roles.ALL)}
+    allowed = connection.execute(statement("config/roles"), parameters).fetchall()
+    stored, endpoints = _schema(connection)
     database = Database(
         dsn,
         server=f"Postgres {server['version'].split()[0]}",
         user=server["name"],
-        revision=found["revision"],
-        serves_from=found["serves_from"],
+        revision=stored["revision"],
+        serves_from=stored["serves_from"],
         roles={row["name"]: row["allowed"] for row in allowed},
         clock_difference_seconds=(server["now"] - middle).total_seconds(),
     )
@@ -86,15 +86,15 @@ def _found(connection: Connection, dsn: str) -> tuple[Database, list[Row]]:
 
 
 def _schema(connection: Connection) -> tuple[Row, list[Row]]:
-    found: Row = {"revision": None, "serves_from": None}
+    stored: Row = {"revision": None, "serves_from": None}
     endpoints: list[Row] = []
     installed = connection.execute(statement("schema_installed")).fetchone()
     if installed is None or not installed["installed"]:
-        return found, endpoints
+        return stored, endpoints
     # Without the rights, or before the first upgrade, the result lacks these parts.
     with suppress(psycopg.DatabaseError):
         connection.execute(f"SET ROLE {roles.OPERATOR}".encode())
     with suppress(psycopg.ProgrammingError):
-        found = read_range(connection)
+        stored = read_range(connection)
         endpoints = connection.execute(statement("config/endpoints")).fetchall()
-    return found, endpoints
+    return stored, endpoints

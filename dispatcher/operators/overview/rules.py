@@ -77,107 +77,111 @@ class Need:
         return {**asdict(self), "kind": self.kind.value}
 
 
-def overview_needs(found: Mapping[str, Any]) -> list[Need]:
+def overview_needs(facts: Mapping[str, Any]) -> list[Need]:
     """Return what needs a person, the most urgent first.
 
-    `found` has the columns of `common/heartbeats.sql` and `overview/counts.sql`, `endpoints` (rows
+    `facts` has the columns of `common/heartbeats.sql` and `overview/counts.sql`, `endpoints` (rows
     of `endpoints.sql`), `undelivered` (rows of the shared `undelivered.sql`; the oldest also with
     the columns of `last_answer.sql`) with `undelivered_seconds`, `stale` (the endpoint of each
     decision that it answered `stale` without an explanation) with `stale_complete`, the columns of
     `ahead.sql`, `days_ahead` (the minimum over entry, attempt and suppressed) and `snapshots` (rows
     of `database/snapshots.sql`).
     """
-    made = [*_read_only(found), *_delivery(found), *_clock(found), *_people(found)]
-    made += _partitions(found["days_ahead"])
-    made += _snapshots(found["snapshots"])
+    made = [*_read_only(facts), *_delivery(facts), *_clock(facts), *_people(facts)]
+    made += _partitions(facts["days_ahead"])
+    made += _snapshots(facts["snapshots"])
     return _sorted(made)
 
 
-def database_needs(found: Mapping[str, Any]) -> list[Need]:
-    """Return what needs a person in the database; `found` is a result of `Database.report`."""
-    made = [*_partitions(min(each["days_ahead"] for each in found["partitions"]))]
-    made += _snapshots(found["snapshots"])
+def database_needs(facts: Mapping[str, Any]) -> list[Need]:
+    """Return what needs a person in the database; `facts` is a result of `Database.report`."""
+    made = [*_partitions(min(each["days_ahead"] for each in facts["partitions"]))]
+    made += _snapshots(facts["snapshots"])
     # A newer one that does not serve this version has refused the session.
-    if found["revision"] < found["revision_needed"]:
-        said = (
-            f"the schema has revision {found['revision']}, this version is built for"
-            f" {found['revision_needed']}"
+    if facts["revision"] < facts["revision_needed"]:
+        sentence = (
+            f"the schema has revision {facts['revision']}, this version is built for"
+            f" {facts['revision_needed']}"
         )
-        made.append(Need(NeedKind.SCHEMA, 1, said, "holdfast db upgrade"))
+        made.append(Need(NeedKind.SCHEMA, 1, sentence, "holdfast db upgrade"))
     return _sorted(made)
 
 
-def _read_only(found: Mapping[str, Any]) -> Iterator[Need]:
-    if found["read_only"]:
-        said = "the server is read-only or a standby: nothing is written or delivered"
-        if alive := found["dispatchers_alive"]:
-            said += f"; {_some(alive, 'dispatcher is', 'dispatchers are')} alive and cannot write"
-        yield Need(NeedKind.CANNOT_WRITE, 1, said, "holdfast database")
+def _read_only(facts: Mapping[str, Any]) -> Iterator[Need]:
+    if facts["read_only"]:
+        sentence = "the server is read-only or a standby: nothing is written or delivered"
+        if alive := facts["dispatchers_alive"]:
+            sentence += (
+                f"; {_some(alive, 'dispatcher is', 'dispatchers are')} alive and cannot write"
+            )
+        yield Need(NeedKind.CANNOT_WRITE, 1, sentence, "holdfast database")
 
 
-def _delivery(found: Mapping[str, Any]) -> Iterator[Need]:
-    endpoints: Sequence[Mapping[str, Any]] = found["endpoints"]
+def _delivery(facts: Mapping[str, Any]) -> Iterator[Need]:
+    endpoints: Sequence[Mapping[str, Any]] = facts["endpoints"]
     due = sum(each["due_lanes"] for each in endpoints if each["state"] == "active")
-    waits = due + found["unrouted_batches"]
-    if not found["dispatchers_alive"]:
-        draining = found["dispatchers_draining"]
-        said = f"{_some(draining, 'dispatcher is', 'dispatchers are')} draining and " * bool(
+    waits = due + facts["unrouted_batches"]
+    if not facts["dispatchers_alive"]:
+        draining = facts["dispatchers_draining"]
+        sentence = f"{_some(draining, 'dispatcher is', 'dispatchers are')} draining and " * bool(
             draining
         )
-        said += f"no dispatcher is alive, and {_some(due, 'subject is due', 'subjects are due')}"
-        if found["unrouted_batches"]:
-            said += (
-                f", {_some(found['unrouted_batches'], 'batch waits', 'batches wait')} to be routed"
+        sentence += (
+            f"no dispatcher is alive, and {_some(due, 'subject is due', 'subjects are due')}"
+        )
+        if facts["unrouted_batches"]:
+            sentence += (
+                f", {_some(facts['unrouted_batches'], 'batch waits', 'batches wait')} to be routed"
             )
-        yield Need(NeedKind.NO_DISPATCHER, max(waits, 1), said, "holdfast dispatch")
-    elif (found["unrouted_seconds"] or 0) > ROUTING_SECONDS and not found["read_only"]:
-        batches = found["unrouted_batches"]
-        said = (
+        yield Need(NeedKind.NO_DISPATCHER, max(waits, 1), sentence, "holdfast dispatch")
+    elif (facts["unrouted_seconds"] or 0) > ROUTING_SECONDS and not facts["read_only"]:
+        batches = facts["unrouted_batches"]
+        sentence = (
             f"{_some(batches, 'batch waits', 'batches wait')} to be routed, the oldest for"
-            f" {span(found['unrouted_seconds'])}, although a dispatcher is alive: see its log, and"
+            f" {span(facts['unrouted_seconds'])}, although a dispatcher is alive: see its log, and"
             " what blocks the database"
         )
-        yield Need(NeedKind.NOT_ROUTED, batches, said, "holdfast database")
-    yield from _not_claimed(found)
-    yield from _undelivered(found["undelivered"], found["undelivered_seconds"])
-    if stopped := found["stopped_lanes"]:
-        more = "" if found["stopped_complete"] else "at least "
-        said = f"{more}{_some(stopped, 'lane waits', 'lanes wait')} behind a dead letter"
+        yield Need(NeedKind.NOT_ROUTED, batches, sentence, "holdfast database")
+    yield from _not_claimed(facts)
+    yield from _undelivered(facts["undelivered"], facts["undelivered_seconds"])
+    if stopped := facts["stopped_lanes"]:
+        more = "" if facts["stopped_complete"] else "at least "
+        sentence = f"{more}{_some(stopped, 'lane waits', 'lanes wait')} behind a dead letter"
         command = "holdfast subjects list --held stopped"
-        yield Need(NeedKind.STOPPED_LANES, stopped, said, command)
-    if dead := found["dead_letters"]:
-        said = f"{_some(dead, 'dead letter is', 'dead letters are')} open"
-        yield Need(NeedKind.DEAD_LETTERS, dead, said, "holdfast dead list")
-    yield from _stale(found)
+        yield Need(NeedKind.STOPPED_LANES, stopped, sentence, command)
+    if dead := facts["dead_letters"]:
+        sentence = f"{_some(dead, 'dead letter is', 'dead letters are')} open"
+        yield Need(NeedKind.DEAD_LETTERS, dead, sentence, "holdfast dead list")
+    yield from _stale(facts)
     yield from _endpoints(endpoints)
 
 
 def _endpoints(endpoints: Sequence[Mapping[str, Any]]) -> Iterator[Need]:
     disabled = [each["name"] for each in endpoints if each["state"] == "disabled"]
     if disabled:
-        said = (
+        sentence = (
             f"{_some(len(disabled), 'endpoint is', 'endpoints are')} disabled: {_names(disabled)}"
         )
         command = f"holdfast endpoint show {disabled[0]}"
-        yield Need(NeedKind.DISABLED_ENDPOINTS, len(disabled), said, command)
+        yield Need(NeedKind.DISABLED_ENDPOINTS, len(disabled), sentence, command)
     stopped_at = [each for each in endpoints if each["state"] == "active" and _open(each)]
     barred = [each["name"] for each in stopped_at if _opened_by(each, BARRED)]
     if barred:
-        said = (
+        sentence = (
             f"Holdfast refuses the address of {_some(len(barred), 'endpoint', 'endpoints')}:"
             f" {_names(barred)}. Nothing is sent there, and everything waits"
         )
         command = f"holdfast endpoint test {barred[0]}"
-        yield Need(NeedKind.ADDRESSES_REFUSED, len(barred), said, command)
+        yield Need(NeedKind.ADDRESSES_REFUSED, len(barred), sentence, command)
     refused = [each["name"] for each in stopped_at if _opened_by(each, CREDENTIALS)]
     if refused:
-        said = (
+        sentence = (
             f"{_some(len(refused), 'receiver refuses', 'receivers refuse')} our signature or"
             f" credentials: {_names(refused)}. Everything waits, and nothing is given up: compare"
             " the secrets, and the clocks, of both sides"
         )
         command = f"holdfast endpoint test {refused[0]}"
-        yield Need(NeedKind.CREDENTIALS_REFUSED, len(refused), said, command)
+        yield Need(NeedKind.CREDENTIALS_REFUSED, len(refused), sentence, command)
     tripped = [
         each["name"]
         for each in stopped_at
@@ -185,12 +189,12 @@ def _endpoints(endpoints: Sequence[Mapping[str, Any]]) -> Iterator[Need]:
         and not _opened_by(each, BARRED, CREDENTIALS)
     ]
     if tripped:
-        said = (
+        sentence = (
             f"{_some(len(tripped), 'breaker has', 'breakers have')} been open for more than"
             f" {span(BREAKER_SECONDS)}: {_names(tripped)}"
         )
         command = f"holdfast endpoint show {tripped[0]}"
-        yield Need(NeedKind.BREAKERS_OPEN, len(tripped), said, command)
+        yield Need(NeedKind.BREAKERS_OPEN, len(tripped), sentence, command)
 
 
 def _open(endpoint: Mapping[str, Any]) -> bool:
@@ -201,30 +205,30 @@ def _opened_by(endpoint: Mapping[str, Any], *reasons: str) -> bool:
     return (endpoint["breaker_reason"] or "").startswith(reasons)
 
 
-def _stale(found: Mapping[str, Any]) -> Iterator[Need]:
+def _stale(facts: Mapping[str, Any]) -> Iterator[Need]:
     """Yield unexplained `stale` answers; the need ends 24 h after the last one."""
-    if stale := found["stale"]:
+    if stale := facts["stale"]:
         count, names = len(stale), sorted(set(stale))
-        more = "" if found["stale_complete"] else "at least "
-        said = (
+        more = "" if facts["stale_complete"] else "at least "
+        sentence = (
             f"{more}{_some(count, 'delivery', 'deliveries')} of the last 24 h did not apply the"
             f" decision: {_names(names)} answered `stale`, and nothing sent from here"
             " explains it. The receiver may have been restored, or another sender uses it"
         )
         command = f"holdfast receipts --endpoint {names[0]}"
-        yield Need(NeedKind.STALE_ANSWERS, count, said, command)
+        yield Need(NeedKind.STALE_ANSWERS, count, sentence, command)
 
 
-def _not_claimed(found: Mapping[str, Any]) -> Iterator[Need]:
-    names = [each["name"] for each in found["endpoints"] if each["not_claimed"]]
-    if names and found["dispatchers_alive"] and not found["read_only"]:
-        said = (
+def _not_claimed(facts: Mapping[str, Any]) -> Iterator[Need]:
+    names = [each["name"] for each in facts["endpoints"] if each["not_claimed"]]
+    if names and facts["dispatchers_alive"] and not facts["read_only"]:
+        sentence = (
             f"entries are due at {_some(len(names), 'endpoint', 'endpoints')} and no dispatcher"
             f" claims them: {_names(names)}. A dispatcher that cannot use a secret, a certificate"
             " or the URL logs `endpoint.waiting` with the reason, one whose clock is wrong"
             " `clock.skew`"
         )
-        yield Need(NeedKind.NOT_CLAIMED, len(names), said, "holdfast config check")
+        yield Need(NeedKind.NOT_CLAIMED, len(names), sentence, "holdfast config check")
 
 
 def _undelivered(rows: Sequence[Mapping[str, Any]], seconds: float) -> Iterator[Need]:
@@ -233,85 +237,85 @@ def _undelivered(rows: Sequence[Mapping[str, Any]], seconds: float) -> Iterator[
         return
     oldest = min(late, key=itemgetter("head_created_at"))
     count, names = sum(row["late"] for row in late), [row["endpoint"] for row in late]
-    said = (
+    sentence = (
         f"{_some(count, 'subject waits', 'subjects wait')} for an entry that has not been delivered"
         f" to {_names(names)} for more than {span(seconds)}. The oldest is of"
         f" {one_line(oldest['subject'])}, for {span(oldest['age_seconds'])}: {_answer(oldest)}"
     )
     command = f"holdfast why --endpoint {oldest['endpoint']} {last_word(oldest['subject'])}"
-    yield Need(NeedKind.UNDELIVERED, count, said, command)
+    yield Need(NeedKind.UNDELIVERED, count, sentence, command)
 
 
 def _answer(row: Mapping[str, Any]) -> str:
     if row["outcome"] is None:
         return "no attempt is recorded"
-    said = f"HTTP {row['status']}" if row["status"] else one_line(row["error"] or "no answer")
-    return f"attempt {row['number']} ended {row['outcome']} ({said})"
+    reply = f"HTTP {row['status']}" if row["status"] else one_line(row["error"] or "no answer")
+    return f"attempt {row['number']} ended {row['outcome']} ({reply})"
 
 
-def _clock(found: Mapping[str, Any]) -> Iterator[Need]:
-    behind = found["clock_behind_seconds"] or 0
+def _clock(facts: Mapping[str, Any]) -> Iterator[Need]:
+    behind = facts["clock_behind_seconds"] or 0
     if behind > CLOCK_SECONDS:
-        said = (
+        sentence = (
             f"the database's clock is {span(behind)} behind stored times: it was set back. Entries"
             " due or leased by the old clock wait until then; nothing is lost"
         )
-        yield Need(NeedKind.CLOCK_BEHIND, 1, said, "holdfast database")
+        yield Need(NeedKind.CLOCK_BEHIND, 1, sentence, "holdfast database")
 
 
-def _people(found: Mapping[str, Any]) -> Iterator[Need]:
-    if diverged := found["diverged_replays"]:
-        said = (
+def _people(facts: Mapping[str, Any]) -> Iterator[Need]:
+    if diverged := facts["diverged_replays"]:
+        sentence = (
             f"{_some(diverged, 'replay of a batch', 'replays of batches')} diverged from the"
-            f" ledger: {_names(found['diverged_streams'])}"
+            f" ledger: {_names(facts['diverged_streams'])}"
         )
-        command = f"holdfast stream show {found['diverged_streams'][0]}"
-        yield Need(NeedKind.DIVERGED_REPLAYS, diverged, said, command)
-    if silenced := found["silenced"]:
-        said = (
+        command = f"holdfast stream show {facts['diverged_streams'][0]}"
+        yield Need(NeedKind.DIVERGED_REPLAYS, diverged, sentence, command)
+    if silenced := facts["silenced"]:
+        sentence = (
             f"{_some(silenced, 'subject is', 'subjects are')} silenced by a decision dated more"
             " than a day ahead: each later decision of its stream counts as overtaken until then"
         )
         command = "holdfast subjects list --silenced"
-        yield Need(NeedKind.SILENCED_SUBJECTS, silenced, said, command)
-    if late := found["late_ahead"]:
-        streams = found["ahead_streams"]
-        said = (
+        yield Need(NeedKind.SILENCED_SUBJECTS, silenced, sentence, command)
+    if late := facts["late_ahead"]:
+        streams = facts["ahead_streams"]
+        sentence = (
             f"{_some(late, 'event was', 'events were')} late in the last 24 h because the watermark"
-            f" of {_names(streams)} was up to {span(found['ahead_seconds'])} ahead of the clock:"
+            f" of {_names(streams)} was up to {span(facts['ahead_seconds'])} ahead of the clock:"
             " an event dated ahead moved it"
         )
         command = f"holdfast late list --reason late --stream {streams[0]}"
-        yield Need(NeedKind.WATERMARK_AHEAD, late, said, command)
-    if rows := found["quarantined"]:
-        said = f"{_some(rows, 'quarantined row is', 'quarantined rows are')} open"
-        yield Need(NeedKind.QUARANTINE, rows, said, "holdfast quarantine list")
-    if waiting := found["replays_waiting"]:
-        said = f"{_some(len(waiting), 'reissue waits', 'reissues wait')} for a second person"
+        yield Need(NeedKind.WATERMARK_AHEAD, late, sentence, command)
+    if rows := facts["quarantined"]:
+        sentence = f"{_some(rows, 'quarantined row is', 'quarantined rows are')} open"
+        yield Need(NeedKind.QUARANTINE, rows, sentence, "holdfast quarantine list")
+    if waiting := facts["replays_waiting"]:
+        sentence = f"{_some(len(waiting), 'reissue waits', 'reissues wait')} for a second person"
         command = f"holdfast replay approve {str(waiting[0])[:8]} --reason TEXT"
-        yield Need(NeedKind.REPLAYS_WAITING, len(waiting), said, command)
-    yield from _proposals(found["proposals_planned"], found["proposals_approved"])
+        yield Need(NeedKind.REPLAYS_WAITING, len(waiting), sentence, command)
+    yield from _proposals(facts["proposals_planned"], facts["proposals_approved"])
 
 
 def _proposals(planned: int, approved: int) -> Iterator[Need]:
-    said = []
+    parts = []
     if planned:
-        said.append(f"{_some(planned, 'proposal waits', 'proposals wait')} for a second person")
+        parts.append(f"{_some(planned, 'proposal waits', 'proposals wait')} for a second person")
     if approved:
-        said.append(f"{_some(approved, 'proposal is', 'proposals are')} approved and not applied")
-    if said:
+        parts.append(f"{_some(approved, 'proposal is', 'proposals are')} approved and not applied")
+    if parts:
         command = "holdfast proposal list"
-        yield Need(NeedKind.PROPOSALS_WAITING, planned + approved, ", ".join(said), command)
+        yield Need(NeedKind.PROPOSALS_WAITING, planned + approved, ", ".join(parts), command)
 
 
 def _partitions(days_ahead: int) -> Iterator[Need]:
     if days_ahead < DAYS_AHEAD_MIN:
-        said = (
+        sentence = (
             "there is no partition for today: nothing can be written"
             if days_ahead < 0
             else f"partitions are there for {_some(days_ahead, 'day', 'days')} after today only"
         )
-        yield Need(NeedKind.PARTITIONS, 1, said, "holdfast db upgrade")
+        yield Need(NeedKind.PARTITIONS, 1, sentence, "holdfast db upgrade")
 
 
 def _snapshots(snapshots: Sequence[Mapping[str, Any]]) -> Iterator[Need]:
@@ -324,11 +328,11 @@ def _snapshots(snapshots: Sequence[Mapping[str, Any]]) -> Iterator[Need]:
         if first["kind"] == "prepared"
         else f"pid {first['pid']} ({first['application'] or 'unnamed'}, {first['state']})"
     )
-    said = (
+    sentence = (
         f"{what} has held a snapshot for {span(first['age_seconds'])}: VACUUM removes no rows that"
         " died since then"
     )
-    yield Need(NeedKind.OLD_SNAPSHOT, len(old), said, _ending(first))
+    yield Need(NeedKind.OLD_SNAPSHOT, len(old), sentence, _ending(first))
 
 
 def _ending(snapshot: Mapping[str, Any]) -> str:

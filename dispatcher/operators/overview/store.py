@@ -173,13 +173,13 @@ class Overview(OperatorSession):
     def _needs(self, counts: Row, endpoints: list[Row], undelivered: Row) -> list[Row]:
         """Read the rest; later statements of this transaction have the rights of the login."""
         stale, days_ahead = self._stale(), self._one("days_ahead")["days"]
-        ahead = self._one("overview/ahead", {"most": LATE_SCANNED})
+        watermarks = self._one("overview/ahead", {"most": LATE_SCANNED})
         # The login, not the role, has the right to see other sessions.
         self._run("common/login")
         snapshots = self._all("database/snapshots", {"limit": SNAPSHOTS_SHOWN})
-        around = {"endpoints": endpoints, "days_ahead": days_ahead, "snapshots": snapshots}
-        found = {**counts, **undelivered, **stale, **ahead, **around}
-        return [need.row() for need in overview_needs(found)]
+        more = {"endpoints": endpoints, "days_ahead": days_ahead, "snapshots": snapshots}
+        facts = {**counts, **undelivered, **stale, **watermarks, **more}
+        return [need.row() for need in overview_needs(facts)]
 
     def _stale(self) -> Row:
         """Return the endpoint of each decision that it answered `stale` without an explanation.
@@ -188,21 +188,21 @@ class Overview(OperatorSession):
         """
         rows = self._all("overview/stale", {"most": STALE_SCANNED})
         unexplained: list[str] = []
-        for endpoint_id, found in groupby(rows, key=itemgetter("endpoint_id")):
-            name_of = {(row["subject"], row["sequence"]): row["endpoint"] for row in found}
-            asked = {
+        for endpoint_id, group in groupby(rows, key=itemgetter("endpoint_id")):
+            name_of = {(row["subject"], row["sequence"]): row["endpoint"] for row in group}
+            parameters = {
                 "endpoint_id": endpoint_id,
                 "subjects": [subject for subject, _ in name_of],
                 "sequences": [sequence for _, sequence in name_of],
             }
-            explained = self._all("receipts/overtaken", asked)
+            explained = self._all("receipts/overtaken", parameters)
             left = name_of.keys() - {(row["subject"], row["sequence"]) for row in explained}
             unexplained += [name_of[each] for each in left]
         return {"stale": unexplained, "stale_complete": len(rows) < STALE_SCANNED}
 
     def _latency(self, since: datetime, at: datetime, minutes: int) -> Row:
         of_a_minute = DELIVERIES_SAMPLED // minutes
-        found = self._one(
+        sample = self._one(
             "overview/latency",
             {
                 "since": since,
@@ -211,7 +211,7 @@ class Overview(OperatorSession):
                 "scan": SCANNED_EACH * of_a_minute,
             },
         )
-        return _percentiles(found["seconds"], found["deliveries"])
+        return _percentiles(sample["seconds"], sample["deliveries"])
 
 
 def _oldest(endpoints: Sequence[Row]) -> float:

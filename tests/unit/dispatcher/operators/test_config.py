@@ -11,13 +11,11 @@ import pytest
 from holdfast.dispatcher.api import serving
 from holdfast.dispatcher.operators.config import settings as config
 from holdfast.dispatcher.operators.config.rules import (
-    Check,
     Database,
-    Level,
     References,
-    exit_code,
     judge,
 )
+from holdfast.sink.contract.checks import Check, Level, exit_code
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.roles import ALL, JANITOR, OPERATOR
 from holdfast.sink.contract.schema import SCHEMA_REVISION
