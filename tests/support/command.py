@@ -2,7 +2,7 @@
 
 A process takes half a second of processor time before it begins, so the groups that only ask or
 change the database run in this one.
-`tests/integration/cli/database/test_here_and_there.py` holds that both say the same.
+`tests/integration/cli/database/test_operator_commands.py` holds that both say the same.
 """
 
 import json

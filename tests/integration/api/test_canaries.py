@@ -5,13 +5,16 @@ and the values of references. Looked through: every route of the API with every 
 the console, the commands plain and as JSON, metrics, logs, the audit trail.
 """
 
+import html
 import importlib
 import json
 import logging
 import pkgutil
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -20,19 +23,24 @@ from psycopg.types.json import Jsonb
 from holdfast.dispatcher.api.console import routes
 from tests.support.command import holdfast
 from tests.support.console.admin_api import V1, Api, fill, key_text, logged_in, serving
+from tests.support.dispatch.delivery import DELIVERED, applied
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, dispatching
 from tests.support.dispatch.sender import secret_text
-from tests.support.dispatch.webhooks import listening
+from tests.support.dispatch.webhooks import Behaviour, Seen, WebhookReceiver, answer, listening, raw
 from tests.support.job.decisions import Decisions
 from tests.support.servers.databases import copy_of
-
-pytestmark = pytest.mark.rest
+from tests.support.world import World
 
 LITERAL, REFERENCED = "c4n4ry-literal", "c4n4ry-referenced"
+
 NAMES = ("x-jwt", "x-pwd", "x-authtoken", "x-signature", "x-functions-code", "x-tenant")
+
 HEADERS = {**dict.fromkeys(NAMES, LITERAL), "authorization": "env:HOLDFAST_SECRET_TOKEN"}
+
 OLD = {"before": {"headers": {"x-jwt": LITERAL}}, "after": {"headers": HEADERS}}
+
 KEY = key_text("m_1")
+
 WHY = ("--reason", "a test")
 
 
@@ -80,6 +88,7 @@ def _hidden(everything: str) -> None:
         assert at < 0, everything[max(0, at - 300) : at + 100]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
 def test_no_route_of_the_api_shows_them(planted: tuple[Api, str], role: str) -> None:
     api, _ = planted
@@ -94,6 +103,7 @@ def test_no_route_of_the_api_shows_them(planted: tuple[Api, str], role: str) -> 
     _hidden("\n".join(each.text for each in texts.values()))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
 def test_no_page_of_the_console_shows_them(planted: tuple[Api, str], role: str) -> None:
     api, _ = planted
@@ -113,6 +123,7 @@ def test_no_page_of_the_console_shows_them(planted: tuple[Api, str], role: str) 
     _hidden("\n".join(pages.values()))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("as_json", [(), ("--json",)])
 def test_no_command_shows_them(
     planted: tuple[Api, str], as_json: tuple[str, ...], tmp_path: Path
@@ -136,6 +147,7 @@ def test_no_command_shows_them(
     _hidden("\n".join(each.stdout + each.stderr for each in done))
 
 
+@pytest.mark.rest
 def test_no_log_and_no_metric_has_them(
     planted: tuple[Api, str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -148,6 +160,7 @@ def test_no_log_and_no_metric_has_them(
     _hidden(log + caplog.text + metrics)
 
 
+@pytest.mark.rest
 def test_audit_rows_that_are_written_have_no_literal(planted: tuple[Api, str]) -> None:
     api, _ = planted
     values = {"x-b": LITERAL}
@@ -159,3 +172,89 @@ def test_audit_rows_that_are_written_have_no_literal(planted: tuple[Api, str]) -
         "SELECT detail FROM holdfast.operator_action WHERE reason <> 'before the upgrade'"
     )
     _hidden(changed.text + json.dumps([row["detail"] for row in rows]))
+
+
+TOKEN = "c4n4ry/referenced+t0ken="
+
+SIGNING = secret_text().removeprefix("whsec_")
+
+CANARIES = (TOKEN, LITERAL, SIGNING)
+
+
+def _said(seen: Seen) -> bytes:
+    """Everything that the receiver knows, as servers write it."""
+    values = [seen.header("authorization"), seen.header("x-jwt"), secret_text(), TOKEN, SIGNING]
+    ways = [str, json.dumps, html.escape, quote, lambda value: value.replace("/", "\\/")]
+    return "; ".join(write(value) for value in values for write in ways).encode()
+
+
+def _echo(seen: Seen) -> Behaviour:
+    text = _said(seen)
+    if seen.subject == "m_no_http":
+        return raw(text + b"\r\n\r\n")
+    if seen.subject == "m_cut":
+        begun = f"HTTP/1.1 400 Bad\r\ncontent-length: 999\r\n\r\nno {TOKEN}: {TOKEN[:-2]}"
+        return raw(begun.encode())
+    status = {"m_rejected": 400, "m_failed": 503}.get(seen.subject, 200)
+    return answer(status, text)
+
+
+@contextmanager
+def _receiving(
+    db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[WebhookReceiver]:
+    monkeypatch.setenv(SECRET, secret_text())
+    monkeypatch.setenv("HOLDFAST_SECRET_TOKEN", f"Bearer {TOKEN}")
+    headers = {"authorization": "env:HOLDFAST_SECRET_TOKEN", "x-jwt": LITERAL}
+    with listening() as receiver:
+        add_endpoint(db, receiver.url, headers=Jsonb(headers), schedule_seconds=[0])
+        receiver.script = _echo
+        yield receiver
+
+
+def _not_echoed(where: str, everything: str) -> None:
+    for canary in (*CANARIES, TOKEN[:-2], quote(TOKEN), TOKEN.replace("/", "\\/")):
+        at = everything.find(canary)
+        assert at < 0, (where, everything[max(0, at - 200) : at + 60])
+
+
+def _stored(db: psycopg.Connection) -> Iterator[tuple[str, str]]:
+    """Every row of every table but the one in which the operator put the literal."""
+    tables = db.execute(
+        "SELECT table_name FROM information_schema.tables"
+        " WHERE table_schema = 'holdfast' AND table_name <> 'endpoint'"
+    ).fetchall()
+    for (table,) in tables:
+        for (row,) in db.execute(f"SELECT t::text FROM holdfast.{table} t".encode()):
+            yield table, row.replace("\\\\", "\\")
+
+
+def test_values_that_a_receiver_repeats_are_nowhere(
+    world: World, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with _receiving(world.db, monkeypatch), Decisions(world.dsn, "test") as decisions:
+        decisions.write("m_rejected", "m_failed", "m_no_http", "m_cut", "m_fine")
+        world.drain()
+        applied(world.dsn, DELIVERED)
+        world.drain()
+        rows = list(_stored(world.db))
+        commands = [("dead", "list"), ("attempts", "list"), ("why", "m_rejected"), ("overview",)]
+        shown = [world.holdfast(*each) for each in commands]
+    for table, row in rows:
+        _not_echoed(table, row)
+    for command, each in zip(commands, shown, strict=True):
+        _not_echoed(" ".join(command), each.stdout + each.stderr)
+    _not_echoed("log", "".join(capfd.readouterr()))
+    kept = world.db.execute(
+        "SELECT count(response) FROM holdfast.attempt WHERE response ~ '[*]{3}'"
+    )
+    assert kept.fetchone() == (6,)
+
+
+def test_repeated_values_are_in_no_json_log(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with _receiving(world.db, monkeypatch), Decisions(world.dsn, "test") as decisions:
+        decisions.write("m_rejected", "m_no_http")
+        with world.dispatching("--drain") as running:
+            running.ends()
+            assert '"rejected": 1' in running.text()
+            _not_echoed("log", running.text())

@@ -1,9 +1,11 @@
-"""The conformance kit against real receivers: sound ones, nine broken ones, one in Node."""
+"""The conformance kit and its command against real receivers: sound, broken, and in Node."""
 
 import asyncio
+import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,15 +14,21 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast.dispatcher.workbench.conform.client import Client
 from holdfast.dispatcher.workbench.conform.plan import plan_of, probe_of
 from holdfast.dispatcher.workbench.conform.report import Report
 from holdfast.dispatcher.workbench.conform.rules import Grade
 from holdfast.dispatcher.workbench.conform.run import Unreachable, conform_to
+from holdfast.dispatcher.workbench.conform.shot import Shot
 from holdfast.receiver import Secret
+from holdfast.sink.contract.exits import ExitCode
+from tests.support.command import holdfast
+from tests.support.dispatch.hasty import hasty
 from tests.support.dispatch.payouts import empty_database, payouts
 from tests.support.dispatch.sender import OTHER_KEY_BYTES, secret_text
+from tests.support.dispatch.webhooks import response
 from tests.support.receivers import sound
-from tests.support.receivers.sound import BareReceiver, SoundReceiver, serving
+from tests.support.receivers.sound import AcceptsOldTimestamps, BareReceiver, SoundReceiver, serving
 from tests.support.servers.certificates import Authority
 
 SCRIPT = Path(__file__).with_name("independent.mjs")
@@ -260,3 +268,71 @@ def test_seed_that_was_used_before_is_told_from_a_fault() -> None:
         report = grade(f"{url}/hooks", only=["good.*"])
     (verdict,) = report.verdicts
     assert "--seed was already used" in verdict.detail
+
+
+ENVIRONMENT = {"CONFORM_SECRET": secret_text()}
+
+REF = ("--secret-ref", "env:CONFORM_SECRET")
+
+
+@pytest.mark.rest
+def test_json_report_names_rules_grades_and_the_seed(tmp_path: Path) -> None:
+    with serving(BareReceiver(SECRET)) as url:
+        # A probe as a command: the standard library asks what the receiver counts.
+        program = tmp_path / "probe.py"
+        program.write_text(
+            "import sys, urllib.request\n"
+            "print(urllib.request.urlopen(sys.argv[1]).read().decode())\n"
+        )
+        probe = f"{sys.executable} -S {program} {url}/applied/{{key}}"
+        arguments = ("conform", f"{url}/hooks", *REF, "--only", "duplicate.once", "--seed", "3")
+        ended = holdfast(*arguments, "--probe-command", probe, "--json", environment=ENVIRONMENT)
+    assert ended.returncode == ExitCode.OK, ended.stderr
+    report = json.loads(ended.stdout)
+    assert (report["seed"], report["failed"], report["stopped"]) == (3, 0, None)
+    (rule,) = report["rules"]
+    assert (rule["rule"], rule["grade"], rule["severity"]) == ("duplicate.once", "pass", "must")
+    assert rule["detail"] == "the probe counts 1"
+    assert secret_text() not in ended.stdout + ended.stderr
+
+
+@pytest.mark.rest
+def test_failure_is_shown_with_its_rule_source_and_fix() -> None:
+    with serving(AcceptsOldTimestamps(SECRET)) as url:
+        arguments = ("conform", f"{url}/hooks", *REF, "--only", "time.*")
+        ended = holdfast(*arguments, environment=ENVIRONMENT)
+    assert ended.returncode == ExitCode.FAILED
+    assert "fail time.stale: accepted: answered 200 applied" in ended.stdout
+    assert "(PROTOCOL.md section 2, check 10; Standard Webhooks 1.0.0" in ended.stdout
+    assert "fix:  Compare the timestamp with your clock" in ended.stdout
+    assert "2 failed" in ended.stdout
+
+
+@pytest.mark.rest
+def test_url_that_cannot_be_read_is_said_in_one_line() -> None:
+    ended = holdfast("conform", "http://[::1", *REF, environment=ENVIRONMENT, code=ExitCode.USAGE)
+    assert "its URL" in ended.stderr
+    assert "Nothing was sent" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.rest
+def test_nothing_is_sent_to_another_machine_unless_it_is_meant() -> None:
+    ended = holdfast("conform", "https://payouts.example/hooks", *REF, environment=ENVIRONMENT)
+    assert ended.returncode == ExitCode.USAGE
+    assert "is not this machine" in ended.stderr
+    assert "--yes" in ended.stderr
+
+
+SHOT = Shot("hf_0", ((b"content-type", b"application/json"),), b'{"type":"payout_hold"}')
+
+
+def test_body_that_is_left_unread_never_spoils_the_next_answer() -> None:
+    with hasty(response(401)) as receiver:
+        receiver.goes_on.set()
+
+        async def work() -> list[int | None]:
+            async with Client(receiver.url, 10) as client:
+                return [(await client.send(SHOT)).status for _ in range(2)]
+
+        assert asyncio.run(work()) == [401, 200]

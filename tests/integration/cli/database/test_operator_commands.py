@@ -12,22 +12,26 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from holdfast.sink.contract.exits import ExitCode
+from holdfast.dispatcher.operators.common.session import operator_connection
+from holdfast.migrations.upgrade import upgrade
+from holdfast.sink.contract.exits import CommandError, ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.delivery import live_dispatcher
 from tests.support.job.decisions import Decisions
 from tests.support.job.driver import Driver
+from tests.support.servers.postgres_proxy import Fault, PostgresProxy
 from tests.support.world import World
 
-pytestmark = pytest.mark.rest
-
-
 REF = "env:HOLDFAST_SECRET_S"
+
 ABSENT = "env:HOLDFAST_SECRET_ABSENT"
+
 ADOPT = ("stream", "adopt", "payouts", "--reason", "checkpoint lost")
+
 ADD = ("endpoint", "add", "payouts", "--url", "https://payouts.example/webhooks")
 
 
+@pytest.mark.rest
 def test_endpoint_is_added_with_its_audit_row(dsn: str, db: psycopg.Connection) -> None:
     done = holdfast(*ADD, "--secret-ref", REF, "--type", "payout_hold.block", "--json", dsn=dsn)
     assert done.returncode == ExitCode.OK, done.stderr
@@ -40,6 +44,7 @@ def test_endpoint_is_added_with_its_audit_row(dsn: str, db: psycopg.Connection) 
     assert audit == [("endpoint.add", "payouts")]
 
 
+@pytest.mark.rest
 def test_second_endpoint_of_one_name_is_refused(dsn: str, db: psycopg.Connection) -> None:
     assert holdfast(*ADD, "--secret-ref", REF, dsn=dsn).returncode == ExitCode.OK
     again = holdfast(*ADD, "--secret-ref", REF, dsn=dsn, code=ExitCode.FAILED)
@@ -47,6 +52,7 @@ def test_second_endpoint_of_one_name_is_refused(dsn: str, db: psycopg.Connection
     assert db.execute("SELECT count(*) FROM holdfast.operator_action").fetchone() == (1,)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -71,6 +77,7 @@ def test_unsafe_endpoint_is_refused(world: World, arguments: list[str], complain
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("option", "number"), [("--total-timeout", "nan"), ("--connect-timeout", "inf")]
 )
@@ -80,6 +87,7 @@ def test_timeout_that_is_no_number_is_a_usage_error(dsn: str, option: str, numbe
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.rest
 def test_endpoint_from_the_beginning_gets_what_was_routed_before_it(world: World) -> None:
     with Decisions(world.dsn) as decisions:
         decisions.write("m_1", "m_1", "m_2")
@@ -96,6 +104,7 @@ def test_endpoint_from_the_beginning_gets_what_was_routed_before_it(world: World
     assert world.db.execute(query).fetchall() == lanes
 
 
+@pytest.mark.rest
 def test_endpoint_that_starts_later_is_not_backfilled(world: World) -> None:
     with Decisions(world.dsn) as decisions:
         decisions.write("m_1")
@@ -107,6 +116,7 @@ def test_endpoint_that_starts_later_is_not_backfilled(world: World) -> None:
     assert world.db.execute("SELECT count(*) FROM holdfast.lane").fetchone() == (0,)
 
 
+@pytest.mark.rest
 def test_pause_and_resume_are_audited_and_unknown_names_ignored(world: World) -> None:
     world.holdfast(*ADD, "--secret-ref", REF)
     for verb in ("pause", "resume"):
@@ -120,6 +130,7 @@ def test_pause_and_resume_are_audited_and_unknown_names_ignored(world: World) ->
     world.holdfast("endpoint", "pause", "nobody", "--reason", "x", code=ExitCode.NOTHING_MATCHED)
 
 
+@pytest.mark.rest
 def test_adoption_is_recorded_with_the_query_id_before(dsn: str, db: psycopg.Connection) -> None:
     before, after = str(uuid4()), str(uuid4())
     db.execute("INSERT INTO holdfast.stream (name, query_id) VALUES ('payouts', %s)", (before,))
@@ -131,6 +142,7 @@ def test_adoption_is_recorded_with_the_query_id_before(dsn: str, db: psycopg.Con
     assert audit == ("checkpoint lost", {"query_id": after, "previous": before})
 
 
+@pytest.mark.rest
 def test_adopting_what_is_adopted_changes_nothing_and_says_so(world: World) -> None:
     query_id = str(uuid4())
     world.db.execute(
@@ -145,6 +157,7 @@ def test_adopting_what_is_adopted_changes_nothing_and_says_so(world: World) -> N
     assert world.db.execute("SELECT count(*) FROM holdfast.operator_action").fetchone() == (0,)
 
 
+@pytest.mark.rest
 def test_unseen_query_id_is_not_adopted_by_mistake(world: World, tmp_path: Path) -> None:
     ours, wrong, theirs = str(uuid4()), str(uuid4()), str(uuid4())
     world.db.execute(
@@ -182,6 +195,7 @@ def test_unseen_query_id_is_not_adopted_by_mistake(world: World, tmp_path: Path)
     assert adopt(wrong, "--checkpoint", str(tmp_path / "new")) == ""
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -196,6 +210,7 @@ def test_nonsense_adoption_is_refused(world: World, arguments: list[str], code: 
     assert world.db.execute("SELECT count(*) FROM holdfast.operator_action").fetchone() == (0,)
 
 
+@pytest.mark.rest
 def test_status_without_a_dispatcher_is_degraded_though_nothing_is_due(world: World) -> None:
     assert _needs(world.dsn) == ["no_dispatcher"]
     live_dispatcher(world.db)
@@ -207,6 +222,7 @@ def test_status_without_a_dispatcher_is_degraded_though_nothing_is_due(world: Wo
     assert world.holdfast("overview").returncode == ExitCode.OK
 
 
+@pytest.mark.rest
 def test_status_of_an_empty_database_is_ok_and_readable_by_machines(world: World) -> None:
     live_dispatcher(world.db)
     done = world.holdfast("status", "--json", code=ExitCode.OK)
@@ -216,6 +232,7 @@ def test_status_of_an_empty_database_is_ok_and_readable_by_machines(world: World
     assert "\x1b[" not in world.holdfast("status").stdout
 
 
+@pytest.mark.rest
 def test_status_is_degraded_while_a_dead_letter_waits(dsn: str, db: psycopg.Connection) -> None:
     holdfast(*ADD, "--secret-ref", REF, dsn=dsn)
     db.execute(
@@ -226,6 +243,7 @@ def test_status_is_degraded_while_a_dead_letter_waits(dsn: str, db: psycopg.Conn
     assert holdfast("status", dsn=dsn).returncode == ExitCode.DEGRADED
 
 
+@pytest.mark.rest
 def test_status_says_what_the_overview_says_needs_a_person(
     dsn: str, db: psycopg.Connection
 ) -> None:
@@ -244,6 +262,7 @@ def test_status_says_what_the_overview_says_needs_a_person(
     assert "1 endpoint is disabled: payouts\n    holdfast endpoint show payouts" in text
 
 
+@pytest.mark.rest
 def test_status_is_degraded_if_work_waits_unclaimed(world: World) -> None:
     world.holdfast(*ADD, "--secret-ref", ABSENT)
     with Decisions(world.dsn) as decisions:
@@ -268,6 +287,7 @@ def _needs(dsn: str, code: ExitCode = ExitCode.DEGRADED) -> list[str]:
     return [need["kind"] for need in done.json["needs"]]
 
 
+@pytest.mark.rest
 def test_status_is_degraded_until_every_quarantined_row_is_resolved(world: World) -> None:
     world.db.execute(
         "INSERT INTO holdfast.quarantine (batch_no, reason, detail, row, quarantined_at)"
@@ -281,6 +301,7 @@ def test_status_is_degraded_until_every_quarantined_row_is_resolved(world: World
     assert "0 open rows in quarantine" in done.stdout
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("dsn_given", "complaint", "code"),
     [
@@ -300,6 +321,7 @@ def test_missing_or_wrong_dsn_is_one_line_without_a_password(
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.rest
 def test_database_without_or_with_an_old_schema_is_named(
     world: World, make_database: Callable[[str | None], str]
 ) -> None:
@@ -310,6 +332,7 @@ def test_database_without_or_with_an_old_schema_is_named(
     assert "0001" in old.stderr
 
 
+@pytest.mark.rest
 def test_names_that_look_like_markup_are_shown_as_they_are(dsn: str) -> None:
     url = "http://[fd00::1]:80/[/a]"
     options = ("--url", url, "--secret-ref", REF, "--allow-cidr", "fd00::/8")
@@ -318,6 +341,7 @@ def test_names_that_look_like_markup_are_shown_as_they_are(dsn: str) -> None:
     assert url in listed.stdout
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_output_that_cannot_be_written_is_one_line(dsn: str, unbuffered: str) -> None:
     with Path("/dev/full").open("w") as full:
@@ -328,6 +352,7 @@ def test_output_that_cannot_be_written_is_one_line(dsn: str, unbuffered: str) ->
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.rest
 def test_reader_that_closes_its_end_is_not_an_error(dsn: str) -> None:
     read, write = os.pipe()
     os.close(read)
@@ -358,6 +383,7 @@ def _listed(
     )
 
 
+@pytest.mark.rest
 def test_help_lists_every_group() -> None:
     done = holdfast("--help", code=ExitCode.OK)
     for group in (
@@ -372,3 +398,57 @@ def test_help_lists_every_group() -> None:
         "status",
     ):
         assert group in done.stdout
+
+
+def test_returning_during_a_statement_only_closes(dsn: str) -> None:
+    with operator_connection(dsn) as connection:
+        connection.pgconn.send_query(b"SELECT pg_sleep(60)")
+    assert connection.closed
+
+
+def test_lost_answer_to_a_commit_is_not_taken_for_no_change(dsn: str) -> None:
+    with PostgresProxy(dsn, Fault.ANSWER_LOST, 1) as proxy:
+        with (
+            pytest.raises(CommandError) as raised,
+            operator_connection(proxy.dsn) as connection,
+            connection.transaction(),
+        ):
+            connection.execute("SELECT")
+        assert proxy.struck.is_set()
+    assert "changed nothing" not in str(raised.value)
+
+
+def test_upgrade_with_unanswered_commit_is_not_reported_as_failed(dsn: str) -> None:
+    with PostgresProxy(dsn, Fault.ANSWER_LOST, 2) as proxy:
+        with pytest.raises(CommandError) as raised:
+            upgrade(proxy.dsn)
+        assert proxy.struck.is_set()
+    assert "not upgraded" not in str(raised.value)
+    assert "No table was changed" not in str(raised.value)
+
+
+SETTINGS = ("--url", "https://payouts.example/", "--secret-ref", "env:S")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["status"], ExitCode.DEGRADED),
+        (["stream", "show", "nobody", "--json"], ExitCode.NOTHING_MATCHED),
+        (["endpoint", "add", "payouts", *SETTINGS, "--rate", "fast"], ExitCode.USAGE),
+    ],
+)
+def test_command_says_same_in_process(world: World, arguments: list[str], code: ExitCode) -> None:
+    done = world.holdfast(*arguments)
+    result = holdfast(*arguments, dsn=world.dsn, process=True)
+    assert (done.returncode, done.stdout, done.stderr) == (code, result.stdout, result.stderr)
+    assert result.returncode == code
+    assert done.stdout or done.stderr
+
+
+def test_command_here_leaves_nothing_of_its_settings(dsn: str) -> None:
+    before = dict(os.environ)
+    holdfast("status", dsn=dsn, environment={"HOLDFAST_X": "1"}, code=ExitCode.DEGRADED)
+    assert dict(os.environ) == before
+    help_texts = [holdfast("db", "--help").stdout for _ in range(2)]
+    assert help_texts[0] == help_texts[1] != ""

@@ -26,14 +26,13 @@ from tests.support.dispatch.payouts import empty_database, payouts
 from tests.support.dispatch.sender import OTHER_KEY_BYTES, secret_text
 from tests.support.servers.databases import copy_of
 
-pytestmark = pytest.mark.rest
-
-
 ALL = ("receipts", "--endpoint", "payouts")
+
 NOTHING = {
     *("missing_there", "other_body", "other_outcome", "other_time", "stale_there", "overtaken"),
     *("no_receipt", "only_there", "pruned_here"),
 }
+
 """Findings that the untouched databases do not give."""
 
 
@@ -74,6 +73,7 @@ def the_one(answer: dict[str, Any], finding: str) -> dict[str, Any]:
     return one
 
 
+@pytest.mark.rest
 def test_delivered_agrees_and_lost_answer_is_undelivered_here(sides: Sides) -> None:
     subjects = sides.db.execute("SELECT id, name FROM holdfast.subject ORDER BY id").fetchall()
     assert subjects == list(enumerate(SUBJECTS, 1)), "tests below name subjects by their number"
@@ -89,6 +89,7 @@ def test_delivered_agrees_and_lost_answer_is_undelivered_here(sides: Sides) -> N
     assert lost["here"]["body_sha256"] == lost["there"]["body_sha256"]
 
 
+@pytest.mark.rest
 def test_each_difference_is_found_and_named(sides: Sides) -> None:
     sides.at_receiver("DELETE FROM payouts.inbox WHERE key = %s", "m_1")
     comparison = compared(sides, code=ExitCode.DEGRADED)
@@ -106,6 +107,7 @@ def test_each_difference_is_found_and_named(sides: Sides) -> None:
         assert comparison["findings"]["agreed"] == 1
 
 
+@pytest.mark.rest
 def test_what_needs_nobody_is_shown_and_ends_well(sides: Sides) -> None:
     """No receipt here, a key of another sender there, an entry whose day was dropped."""
     sides.db.execute("UPDATE holdfast.attempt SET receipt = NULL WHERE subject_id IN (1, 3)")
@@ -127,6 +129,7 @@ def test_what_needs_nobody_is_shown_and_ends_well(sides: Sides) -> None:
     assert "rotate it." in text
 
 
+@pytest.mark.rest
 def test_entry_whose_day_was_dropped_is_compared_by_its_receipt(sides: Sides) -> None:
     sides.db.execute("DELETE FROM holdfast.entry WHERE subject_id <= 3")
     assert compared(sides)["findings"]["agreed"] == len(DELIVERED)
@@ -134,6 +137,7 @@ def test_entry_whose_day_was_dropped_is_compared_by_its_receipt(sides: Sides) ->
     assert the_one(compared(sides, code=ExitCode.DEGRADED), "missing_there")["subject"] == "m_2"
 
 
+@pytest.mark.rest
 def test_first_attempt_that_is_under_way_is_undelivered_here(sides: Sides) -> None:
     sides.db.execute("DELETE FROM holdfast.attempt WHERE outcome = 'unknown'")
     assert compared(sides)["undelivered"] == 0
@@ -145,6 +149,7 @@ def test_first_attempt_that_is_under_way_is_undelivered_here(sides: Sides) -> No
     assert under_way["here"]["last_outcome"] == "in_flight"
 
 
+@pytest.mark.rest
 def test_range_and_subject_choose_what_is_compared(sides: Sides) -> None:
     comparison = compared(sides, "--subject", "m_2")
     assert (comparison["delivered"], comparison["undelivered"], comparison["subject"]) == (
@@ -163,6 +168,7 @@ def test_range_and_subject_choose_what_is_compared(sides: Sides) -> None:
         assert words in done.stderr
 
 
+@pytest.mark.rest
 def test_without_a_receiver_deliveries_are_counted_by_receipt(sides: Sides) -> None:
     sides.db.execute("UPDATE holdfast.attempt SET receipt = NULL WHERE subject_id <= 2")
     done = holdfast(*ALL, "--limit", "1", "--json", dsn=sides.dsn, code=ExitCode.OK)
@@ -174,6 +180,7 @@ def test_without_a_receiver_deliveries_are_counted_by_receipt(sides: Sides) -> N
     assert "limited to 1 of each kind" in holdfast(*ALL, "--limit", "1", dsn=sides.dsn).stdout
 
 
+@pytest.mark.rest
 def test_decision_refused_as_stale_is_not_reported_as_applied(sides: Sides) -> None:
     """An outbox whose numbering began again: the receiver had a higher sequence of the subject."""
     sides.at_receiver("UPDATE payouts.inbox SET outcome = 'stale' WHERE key = %s")
@@ -202,6 +209,7 @@ def test_decision_refused_as_stale_is_not_reported_as_applied(sides: Sides) -> N
     )
 
 
+@pytest.mark.rest
 def test_unreadable_receiver_is_reported_without_its_address(sides: Sides) -> None:
     for receiver, options, code, words in (
         ("host=/nowhere password=canary", (), ExitCode.FAILED, "cannot be reached"),
@@ -219,6 +227,7 @@ def test_unreadable_receiver_is_reported_without_its_address(sides: Sides) -> No
         assert "u:canary" not in done.stderr
 
 
+@pytest.mark.rest
 def test_comparison_changes_nothing_on_either_side(sides: Sides) -> None:
     """Nor does it wait for a lock that keeps every writer of the inbox out."""
     before = _counters(sides.receiver), _counters(sides.db)
@@ -245,6 +254,7 @@ def asked(sides: Sides, url: str, secret: str | None = None) -> tuple[int, Any, 
     return done.returncode, json.loads(done.stdout or "null"), done.stderr
 
 
+@pytest.mark.rest
 def test_inquiry_is_signed_at_database_time(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = SimpleNamespace(time=lambda: time.time() + 600)
     monkeypatch.setattr(key_inquiry, "time", wrong, raising=False)
@@ -253,6 +263,7 @@ def test_inquiry_is_signed_at_database_time(sides: Sides, monkeypatch: pytest.Mo
     assert code == ExitCode.OK, complaint
 
 
+@pytest.mark.rest
 def test_receiver_is_asked_over_http(sides: Sides) -> None:
     with payouts(sides.receiver_dsn) as service:
         code, comparison, complaint = asked(sides, service.url)
@@ -281,3 +292,120 @@ def test_receiver_is_asked_over_http(sides: Sides) -> None:
             assert "Traceback" not in complaint
     code, _, complaint = asked(sides, service.url, "whsec_broken")
     assert (code, "where the endpoint's secrets are" in complaint) == (ExitCode.FAILED, True)
+
+
+APPLIED_LATE = """
+    INSERT INTO payouts.inbox
+    SELECT 'hf_' || repeat('0', 32), body_sha256, subject, 2, 'applied', NULL,
+        received_at - interval '1 s' FROM payouts.inbox WHERE subject = 'm_3'
+"""
+
+
+@pytest.fixture(scope="module")
+def checked_sides(server_dsn: str, template_database: str) -> Iterator[Sides]:
+    """Both databases after three deliveries with a receipt and one that lost its answer."""
+    with (
+        pytest.MonkeyPatch.context() as environment,
+        copy_of(server_dsn, template_database) as dsn,
+        empty_database(server_dsn) as receiver_dsn,
+    ):
+        environment.setenv(SECRET, secret_text())
+        deliver_all(dsn, receiver_dsn)
+        with copies(server_dsn, dsn, receiver_dsn) as checked_sides:
+            yield checked_sides
+
+
+def checked(checked_sides: Sides, receiver: str, code: ExitCode) -> dict[str, Any]:
+    return holdfast(
+        *("check", "--endpoint", "payouts", "--receiver", receiver, "--json"),
+        dsn=checked_sides.dsn,
+        environment={"THEIRS": checked_sides.receiver_dsn, SECRET: secret_text()},
+        code=code,
+    ).json
+
+
+def test_obedient_receiver_holds_and_lost_answer_violates_nothing(
+    checked_sides: Sides,
+) -> None:
+    checks = checked(checked_sides, "env:THEIRS", ExitCode.OK)
+    assert checks["counted"]["receiver_agreed"] == len(DELIVERED)
+    assert checks["counted"]["receiver_undelivered_here"] == 1
+    assert checks["counted"]["receiver_overtaken"] == 0
+    assert checks["counted"]["unknown_outcomes"] == 1
+    with payouts(checked_sides.receiver_dsn) as service:
+        assert checked(checked_sides, service.url, ExitCode.OK)["counted"] == checks["counted"]
+        done = holdfast(
+            *("check", "--endpoint", "payouts", "--receiver", service.url),
+            dsn=checked_sides.dsn,
+            environment={SECRET: secret_text(OTHER_KEY_BYTES)},
+        )
+        assert done.returncode == ExitCode.FAILED
+        assert "the receiver cannot be queried" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "rule", "subject"),
+    [
+        ("DELETE FROM payouts.inbox WHERE subject = 'm_1'", "receiver_lost", "m_1"),
+        (
+            "UPDATE payouts.inbox SET body_sha256 = sha256('x') WHERE subject = 'm_2'",
+            "receiver_body",
+            "m_2",
+        ),
+        (
+            "UPDATE payouts.inbox SET outcome = 'stale' WHERE subject = 'm_2'",
+            "receiver_outcome",
+            "m_2",
+        ),
+        (APPLIED_LATE, "receiver_order", "m_3"),
+    ],
+)
+def test_receiver_difference_is_named(
+    checked_sides: Sides, change: str, rule: str, subject: str
+) -> None:
+    checked_sides.receiver.execute("CREATE TABLE kept AS TABLE payouts.inbox")
+    try:
+        checked_sides.receiver.execute(change.encode())
+        checks = checked(checked_sides, "env:THEIRS", ExitCode.FAILED)
+    finally:
+        checked_sides.receiver.execute("DELETE FROM payouts.inbox")
+        checked_sides.receiver.execute("INSERT INTO payouts.inbox TABLE kept")
+        checked_sides.receiver.execute("DROP TABLE kept")
+    assert checks["violated"] == {rule: 1}
+    assert checks["violations"][0]["subject"] == subject
+
+
+def test_receiver_of_one_of_two_endpoints_is_compared(checked_sides: Sides) -> None:
+    settings = {"THEIRS": checked_sides.receiver_dsn, SECRET: secret_text()}
+    added = holdfast(
+        *(
+            "endpoint",
+            "add",
+            "ledger",
+            "--url",
+            "http://localhost:9/",
+            "--allow-cidr",
+            "127.0.0.1/32",
+        ),
+        *("--secret-ref", f"env:{SECRET}"),
+        dsn=checked_sides.dsn,
+        environment=settings,
+    )
+    assert added.returncode == ExitCode.OK, added.stderr
+    command = ("check", "--receiver", "env:THEIRS", "--json")
+    codes = {
+        named: holdfast(
+            *command,
+            *(("--receiver-endpoint", named) if named else ()),
+            dsn=checked_sides.dsn,
+            environment=settings,
+        )
+        for named in ("", "payouts", "nobody")
+    }
+    assert codes[""].returncode == ExitCode.USAGE
+    assert codes["nobody"].returncode == ExitCode.NOTHING_MATCHED
+    data = json.loads(codes["payouts"].stdout)
+    # The endpoint of this scene was made without an audit row; nothing else is violated.
+    assert {each["rule"] for each in data["violations"]} == {"unaudited"}
+    assert data["counted"]["receiver_agreed"] == len(DELIVERED)

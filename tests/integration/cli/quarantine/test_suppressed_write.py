@@ -1,6 +1,7 @@
-"""`holdfast suppressed write`: an overtaken decision is written by two people, once."""
+"""Suppressed decisions that are written, and missing entries that are passed."""
 
 import json
+import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -15,19 +16,23 @@ from holdfast.dispatcher.operators.suppressed.store import OvertakenDecisions
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
-from tests.support.dispatch.delivery import OLD, age
+from tests.support.dispatch.delivery import OLD, age, lanes
+from tests.support.dispatch.dispatching import add_endpoint, drain
 from tests.support.dispatch.sender import BLOCK, RELEASE, decision
+from tests.support.dispatch.webhooks import WebhookReceiver, answer
+from tests.support.job.decisions import Decisions
 from tests.support.job.driver import Driver
 from tests.support.job.job_outcome import sequences
 from tests.support.world import World
 
-pytestmark = pytest.mark.rest
-
-
 WHY = ("--reason", "silenced by a wrong date")
+
 LOST = decision("m_1", 3, BLOCK, minor=9_007_199_254_740_991)
+
 KEY = Key.of(LOST["key"])
+
 NEW = new_key_of(KEY).text
+
 AUDIT = """
     SELECT target, detail FROM holdfast.operator_action WHERE action = 'suppressed.write'
 """
@@ -86,6 +91,7 @@ def desk(silenced: Desk) -> Desk:
     return silenced
 
 
+@pytest.mark.rest
 def test_two_people_write_an_overtaken_decision_once(world: World, desk: Desk) -> None:
     world.add_endpoint()
     code, told, error = desk.write()
@@ -118,6 +124,7 @@ def test_two_people_write_an_overtaken_decision_once(world: World, desk: Desk) -
     assert sequences(world.db, "m_1") == [1, 2, 3, 4]
 
 
+@pytest.mark.rest
 def test_write_shows_the_newer_decision_of_another_stream(desk: Desk) -> None:
     newer = decision("m_1", 9, RELEASE)
     other = Driver(desk.dsn, stream="second")
@@ -136,6 +143,7 @@ def test_write_shows_the_newer_decision_of_another_stream(desk: Desk) -> None:
     assert desk.write("--proposal", desk.approved())[0] == ExitCode.OK
 
 
+@pytest.mark.rest
 def test_overtaken_decision_asked_for_twice_is_written_once(desk: Desk) -> None:
     id_ = desk.approved()
     assert desk.write("--proposal", id_)[0] == ExitCode.OK
@@ -147,6 +155,7 @@ def test_overtaken_decision_asked_for_twice_is_written_once(desk: Desk) -> None:
     assert len(desk.audited()) == 1
 
 
+@pytest.mark.rest
 def test_one_person_alone_writes_no_overtaken_decision(desk: Desk) -> None:
     id_ = desk.write()[1]["proposal"]
     holdfast("proposal", "approve", id_, *WHY, dsn=desk.dsn, code=ExitCode.FAILED)
@@ -155,6 +164,7 @@ def test_one_person_alone_writes_no_overtaken_decision(desk: Desk) -> None:
     assert (sequences(desk.db, "m_1"), desk.audited()) == ([1, 2], [])
 
 
+@pytest.mark.rest
 def test_crash_before_booking_writes_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     id_ = desk.approved()
     audit = OvertakenDecisions._audit
@@ -175,11 +185,13 @@ def test_crash_before_booking_writes_once(desk: Desk, monkeypatch: pytest.Monkey
     assert (sequences(desk.db, "m_1"), len(desk.audited())) == ([1, 2, 3, 4], 1)
 
 
+@pytest.mark.rest
 def test_silenced_subject_must_be_repaired_first(silenced: Desk) -> None:
     code, _, error = silenced.write()
     assert (code, "holdfast subjects repair" in error) == (ExitCode.FAILED, True)
 
 
+@pytest.mark.rest
 def test_decision_whose_subject_moved_meanwhile_is_not_written(desk: Desk) -> None:
     id_ = desk.approved()
     desk.spark.batch(3, decision("m_1", 2, BLOCK))
@@ -188,6 +200,7 @@ def test_decision_whose_subject_moved_meanwhile_is_not_written(desk: Desk) -> No
     assert (sequences(desk.db, "m_1"), desk.audited()) == ([1, 2, 3], [])
 
 
+@pytest.mark.rest
 def test_decision_overtaken_meanwhile_is_refused(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +218,7 @@ def test_decision_overtaken_meanwhile_is_refused(
     assert state == (RELEASE,)
 
 
+@pytest.mark.rest
 def test_decision_with_a_later_suppressed_repeat_is_not_written(desk: Desk) -> None:
     id_ = desk.approved()
     # The subject is released: the release changes nothing and leaves its state as it is.
@@ -216,6 +230,7 @@ def test_decision_with_a_later_suppressed_repeat_is_not_written(desk: Desk) -> N
     assert (sequences(desk.db, "m_1"), desk.audited()) == ([1, 2], [])
 
 
+@pytest.mark.rest
 def test_decision_that_repeats_one_is_refused(desk: Desk) -> None:
     repeated = decision("m_1", 4, RELEASE)
     desk.spark.batch(3, repeated)
@@ -223,6 +238,7 @@ def test_decision_that_repeats_one_is_refused(desk: Desk) -> None:
     assert (code, "change nothing" in error) == (ExitCode.FAILED, True)
 
 
+@pytest.mark.rest
 def test_later_contrary_decision_is_overruled_only_on_purpose(silenced: Desk) -> None:
     release = decision("m_1", 4, RELEASE)
     silenced.spark.batch(3, release)
@@ -238,6 +254,7 @@ def test_later_contrary_decision_is_overruled_only_on_purpose(silenced: Desk) ->
     assert silenced.write(key=Key.of(release["key"]).text)[0] == ExitCode.FAILED
 
 
+@pytest.mark.rest
 def test_decision_of_another_proposal_or_of_a_pruned_day_is_not_written(desk: Desk) -> None:
     id_ = desk.approved()
     assert desk.write("--proposal", id_, key=NEW)[0] == ExitCode.FAILED
@@ -248,3 +265,126 @@ def test_decision_of_another_proposal_or_of_a_pruned_day_is_not_written(desk: De
     for again in ((), ("--proposal", id_)):
         assert desk.write(*again)[0] == ExitCode.NOTHING_MATCHED
     assert desk.audited() == []
+
+
+LOSE = """
+    DELETE FROM holdfast.entry e USING holdfast.subject s
+    WHERE s.id = e.subject_id AND s.name = %s AND e.sequence BETWEEN %s AND %s
+"""
+
+AUDIT_OF_PASS = (
+    "SELECT target, reason, detail FROM holdfast.operator_action WHERE action = 'lane.pass'"
+)
+
+
+def passed(dsn: str, *words: str) -> dict[str, Any]:
+    return holdfast(
+        "subjects", "pass", *words, "--reason", "dropped", "--json", dsn=dsn, code=ExitCode.OK
+    ).json
+
+
+def refused(dsn: str, *words: str, code: ExitCode) -> str:
+    before = lanes_of(dsn)
+    done = holdfast("subjects", "pass", *words, "--reason", "dropped", dsn=dsn, code=code)
+    assert "nothing was changed" in done.stderr
+    assert lanes_of(dsn) == before
+    return done.stderr
+
+
+def lanes_of(dsn: str) -> dict[str, Any]:
+    with psycopg.connect(dsn, autocommit=True) as db:
+        return lanes(db)
+
+
+def test_lane_continues_after_its_missing_entries_are_passed(world: World) -> None:
+    world.add_endpoint(state="disabled")
+    world.write("m_1", "m_1", "m_1", "m_1", "m_1", "m_2", "m_2")
+    world.drain()
+    for lost in (("m_1", 1, 2), ("m_1", 4, 4), ("m_2", 1, 2)):
+        world.db.execute(LOSE, lost)
+    world.db.execute("UPDATE holdfast.endpoint SET state = 'active'")
+    world.drain()
+    assert world.receiver.seen == []
+    why = world.holdfast("why", "m_1")
+    assert "holdfast subjects pass --endpoint payouts --reason TEXT m_1" in why.stdout
+
+    done = passed(world.dsn, "m_1", "--endpoint", "payouts")
+    assert [done[name] for name in ("passed_from", "passed_to", "next_sequence")] == [1, 2, 3]
+    world.drain()
+    # The next gap is another decision to give up.
+    assert world.receiver.sequences("m_1") == [3]
+    done = passed(world.dsn, "m_1", "--endpoint", "payouts")
+    assert [done[name] for name in ("passed_from", "passed_to", "next_sequence")] == [4, 4, 5]
+    told = world.holdfast("subjects", "pass", "m_2", "--endpoint", "payouts", "--reason", "dropped")
+    assert told.stdout == "m_2 at payouts: skipped sequences 1 to 2; it is idle\n"
+    world.drain()
+    assert (world.receiver.sequences("m_1"), world.receiver.sequences("m_2")) == ([3, 5], [])
+    world.write("m_2")
+    world.drain()
+    assert world.receiver.sequences("m_2") == [3]
+    audited = world.db.execute(AUDIT_OF_PASS).fetchall()
+    assert [(target, reason) for target, reason, _ in audited] == [
+        ("subject m_1", "dropped"),
+        ("subject m_1", "dropped"),
+        ("subject m_2", "dropped"),
+    ]
+    assert [int(detail["passed_to"]) for _, _, detail in audited] == [2, 4, 2]
+
+
+def test_lane_without_a_gap_ahead_stays(world: World) -> None:
+    world.add_endpoint(world.receiver.url)
+    world.add_endpoint(world.receiver.url, name="paused", state="paused", types=[BLOCK])
+    world.write("m_1", "m_dead", "m_dead")
+    world.receiver.script = lambda seen: answer(400 if seen.subject == "m_dead" else 200)
+    world.drain()
+    at = ("--endpoint", "payouts")
+    assert "nothing to deliver" in refused(world.dsn, "m_1", *at, code=ExitCode.NOTHING_MATCHED)
+    assert "no lane" in refused(world.dsn, "m_9", *at, code=ExitCode.NOTHING_MATCHED)
+    assert "no lane" in refused(world.dsn, "m_1", "--endpoint", "e", code=ExitCode.NOTHING_MATCHED)
+    waits = refused(world.dsn, "m_1", "--endpoint", "paused", code=ExitCode.NOTHING_MATCHED)
+    assert "nothing is missing" in waits
+    # Sequence 1 is stored, and was never wanted here: nothing waits for it.
+    world.write("m_3", type_=RELEASE)
+    world.write("m_3")
+    world.drain()
+    unwanted = refused(world.dsn, "m_3", "--endpoint", "paused", code=ExitCode.NOTHING_MATCHED)
+    assert "nothing is missing" in unwanted
+    world.db.execute(LOSE, ["m_dead", 1, 1])
+    assert "a dead letter holds" in refused(world.dsn, "m_dead", *at, code=ExitCode.FAILED)
+    world.db.execute(LOSE, ["m_1", 1, 1])
+    world.db.execute("""
+        UPDATE holdfast.lane SET token = gen_random_uuid(), lease_until = now() + interval '1 min'
+        WHERE due_at IS NOT NULL
+    """)
+    under_way = refused(world.dsn, "m_1", "--endpoint", "paused", code=ExitCode.FAILED)
+    assert "under way" in under_way
+
+
+def test_advised_command_passes_only_the_lane_of_its_subject(
+    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
+) -> None:
+    odd = ("m  two", "m two", "m\ttab", "-x", "it's $(x)", "a" * 400, "whsec_abcdefgh")
+    add_endpoint(db, receiver.url, state="disabled")
+    for name in odd:
+        decisions.write(name, name)
+    drain(dsn)
+    for name in odd:
+        db.execute(LOSE, (name, 1, 1))
+    db.execute("UPDATE holdfast.endpoint SET state = 'active'")
+    advised = []
+    for name in odd:
+        told = holdfast("why", "--json", "--", name, dsn=dsn, code=ExitCode.DEGRADED)
+        [lane] = told.json["endpoints"]
+        advised.append(lane["command"])
+    script = "".join(f"{command}; echo;" for command in advised)
+    taken = subprocess.run(
+        ["/bin/bash", "-c", f"holdfast() {{ printf '%s\\0' \"$@\"; }}; {script}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for line in taken.split("\0\n")[:-1]:
+        holdfast(*line.split("\0"), dsn=dsn, code=ExitCode.OK)
+    assert [target for target, _, _ in db.execute(AUDIT_OF_PASS)] == [
+        f"subject {name}" for name in odd
+    ]
