@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 from uuid import UUID
 
 from fastapi import APIRouter, Path, Query, Request
@@ -138,11 +138,16 @@ def _in_body(member: Member) -> tuple[Any, Any]:
     text = None if member.param.kind in DESCRIBED else member.param.help or None
     kind, param = _type(member), member.param
     low, high = param.limits or (None, None)
-    of: dict[str, Any] = {"description": text, "ge": low, "le": high}
-    if isinstance(member.type, type) and issubclass(member.type, Enum | UUID):
-        of["strict"] = False
+    limits: dict[str, Any] = {"description": text, "ge": low, "le": high}
+    limits |= {"strict": False} if _is_written_as_text(member) else {}
     default = ... if member.default is REQUIRED else member.default
-    return kind, Field(default, **{name: value for name, value in of.items() if value is not None})
+    return kind, Field(default, **{name: each for name, each in limits.items() if each is not None})
+
+
+def _is_written_as_text(member: Member) -> bool:
+    """Return whether JSON has no type of its own for the values."""
+    kinds = get_args(member.type) or (member.type,)
+    return any(isinstance(each, type) and issubclass(each, Enum | UUID) for each in kinds)
 
 
 def _result(verb: Verb) -> Any:
