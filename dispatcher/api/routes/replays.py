@@ -318,7 +318,7 @@ def plan_replay(request: Request, session: Operator, replay_id: PlanId, given: N
             rate=given.rate,
             outside_window=given.outside_window,
             limit=given.limit,
-            alone=request.app.state.settings.reissue_limit,
+            alone_max=request.app.state.settings.reissue_limit,
         )
     return Replay.model_validate(row)
 
@@ -427,7 +427,7 @@ def redeliver(
             reason=given.reason,
             rate=given.rate,
             outside_window=given.outside_window,
-            alone=request.app.state.settings.reissue_limit,
+            alone_max=request.app.state.settings.reissue_limit,
         )
         waits = lacks_approval(plan.row)
         if not plan.items:

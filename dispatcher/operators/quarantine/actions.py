@@ -124,7 +124,7 @@ def put_entries(
     for row in rows:
         number = row["id"]
         try:
-            with store.alone([number]) as [now]:
+            with store.locked([number]) as [now]:
                 if now["resolution"] is not None:
                     meanwhile.append(now)
                     continue
@@ -345,7 +345,7 @@ def put_lines(
     `before`. Raises `CommandError` if all were.
     """
     way = Way(into=str(directory.absolute()))
-    with store.alone(list(texts)) as rows:
+    with store.locked(list(texts)) as rows:
         left = [row for row in rows if row["resolution"] is None]
         if not left:
             raise all_resolved(rows)

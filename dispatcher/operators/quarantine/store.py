@@ -78,7 +78,7 @@ class Quarantine(Proposals):
         ]
 
     @contextmanager
-    def alone(self, ids: Sequence[int]) -> Iterator[list[Row]]:
+    def locked(self, ids: Sequence[int]) -> Iterator[list[Row]]:
         """Lock rows while the block puts them back and resolves them.
 
         Yields them as `take` does. Raises `CommandError` for errors of the database: the

@@ -25,8 +25,8 @@ def planned_before(store: Replays, id_: UUID, keys: Sequence[UUID], reason: str)
         if error.exit_code is not ExitCode.NOTHING_MATCHED:
             raise
         return None
-    asked = (ReplayVerb.REISSUE, {"keys": [Key(key).text for key in keys]}, reason)
-    if asked != (row["verb"], row["filter"], row["reason"]):
+    requested = (ReplayVerb.REISSUE, {"keys": [Key(key).text for key in keys]}, reason)
+    if requested != (row["verb"], row["filter"], row["reason"]):
         raise taken(id_)
     return row
 
@@ -58,7 +58,7 @@ def write_all(dsn: str | None, store: Reissues, id_: UUID) -> list[Row]:
         entry = store.entry(key)
         text = entry_text(entry, parts_behind(key, item["new_key"]))
         number, stream = batch_id_of(item["new_key"]), entry["batch"]["stream"]
-        with store.alone(id_, item) as mine:
+        with store.lock_item(id_, item) as mine:
             if not mine:
                 continue
             [outcome] = write(

@@ -42,13 +42,13 @@ class ReissueSettling(OperatorSession):
         if not self._run("reissue/settle", done).rowcount:
             return []
         ids = [row["id"] for row in self._all("reissue/dead", item)]
-        given = {"ids": ids, "actor": actor()}
-        self._run("dead_letters/lock", given)
-        buried = [row["id"] for row in self._all("reissue/bury", given)]
+        parameters = {"ids": ids, "actor": actor()}
+        self._run("dead_letters/lock", parameters)
+        buried = [row["id"] for row in self._all("reissue/bury", parameters)]
         self._run("dead_letters/pass", {"ids": buried})
         self._run("reissue/finish", {"id": id_})
-        said = {"new_key": new_key, "replay": id_, "dead_letters": buried}
-        self._audit("reissue", key, item["reason"], said)
+        audited = {"new_key": new_key, "replay": id_, "dead_letters": buried}
+        self._audit("reissue", key, item["reason"], audited)
         return buried
 
     def _settle_written(self, id_: UUID) -> bool:
@@ -183,7 +183,7 @@ class Reissues(Entries, ReissueSettling, Repeats):
         return left
 
     @contextmanager
-    def alone(self, id_: UUID, item: Row) -> Iterator[bool]:
+    def lock_item(self, id_: UUID, item: Row) -> Iterator[bool]:
         """Exclude plans, applications and cancellations while the block writes and settles an item.
 
         Yields False when another process has written it. Raises `CommandError`, as `left`
@@ -208,15 +208,15 @@ class Reissues(Entries, ReissueSettling, Repeats):
         """
         if self._maybe("common/entry_key_find", {"key": item["new_key"]}) is not None:
             return None
-        found, plan = self._overtaken(entry), item["plan"]
-        now = may_overtake(found)
+        newer, plan = self._overtaken(entry), item["plan"]
+        now = may_overtake(newer)
         approved = may_overtake(plan["counts"].get("overtakes", {}).get(entry["key"]))
         # Another revision of its window may be in the same plan, and be written before it.
         latest = approved.occurred_at if approved else entry["occurred_at"]
-        if found and now and not (plan["approved_by"] and now.occurred_at <= latest):
+        if newer and now and not (plan["approved_by"] and now.occurred_at <= latest):
             id_ = plan["id"].hex[:8]
             raise CommandError(
-                f"{entry['key']} would overtake {overtaken_text(found)}, for which reissue"
+                f"{entry['key']} would overtake {overtaken_text(newer)}, for which reissue"
                 f" {id_} has no approval. Nothing more was changed: end it with `holdfast replay"
                 f" cancel {id_} --reason TEXT`, and plan again if you still want it.",
                 code="would_overtake",

@@ -24,30 +24,30 @@ from holdfast.sink.contract.states import ReplayKind, ReplayState, ReplayVerb
 def planned(
     store: Replays,
     id_: UUID,
-    wanted: ReplayFilter,
+    filter_: ReplayFilter,
     *,
     reason: str,
     rate: int | None = None,
     outside_window: bool = False,
     limit: int | None = None,
-    alone: int = ALONE_MAX,
+    alone_max: int = ALONE_MAX,
 ) -> Row:
     """Write a plan under the caller's id, or return the existing one with that id.
 
     Raises `CommandError` when the existing one is another plan, and what `Replays.plan` raises.
     """
     row = store.plan(
-        wanted,
+        filter_,
         reason=reason,
         rate=rate,
         outside_window=outside_window,
         limit=limit,
         id_=id_,
-        alone=alone,
+        alone_max=alone_max,
     )
-    asked = (ReplayVerb.REDELIVER, wanted.stored(), reason, rate, outside_window, limit)
-    there = (row["verb"], row["filter"], row["reason"], row["rate_per_second"])
-    if asked != (*there, row["outside_window"], row["item_limit"]):
+    requested = (ReplayVerb.REDELIVER, filter_.stored(), reason, rate, outside_window, limit)
+    stored = (row["verb"], row["filter"], row["reason"], row["rate_per_second"])
+    if requested != (*stored, row["outside_window"], row["item_limit"]):
         raise taken(id_)
     return row
 
@@ -104,22 +104,22 @@ def plan_of_keys(
     reason: str,
     rate: int | None,
     outside_window: bool,
-    alone: int = ALONE_MAX,
+    alone_max: int = ALONE_MAX,
 ) -> Redelivery:
     """Plan to send these entries again, or return the existing plan with this id.
 
     A plan that has nothing to do is cancelled. Raises what `planned` raises.
     """
     keys = tuple(Key.parse(each["key"]).digest for each in standing)
-    wanted = ReplayFilter(endpoint=endpoint, keys=keys)
+    filter_ = ReplayFilter(endpoint=endpoint, keys=keys)
     row = planned(
         store,
         id_,
-        wanted,
+        filter_,
         reason=reason,
         rate=rate,
         outside_window=outside_window,
-        alone=alone,
+        alone_max=alone_max,
     )
     items = [_item(each) for each in store.items(id_, limit=row["item_count"] or 1)]
     if not items and row["state"] == ReplayState.PLANNED:
@@ -160,11 +160,11 @@ def _nothing(
 ) -> list[Row]:
     """Return the entries and endpoints at which nothing is done, with the reason."""
     done = {(item["key"], item["endpoint"]) for item in items}
-    found = []
+    unchanged = []
     for entry in standing:
         at = [each for each in entry["delivery"] if endpoint in (None, each["endpoint"])]
         left = [each for each in at if (entry["key"], each["endpoint"]) not in done]
-        found += [
+        unchanged += [
             {
                 "key": entry["key"],
                 "endpoint": each["endpoint"],
@@ -173,30 +173,30 @@ def _nothing(
             for each in left
         ]
         if not at:
-            found.append({"key": entry["key"], "endpoint": None, "why": "no endpoint takes it"})
-    return found
+            unchanged.append({"key": entry["key"], "endpoint": None, "why": "no endpoint takes it"})
+    return unchanged
 
 
 def _why(each: Row, new_key: str | None) -> str:
     held = f" ({each['held_up']})" if each["held_up"] else ""
     match Stage(each["state"]):
         case Stage.UNROUTED:
-            said = "it is about to be sent for the first time"
+            reason = "it is about to be sent for the first time"
         case Stage.SENDING:
-            said = f"it is being sent right now, by a lease until {_at(each)}"
+            reason = f"it is being sent right now, by a lease until {_at(each)}"
         case Stage.DUE:
-            said = f"it is due at {_at(each)}, and sent in any case; see `holdfast why`"
+            reason = f"it is due at {_at(each)}, and sent in any case; see `holdfast why`"
         case Stage.BEHIND if each["behind_sequence"] is None:
-            said = "the endpoint no longer takes its type"
+            reason = "the endpoint no longer takes its type"
         case Stage.BEHIND:
-            said = f"it is sent in order, after sequence {each['behind_sequence']}"
+            reason = f"it is sent in order, after sequence {each['behind_sequence']}"
         case Stage.STOPPED:
-            said = "its lane waits for a person"
+            reason = "its lane waits for a person"
         case Stage.DEAD | Stage.PASSED if new_key is not None:
-            said = f"it {never_sent_again(new_key)}"
+            reason = f"it {never_sent_again(new_key)}"
         case Stage.DELIVERED | Stage.DEAD | Stage.PASSED:
-            said = "another replay that is being applied sends it"
-    return said + held
+            reason = "another replay that is being applied sends it"
+    return reason + held
 
 
 def _at(each: Row) -> str:

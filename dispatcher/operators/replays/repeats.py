@@ -34,8 +34,8 @@ class Repeats(OperatorSession):
             row = self._one("replays/show", {"id": id_})
             _require_approvable(row)
             self._run("replays/approve", {"id": id_, "actor": actor()})
-            said = {"planned_by": row["actor"], "planned_by_person": row["person"]}
-            detail = {**said, "person": person()}
+            planner = {"planned_by": row["actor"], "planned_by_person": row["person"]}
+            detail = {**planner, "person": person()}
             self._audit(f"{_verb(row)}.approve", f"replay {id_}", reason, detail)
 
 

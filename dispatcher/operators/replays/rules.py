@@ -88,7 +88,7 @@ class ReplayFilter:
         >>> ReplayFilter(endpoint="payouts", states=(ReplayScope.DEAD,)).stored()
         {'endpoint': 'payouts', 'states': ['dead']}
         """
-        given = {
+        members = {
             "endpoint": self.endpoint,
             "subject": self.subject,
             "stream": self.stream,
@@ -100,7 +100,7 @@ class ReplayFilter:
             "types": list(self.types),
             "keys": [Key(each).text for each in self.keys],
         }
-        return {name: value for name, value in given.items() if value not in (None, [])}
+        return {name: value for name, value in members.items() if value not in (None, [])}
 
 
 def filter_stored(stored: Mapping[str, Any]) -> ReplayFilter:
@@ -220,12 +220,12 @@ def keys_of(texts: Sequence[str]) -> tuple[UUID, ...]:
 
 def few_keys_of(texts: Sequence[str]) -> tuple[UUID, ...]:
     """Return keys as `keys_of` does; raises `CommandError` (usage) for more than `KEYS_MAX`."""
-    wanted = keys_of(texts)
-    if len(wanted) > KEYS_MAX:
+    keys = keys_of(texts)
+    if len(keys) > KEYS_MAX:
         raise CommandError(
-            f"{len(wanted)} keys are too many, at most {KEYS_MAX}. Nothing was changed; use"
+            f"{len(keys)} keys are too many, at most {KEYS_MAX}. Nothing was changed; use"
             " `holdfast replay plan` with a time, a batch or a state.",
             ExitCode.USAGE,
             code="too_many_keys",
         )
-    return wanted
+    return keys

@@ -39,7 +39,7 @@ _NO_BATCH: Row = dict.fromkeys(
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Matches:
     """What a filter found, which is in the transaction's temporary table."""
 
     counts: Row
@@ -52,20 +52,20 @@ class Replays(ReissueSettling, Repeats):
 
     def plan(
         self,
-        wanted: ReplayFilter,
+        filter_: ReplayFilter,
         *,
         reason: str,
         rate: int | None = None,
         outside_window: bool = False,
         limit: int | None = None,
         id_: UUID | None = None,
-        alone: int = ALONE_MAX,
+        alone_max: int = ALONE_MAX,
     ) -> Row:
         """Write a plan and return it as `show` does.
 
         `rate` is items a second over all endpoints, `limit` the maximum number of items.
         `outside_window` permits keys that the receiver may have forgotten: a plan with such keys
-        needs a second person beyond `alone` actions of one person in 24 hours. An existing plan
+        needs a second person beyond `alone_max` actions of one person in 24 hours. An existing plan
         with this `id_` is returned unchanged. Raises `CommandError` for an invalid filter (usage)
         and for one that finds nothing (nothing matched).
         """
@@ -74,15 +74,15 @@ class Replays(ReissueSettling, Repeats):
             self._run("replays/plan/patience")
             self._run("common/replay_lock")
             if self._maybe("replays/show", {"id": id_}) is None:
-                found = self._find(wanted, id_, limit, as_of=None)
-                if not found.counts["entries"]:
-                    self._refuse_reissued(wanted)
-                    raise _nothing_found(wanted)
+                matches = self._find(filter_, id_, limit, as_of=None)
+                if not matches.counts["entries"]:
+                    self._refuse_reissued(filter_)
+                    raise _nothing_matched(filter_)
                 if outside_window:
-                    repeats = found.items if found.counts["outside_window"] else 0
-                    found.counts["repeats"], found.counts["alone_max"] = repeats, alone
-                    found.counts["needs_approval"] = self.needs_second(repeats, alone, id_)
-                self._add(id_, wanted, found, reason, rate, limit, outside_window=outside_window)
+                    repeats = matches.items if matches.counts["outside_window"] else 0
+                    matches.counts["repeats"], matches.counts["alone_max"] = repeats, alone_max
+                    matches.counts["needs_approval"] = self.needs_second(repeats, alone_max, id_)
+                self._add(id_, filter_, matches, reason, rate, limit, outside_window=outside_window)
         return self.show(id_)
 
     def reissued(self, keys: Sequence[UUID]) -> dict[str, str]:
@@ -207,26 +207,26 @@ class Replays(ReissueSettling, Repeats):
         return row
 
     def _find(
-        self, wanted: ReplayFilter, id_: UUID, limit: int | None, as_of: datetime | None
-    ) -> _Found:
+        self, filter_: ReplayFilter, id_: UUID, limit: int | None, as_of: datetime | None
+    ) -> _Matches:
         """Evaluate the filter into this transaction's temporary tables."""
         try:
-            wanted.check()
+            filter_.check()
         except ReplayFilterError as error:
             raise CommandError(
                 f"{error}. Nothing was planned.", ExitCode.USAGE, code="invalid_filter"
             ) from None
-        parameters = self._parameters(wanted)
+        parameters = self._parameters(filter_)
         self._run("replays/plan/stage")
         self._run("replays/plan/stage_found")
-        self._run(_source(wanted), parameters)
+        self._run(_source(filter_), parameters)
         self._run("replays/plan/analyze")
         judged = {
             **parameters,
             "id": id_,
             "as_of": as_of,
-            "states": [each.value for each in wanted.states],
-            "named": bool(wanted.keys),
+            "states": [each.value for each in filter_.states],
+            "named": bool(filter_.keys),
         }
         self._run("replays/plan/order_items", judged)
         beyond = self._run("replays/plan/limit", {"limit": limit}).rowcount if limit else 0
@@ -241,55 +241,55 @@ class Replays(ReissueSettling, Repeats):
                 " Nothing was planned: use a shorter time, or --limit.",
                 code="plan_too_large",
             )
-        return _Found(counts, items, self._one("replays/plan/digest")["sha256"])
+        return _Matches(counts, items, self._one("replays/plan/digest")["sha256"])
 
-    def _parameters(self, wanted: ReplayFilter) -> Row:
-        if wanted.stream is not None:
-            self._known_stream(wanted.stream)
+    def _parameters(self, filter_: ReplayFilter) -> Row:
+        if filter_.stream is not None:
+            self._known_stream(filter_.stream)
         batches: Row = dict(_NO_BATCH)
-        if wanted.stream is not None:
-            given = {
-                "stream": wanted.stream,
-                "first_batch": wanted.first_batch,
-                "last_batch": wanted.last_batch,
+        if filter_.stream is not None:
+            batch_range = {
+                "stream": filter_.stream,
+                "first_batch": filter_.first_batch,
+                "last_batch": filter_.last_batch,
             }
-            batches = {**given, **self._one("replays/plan/range", given)}
+            batches = {**batch_range, **self._one("replays/plan/range", batch_range)}
         return {
-            "endpoint": wanted.endpoint,
-            "subject": wanted.subject,
-            "stream": wanted.stream,
-            "since": wanted.since,
-            "until": wanted.until,
-            "types": list(wanted.types),
-            "keys": list(wanted.keys),
+            "endpoint": filter_.endpoint,
+            "subject": filter_.subject,
+            "stream": filter_.stream,
+            "since": filter_.since,
+            "until": filter_.until,
+            "types": list(filter_.types),
+            "keys": list(filter_.keys),
             **batches,
         }
 
     def _add(
         self,
         id_: UUID,
-        wanted: ReplayFilter,
-        found: _Found,
+        filter_: ReplayFilter,
+        matches: _Matches,
         reason: str,
         rate: int | None,
         limit: int | None,
         *,
         outside_window: bool,
     ) -> None:
-        estimate = drain_seconds(found.counts["items_at"], found.counts["rates"], rate)
-        counts = {**found.counts, "drain_seconds": estimate}
+        estimate = drain_seconds(matches.counts["items_at"], matches.counts["rates"], rate)
+        counts = {**matches.counts, "drain_seconds": estimate}
         self._run(
             "replays/plan/add",
             {
                 "id": id_,
-                "filter": Jsonb(wanted.stored()),
-                "item_count": found.items,
+                "filter": Jsonb(filter_.stored()),
+                "item_count": matches.items,
                 "reason": reason,
                 "actor": actor(),
                 "person": person(),
                 "rate": rate,
                 "counts": Jsonb(counts),
-                "sha256": found.sha256,
+                "sha256": matches.sha256,
                 "outside_window": outside_window,
                 "limit": limit,
             },
@@ -297,12 +297,12 @@ class Replays(ReissueSettling, Repeats):
         failpoint("O1")
         self._run("replays/plan/add_items", {"id": id_})
         failpoint("O2")
-        detail = {"filter": wanted.stored(), "kinds": counts["kinds"], "rate": rate}
+        detail = {"filter": filter_.stored(), "kinds": counts["kinds"], "rate": rate}
         self._audit("replay.plan", f"replay {id_}", reason, detail)
 
-    def _refuse_reissued(self, wanted: ReplayFilter) -> None:
+    def _refuse_reissued(self, filter_: ReplayFilter) -> None:
         """Raise `CommandError` when nothing was found because the keys were reissued."""
-        for key, new_key in self.reissued(wanted.keys).items():
+        for key, new_key in self.reissued(filter_.keys).items():
             raise CommandError(
                 f"{key} {never_sent_again(new_key)}. Nothing was planned; see"
                 f" `holdfast why {new_key}`.",
@@ -337,9 +337,9 @@ class Replays(ReissueSettling, Repeats):
                 ExitCode.NOTHING_MATCHED,
                 code="nothing_to_replay",
             )
-        wanted = filter_stored(shown["filter"])
-        found = self._find(wanted, id_, shown["item_limit"], shown["created_at"])
-        if found.sha256.hex() != shown["plan_sha256"]:
+        filter_ = filter_stored(shown["filter"])
+        matches = self._find(filter_, id_, shown["item_limit"], shown["created_at"])
+        if matches.sha256.hex() != shown["plan_sha256"]:
             changed = self._one("replays/plan/changed", {"id": id_})
             taken = f" {changed['taken']} are now in another replay." if changed["taken"] else ""
             raise CommandError(
@@ -348,7 +348,7 @@ class Replays(ReissueSettling, Repeats):
                 " with `holdfast replay plan`.",
                 code="plan_outdated",
             )
-        forgotten = found.counts["outside_window"]
+        forgotten = matches.counts["outside_window"]
         if forgotten and not shown["outside_window"]:
             raise CommandError(
                 f"{forgotten} entries were first tried longer ago than their receiver keeps keys:"
@@ -359,21 +359,21 @@ class Replays(ReissueSettling, Repeats):
         return int(forgotten)
 
 
-def _nothing_found(wanted: ReplayFilter) -> CommandError:
+def _nothing_matched(filter_: ReplayFilter) -> CommandError:
     where = (
         "`holdfast why KEY` shows which endpoints take an entry, and from when on; `holdfast"
         " endpoint list` has the names."
-        if wanted.keys
+        if filter_.keys
         else "See `holdfast entries list`, and `holdfast endpoint list` for the names."
     )
-    said = f"no entry matches this filter; nothing was planned. {where}"
-    return CommandError(said, ExitCode.NOTHING_MATCHED, code="nothing_matched")
+    message = f"no entry matches this filter; nothing was planned. {where}"
+    return CommandError(message, ExitCode.NOTHING_MATCHED, code="nothing_matched")
 
 
-def _source(wanted: ReplayFilter) -> str:
+def _source(filter_: ReplayFilter) -> str:
     """Return the statement with the fewest candidates for the filter."""
-    if wanted.keys:
+    if filter_.keys:
         return "replays/plan/from_keys"
-    if [each.value for each in wanted.states] == ["dead"]:
+    if [each.value for each in filter_.states] == ["dead"]:
         return "replays/plan/from_dead"
     return "replays/plan/from_entries"

@@ -77,7 +77,7 @@ def plan(request: Request, person: Actor, key: KeyText, form: Form) -> Response:
             reason=reason,
             rate=None,
             outside_window=form.get(OUTSIDE_WINDOW) == "yes",
-            alone=request.app.state.settings.reissue_limit,
+            alone_max=request.app.state.settings.reissue_limit,
         )
     if not made.items:
         why = "; ".join(

@@ -109,7 +109,7 @@ def plan(request: Request, person: Operator, form: Form) -> Response:
                 rate=rate_of(given),
                 outside_window=bool(given.outside_window),
                 limit=limit_of(given),
-                alone=request.app.state.settings.reissue_limit,
+                alone_max=request.app.state.settings.reissue_limit,
             )
     except CommandError as refused:
         return _form(request, person, given, refused)

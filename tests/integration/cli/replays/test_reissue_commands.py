@@ -248,15 +248,15 @@ def test_each_key_is_checked_right_before_its_write(world: World) -> None:
     with Reissues.connect(world.dsn) as store:
         plan = store.plan([store.preview(each) for each in keys], "a test", needs_approval=False)
         first, second, third = store.left(plan)
-        with store.alone(plan, first) as mine:
+        with store.lock_item(plan, first) as mine:
             free = world.db.execute("SELECT pg_try_advisory_xact_lock(hashtext('holdfast.replay'))")
             assert (mine, free.fetchone()) == (True, (False,))
         world.holdfast("redeliver", keys[1].text, *WHY, "--yes", code=ExitCode.OK)
-        with raises_code("replay_in_progress"), store.alone(plan, second):
+        with raises_code("replay_in_progress"), store.lock_item(plan, second):
             pytest.fail("the action would happen twice")
         short = plan.hex[:8]
         assert world.holdfast("replay", "cancel", short, *WHY).returncode == ExitCode.OK
-        with raises_code("replay_not_open"), store.alone(plan, third):
+        with raises_code("replay_not_open"), store.lock_item(plan, third):
             pytest.fail("nothing of what was cancelled is begun any more")
 
 
