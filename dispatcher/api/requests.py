@@ -23,9 +23,7 @@ from pydantic import (
 )
 from starlette.exceptions import HTTPException
 
-from holdfast.sink.contract.canonical import NotCanonical
 from holdfast.sink.contract.exits import CommandError, ExitCode
-from holdfast.sink.contract.key import Key
 from holdfast.sink.contract.numbers import whole_number
 
 
@@ -169,16 +167,6 @@ def _between(
 
 
 Times = Annotated[Between, Depends(_between)]
-
-
-def key_of(text: str) -> Key:
-    """Parse a key; raises `CommandError` (usage) for any other text."""
-    try:
-        return Key.parse(text)
-    except NotCanonical as error:
-        raise CommandError(
-            f"{error}. Nothing was changed.", ExitCode.USAGE, code="invalid_key"
-        ) from None
 
 
 def no_others(request: Request) -> None:

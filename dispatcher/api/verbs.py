@@ -19,6 +19,7 @@ from holdfast.dispatcher.operators.common.verbs import (
     Verb,
     signed,
 )
+from holdfast.dispatcher.operators.entries.rules import key_of
 from holdfast.sink.contract.states import AccessRole
 
 TYPES: dict[Kind, Any] = {
@@ -85,7 +86,7 @@ def _endpoint(verb: Verb, path: str) -> Callable[..., Any]:
         bodies.allow(session, body=body)
         if given is not None:
             values |= {each.name: getattr(given, each.name) for each in others}
-        values |= {name: requests.key_of(values[name]) for name in keys}
+        values |= {name: key_of(values[name]) for name in keys}
         verb.check(values, lambda member: f"`{member.name}`")
         with session.open(verb.group.store) as store:
             result = verb.call(store, values)

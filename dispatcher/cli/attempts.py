@@ -15,7 +15,6 @@ from holdfast.dispatcher.cli.options import (
     Since,
     Until,
     Wide,
-    key_of,
     when_of,
 )
 from holdfast.dispatcher.cli.output import Page, display, print_page, print_rows, shortened, visible
@@ -27,6 +26,7 @@ from holdfast.dispatcher.operators.attempts.store import (
     Wanted,
 )
 from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.entries.rules import key_of
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.key import Key
 from holdfast.sink.contract.states import Outcome

@@ -11,9 +11,7 @@ import typer
 
 from holdfast.dispatcher.cli.output import set_wide
 from holdfast.dispatcher.operators.common.times import FORMS, When, exact, when
-from holdfast.sink.contract.canonical import NotCanonical
 from holdfast.sink.contract.exits import CommandError, ExitCode
-from holdfast.sink.contract.key import Key
 
 NUMBER_MAX = 2**63 - 1
 UNDELIVERED_MINUTES_MAX = 99_999
@@ -81,16 +79,6 @@ Since = Annotated[
 Until = Annotated[
     str | None, typer.Option("--until", help="Only before this time; same formats as --since.")
 ]
-
-
-def key_of(text: str) -> Key:
-    """Parse a key; raises `CommandError` (usage) for any other text."""
-    try:
-        return Key.parse(text)
-    except NotCanonical as error:
-        raise CommandError(
-            f"{error}. Nothing was changed.", ExitCode.USAGE, code="invalid_key"
-        ) from None
 
 
 def query_id_of(text: str | None) -> UUID | None:

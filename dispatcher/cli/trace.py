@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.dispatcher.cli.options import AsJson, Dsn, KeyArgument, key_of
+from holdfast.dispatcher.cli.options import AsJson, Dsn, KeyArgument
 from holdfast.dispatcher.cli.output import counted, display, print_json, shortened, visible
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.common.text import between
+from holdfast.dispatcher.operators.entries.rules import key_of
 from holdfast.dispatcher.operators.trace.store import ATTEMPTS_MAX, Trace
 from holdfast.sink.contract.money import money
 from holdfast.sink.contract.source_offsets import range_lines

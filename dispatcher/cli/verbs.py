@@ -10,7 +10,6 @@ from holdfast.dispatcher.cli.options import (
     Dsn,
     Output,
     Wide,
-    key_of,
     reason_of,
     uuid_of,
     when_of,
@@ -45,6 +44,7 @@ from holdfast.dispatcher.operators.common.verbs import (
     Verb,
     signed,
 )
+from holdfast.dispatcher.operators.entries.rules import key_of
 from holdfast.dispatcher.operators.proposals.store import Proposals
 from holdfast.sink.contract.exits import CommandError, ExitCode
 

@@ -31,7 +31,7 @@ from holdfast.dispatcher.api.console.frame.screens import (
     which_of,
 )
 from holdfast.dispatcher.api.console.rendering.filters import link
-from holdfast.dispatcher.api.requests import key_of, no_others
+from holdfast.dispatcher.api.requests import no_others
 from holdfast.dispatcher.api.verbs import path_type
 from holdfast.dispatcher.operators.common.session import OperatorSession, Row
 from holdfast.dispatcher.operators.common.times import When
@@ -46,6 +46,7 @@ from holdfast.dispatcher.operators.common.verbs import (
     Verb,
     signed,
 )
+from holdfast.dispatcher.operators.entries.rules import key_of
 from holdfast.sink.contract.exits import CommandError, ExitCode
 
 SomeKey = Annotated[str, Path(max_length=64)]

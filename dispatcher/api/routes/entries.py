@@ -12,11 +12,11 @@ from holdfast.dispatcher.api.requests import (
     KeyText,
     Limit,
     Name,
-    key_of,
 )
 from holdfast.dispatcher.api.routes.attempts import AttemptPage, WantedAttempts, page_of
 from holdfast.dispatcher.api.routes.why import Why, explaining
 from holdfast.dispatcher.operators.attempts.store import AttemptPlace, Attempts
+from holdfast.dispatcher.operators.entries.rules import key_of
 from holdfast.dispatcher.operators.why.store import Why as Explains
 
 router = APIRouter(prefix="/entries", tags=["entries"])

@@ -5,10 +5,11 @@ from pydantic import Field
 
 from holdfast.dispatcher.api import bodies
 from holdfast.dispatcher.api.access import Viewer
-from holdfast.dispatcher.api.requests import AskBody, KeyText, key_of
+from holdfast.dispatcher.api.requests import AskBody, KeyText
 from holdfast.dispatcher.api.responses import Count, Json, ResponseModel, Time
 from holdfast.dispatcher.api.responses import KeyText as ShownKey
 from holdfast.dispatcher.api.routes.why import explaining
+from holdfast.dispatcher.operators.entries.rules import key_of
 from holdfast.dispatcher.operators.streams.batches import LedgerRow
 from holdfast.dispatcher.operators.trace.store import Trace
 from holdfast.dispatcher.operators.why.rules import Verdict

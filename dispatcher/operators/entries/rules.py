@@ -6,7 +6,20 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from holdfast.sink.contract.canonical import NotCanonical
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
 from holdfast.sink.contract.states import BreakerState, EndpointState
+
+
+def key_of(text: str) -> Key:
+    """Parse a key as receivers get it; raises `CommandError` (usage) for any other text."""
+    try:
+        return Key.parse(text)
+    except NotCanonical as error:
+        raise CommandError(
+            f"{error}. Nothing was changed.", ExitCode.USAGE, code="invalid_key"
+        ) from None
 
 
 class Stage(StrEnum):

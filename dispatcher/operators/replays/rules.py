@@ -8,8 +8,9 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.dispatcher.operators.common.text import visible
+from holdfast.dispatcher.operators.entries.rules import key_of
 from holdfast.dispatcher.shared.rate import sustained
-from holdfast.sink.contract.canonical import NotCanonical, rfc3339
+from holdfast.sink.contract.canonical import rfc3339
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.key import Key
 from holdfast.sink.contract.states import BreakerState, EndpointState, ReplayKind
@@ -210,12 +211,7 @@ def obstacles(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 def keys_of(texts: Sequence[str]) -> tuple[UUID, ...]:
     """Return keys, each once; raises `CommandError` (usage) for a text that is not a key."""
-    try:
-        return tuple(dict.fromkeys(Key.parse(text).digest for text in texts))
-    except NotCanonical as error:
-        raise CommandError(
-            f"{error}. Nothing was changed.", ExitCode.USAGE, code="invalid_key"
-        ) from None
+    return tuple(dict.fromkeys(key_of(text).digest for text in texts))
 
 
 def few_keys_of(texts: Sequence[str]) -> tuple[UUID, ...]:

@@ -17,11 +17,9 @@ from holdfast.dispatcher.api.console.rendering.timeline import decided, timeline
 from holdfast.dispatcher.api.requests import no_others
 from holdfast.dispatcher.api.routes.why import CachedTrace, explaining
 from holdfast.dispatcher.operators.endpoints.store import Endpoints
+from holdfast.dispatcher.operators.entries.rules import key_of
 from holdfast.dispatcher.operators.entries.store import Entries
 from holdfast.dispatcher.operators.why.rules import Verdict
-from holdfast.sink.contract.canonical import NotCanonical
-from holdfast.sink.contract.exits import CommandError, ExitCode
-from holdfast.sink.contract.key import Key
 from holdfast.sink.contract.states import AccessRole
 
 router = APIRouter(dependencies=[Depends(no_others)])
@@ -103,13 +101,3 @@ def show_request(
         asked=asked,
         with_request=link(f"/entries/{wanted.text}/curl", body=SHOWN),
     )
-
-
-def key_of(text: str) -> Key:
-    """Parse a key as receivers get it; raises `CommandError` (usage) for any other text."""
-    try:
-        return Key.parse(text)
-    except NotCanonical as error:
-        raise CommandError(
-            f"{error}. Nothing was changed.", ExitCode.USAGE, code="invalid_key"
-        ) from None

@@ -10,11 +10,12 @@ from holdfast.dispatcher.api.console.forms.confirm import ask, reason_of
 from holdfast.dispatcher.api.console.frame.guard import Acting, Form, Login, Person
 from holdfast.dispatcher.api.console.frame.pages import redirect
 from holdfast.dispatcher.api.console.rendering.filters import clock, counted, words
-from holdfast.dispatcher.api.console.routes.entries import KeyText, key_of
+from holdfast.dispatcher.api.console.routes.entries import KeyText
 from holdfast.dispatcher.api.requests import no_others
 from holdfast.dispatcher.operators.common.person import lacks_approval
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.common.verbs import Question
+from holdfast.dispatcher.operators.entries.rules import key_of
 from holdfast.dispatcher.operators.entries.store import Entries
 from holdfast.dispatcher.operators.replays.actions import (
     applied,
