@@ -5,6 +5,7 @@
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,9 +24,7 @@ WITHOUT_CODES = (
     "deploy/",
     "dispatcher/cli/endpoints/",
     "dispatcher/delivery/",
-    "dispatcher/operators/dead_letters/",
     "dispatcher/operators/endpoints/",
-    "dispatcher/operators/tokens/",
     "migrations/",
     "sink/",
     "spark_app/",
@@ -180,6 +179,14 @@ def _errors_of(
 ) -> Iterator[Error]:
     place = f"{module.path}:{call.lineno}"
     name = module.full_name(call.func)
+    match _keyword(call, "code"):
+        case ast.IfExp() as either:
+            for code in (either.body, either.orelse):
+                keywords = [each for each in call.keywords if each.arg != "code"]
+                one = ast.Call(call.func, call.args, [*keywords, ast.keyword("code", code)])
+                one.lineno = call.lineno
+                yield from _errors_of(module, one, classes, makers)
+            return
     if name in classes and not _has_own_text(classes[name]):
         yield Error(_code(call), _exit_code(call), _text(call.args[0], module.texts), place)
     elif name in makers:
@@ -247,5 +254,12 @@ def lines(found: list[Error]) -> list[str]:
     return sorted({str(error) for error in found})
 
 
+def _record() -> None:
+    found = with_codes(errors())
+    if faults := [fault for error in found if (fault := error.fault()) is not None]:
+        sys.exit("\n".join(faults))
+    SNAPSHOT.write_text("".join(f"{line}\n" for line in lines(found)))
+
+
 if __name__ == "__main__":
-    SNAPSHOT.write_text("".join(f"{line}\n" for line in lines(with_codes(errors()))))
+    _record()

@@ -343,14 +343,18 @@ class Verb:
         for member in given.values():
             needed, excluded = member.param.needs, member.param.excludes
             if needed is not None and needed not in given:
-                text = f"{spell(member)} needs {spell(by_name[needed])}"
-                code = "missing_parameter"
-            elif excluded is not None and excluded in given:
-                text = f"{spell(by_name[excluded])} and {spell(member)} exclude each other"
-                code = "conflicting_parameters"
-            else:
-                continue
-            raise CommandError(f"{text}. Nothing was changed.", ExitCode.USAGE, code=code)
+                raise CommandError(
+                    f"{spell(member)} needs {spell(by_name[needed])}. Nothing was changed.",
+                    ExitCode.USAGE,
+                    code="missing_parameter",
+                )
+            if excluded is not None and excluded in given:
+                raise CommandError(
+                    f"{spell(by_name[excluded])} and {spell(member)} exclude each other. Nothing"
+                    " was changed.",
+                    ExitCode.USAGE,
+                    code="conflicting_parameters",
+                )
 
     def call(self, store: OperatorSession, values: Row) -> Any:
         """Run the verb with a value for each of its members."""

@@ -86,6 +86,7 @@ class DeadLetters(OperatorSession):
                     "; ".join(f"dead letter {row['id']} is {resolved(row)}" for row in before)
                     + ". Nothing was changed.",
                     ExitCode.NOTHING_MATCHED,
+                    code="already_resolved",
                 )
             if not skip:
                 _require_no_lane_held(open_)
@@ -108,6 +109,7 @@ class DeadLetters(OperatorSession):
                 f"there is no dead letter {', '.join(map(str, missing))}. Nothing was changed; see"
                 " `holdfast dead list --all`.",
                 ExitCode.NOTHING_MATCHED,
+                code="unknown_dead_letter",
             )
         return [_with_key_text(row) for row in rows]
 
@@ -122,6 +124,7 @@ class DeadLetters(OperatorSession):
                     f"there is no {what} {name!r}; nothing was changed. Names are compared exactly:"
                     f" see `holdfast {where}`.",
                     ExitCode.NOTHING_MATCHED,
+                    code="unknown_endpoint" if what == "endpoint" else "unknown_subject",
                 )
         return {
             **found,
@@ -156,6 +159,7 @@ def _require_no_lane_held(rows: list[Row]) -> None:
             " Nothing was changed; add --skip if you want that, or send it again with `holdfast"
             f" redeliver {first['key']} --reason TEXT`.",
             ExitCode.USAGE,
+            code="skip_required",
         )
 
 

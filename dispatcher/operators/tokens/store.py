@@ -60,13 +60,15 @@ class Tokens(OperatorSession):
         except psycopg.errors.UniqueViolation:
             raise CommandError(
                 f"there is a token {name!r} already. Nothing was changed; revoke it first, or take"
-                " another name (`holdfast token list`)."
+                " another name (`holdfast token list`).",
+                code="name_in_use",
             ) from None
         except psycopg.errors.CheckViolation:
             raise CommandError(
                 f"{name!r} is not a valid token name: 1 to 63 of a-z, 0-9, '.', '_', '-', beginning"
                 " with a letter or digit. Nothing was changed.",
                 ExitCode.USAGE,
+                code="invalid_name",
             ) from None
         return {**row, "secret": secret}
 
@@ -83,6 +85,7 @@ class Tokens(OperatorSession):
                     f"there is no valid token {name!r}; nothing was changed. See `holdfast token"
                     " list`.",
                     ExitCode.NOTHING_MATCHED,
+                    code="unknown_token",
                 )
             self._audit("token.revoke", name, reason, {"role": row["role"]})
         return row
@@ -142,6 +145,7 @@ def _owner(text: str) -> str:
             f"{text!r} is not a valid token owner: a login name of 1 to 127 of a-z, 0-9, '.', '_',"
             " '-', '@', '+', beginning with a letter or digit. Nothing was changed.",
             ExitCode.USAGE,
+            code="invalid_owner",
         )
     return owner
 
