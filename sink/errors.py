@@ -21,7 +21,7 @@
 
 Each message says what happened, what was not lost, and what to do; the text is composed where the
 error is raised. The examples are run by
-`tests/integration/sink/test_examples.py`, which defines their names.
+`tests/integration/sink/test_also.py`, which defines their names.
 """
 
 from dataclasses import dataclass

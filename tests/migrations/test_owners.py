@@ -1,12 +1,19 @@
-"""What a revision makes of rows that are there: their persons, starts and reasons."""
+"""Owners of tables and tokens, and upgrades of a cluster without superuser rights."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Barrier
 
 import psycopg
 import pytest
 
-from holdfast.migrations.upgrade import downgrade, upgrade
+from holdfast.migrations.doctor import judge
+from holdfast.migrations.facts import gather
+from holdfast.migrations.upgrade import Upgraded, downgrade, head, script, upgrade
+from holdfast.sink.contract.checks import Level
 from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.roles import ALL, OWNER, READER, SINK
 from tests.support.command import holdfast
 from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.job.decisions import Decisions
@@ -16,10 +23,12 @@ TOKEN = """
     INSERT INTO holdfast.access_token (id, name, role, sha256, created_by, expires_at)
     VALUES (gen_random_uuid(), %s, 'admin', sha256(%s), 'a', now())
 """
+
 REPLAY = """
     INSERT INTO holdfast.replay (id, verb, filter, item_count, reason, actor)
     VALUES (gen_random_uuid(), 'redeliver', '{"subject": "m"}', 0, 'r', %s)
 """
+
 PROPOSAL = """
     INSERT INTO holdfast.proposal (id, verb, target, detail, sha256, reason, actor, person)
     VALUES (gen_random_uuid(), 'v', 't', '{}', sha256('x'), 'r', 'Alice', 'alice')
@@ -78,8 +87,11 @@ def test_proposal_needs_the_approval_of_another_person(world: World) -> None:
 
 
 BEFORE = "0023"
+
 START = "now() - interval '3 hours'"
+
 STREAM = "INSERT INTO holdfast.stream (name) VALUES ('test')"
+
 BATCH = f"""
     INSERT INTO holdfast.batch (stream, query_id, batch_id, run_id, epoch, row_count, entry_count,
         duplicate_count, differing_count, suppressed_count, quarantined_count, digest, written_at,
@@ -87,11 +99,13 @@ BATCH = f"""
     VALUES ('test', gen_random_uuid(), 0, gen_random_uuid(), 1, 0, 0, 0, 0, 0, 0,
         decode(repeat('00', 32), 'hex'), {START} + %s * interval '1 minute', now())
 """
+
 ENDPOINT = f"""
     INSERT INTO holdfast.endpoint (name, url, secret_refs, starts_at, created_at) VALUES
         ('now', 'https://a.example/', '{{env:S}}', {START}, {START}),
         ('all', 'https://b.example/', '{{env:S}}', NULL, {START})
 """
+
 MARKS = "SELECT name, starts_after, starts_late::text FROM holdfast.endpoint ORDER BY id"
 
 
@@ -210,3 +224,128 @@ def test_a_downgrade_keeps_events_of_settled_windows_as_late(world: World) -> No
     upgrade(world.dsn)
     _add(world.db, "e4", "settled")
     assert world.db.execute(ROWS).fetchall()[3:] == [("e4", "settled", 5)]
+
+
+Make = Callable[..., str]
+
+
+@contextmanager
+def _connected(dsn: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.mark.rest
+def test_superuser_upgrades_a_new_cluster(bare_database: Make) -> None:
+    dsn = bare_database()
+    assert upgrade(dsn) == Upgraded(before=None, after=head())
+    with _connected(dsn) as connection:
+        assert {check.level for check in judge(gather(connection))} == {Level.OK}
+
+
+@pytest.mark.rest
+def test_user_with_createrole_upgrades_its_database(bare_database: Make, bare_user: Make) -> None:
+    dsn = bare_database(owner=bare_user(createrole=True))
+    assert upgrade(dsn).after == head()
+    assert not upgrade(dsn).changed
+    assert downgrade(dsn, "base").after is None
+    assert upgrade(dsn).after == head()
+    with _connected(dsn) as connection:
+        assert {check.level for check in judge(gather(connection))} == {Level.OK}
+        owners = connection.execute("""
+            SELECT DISTINCT relowner::regrole::text FROM pg_class
+            WHERE relnamespace = 'holdfast'::regnamespace
+        """).fetchall()
+    assert owners == [(OWNER,)]
+
+
+@pytest.mark.rest
+def test_membership_gives_nothing_before_set_role(bare_database: Make, bare_user: Make) -> None:
+    dsn = bare_database(owner=bare_user(createrole=True))
+    upgrade(dsn)
+    with _connected(dsn) as connection:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("SELECT FROM holdfast.stream")
+        connection.execute(f"SET ROLE {READER}".encode())
+        connection.execute("SELECT FROM holdfast.stream")
+
+
+@pytest.mark.rest
+def test_two_databases_at_once_share_their_roles(bare_database: Make) -> None:
+    dsns = [bare_database() for _ in range(3)]
+    barrier = Barrier(len(dsns))
+
+    def run(dsn: str) -> Upgraded:
+        barrier.wait()
+        return upgrade(dsn)
+
+    with ThreadPoolExecutor(len(dsns)) as pool:
+        done = list(pool.map(run, dsns))
+    assert done == [Upgraded(before=None, after=head())] * len(dsns)
+    with _connected(dsns[0]) as connection:
+        rows = connection.execute("SELECT rolname FROM pg_roles WHERE rolname LIKE 'holdfast_%'")
+        assert {name for (name,) in rows} == set(ALL)
+
+
+@pytest.mark.rest
+def test_user_without_createrole_is_told(bare: str, bare_database: Make, bare_user: Make) -> None:
+    user = bare_user()
+    dsn = bare_database(owner=user)
+    name = psycopg.conninfo.conninfo_to_dict(dsn)["user"]
+    with pytest.raises(CommandError, match=f"`ALTER ROLE {name} CREATEROLE`") as caught:
+        upgrade(dsn)
+    assert "Nothing was changed" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+    upgrade(bare_database())
+    with pytest.raises(CommandError, match=f"`GRANT {OWNER}, .* TO {name}`") as caught:
+        upgrade(dsn)
+    with _connected(bare) as admin:
+        admin.execute(str(caught.value).split("`")[1].encode())
+    assert upgrade(dsn).after == head()
+
+
+@pytest.mark.rest
+def test_user_without_create_is_told_so(bare: str, bare_database: Make, bare_user: Make) -> None:
+    connection_info = psycopg.conninfo.conninfo_to_dict(bare_user(createrole=True))
+    dbname = psycopg.conninfo.conninfo_to_dict(bare_database())["dbname"]
+    dsn = psycopg.conninfo.make_conninfo(**{**connection_info, "dbname": dbname})
+    with pytest.raises(CommandError, match=f"`GRANT CREATE ON DATABASE {dbname} TO") as caught:
+        upgrade(dsn)
+    with _connected(bare) as admin:
+        admin.execute(str(caught.value).split("`")[1].encode())
+    assert upgrade(dsn).after == head()
+
+
+@pytest.mark.rest
+def test_sink_may_stage_where_public_may_not(bare_database: Make) -> None:
+    dsn = bare_database()
+    dbname = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
+    with _connected(dsn) as connection:
+        connection.execute(f"REVOKE TEMPORARY ON DATABASE {dbname} FROM PUBLIC".encode())
+        upgrade(dsn)
+        connection.execute(f"SET ROLE {SINK}".encode())
+        connection.execute("CREATE TEMPORARY TABLE staged ()")
+        connection.execute(f"SET ROLE {READER}".encode())
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("CREATE TEMPORARY TABLE other ()")
+
+
+@pytest.mark.rest
+def test_user_of_one_role_may_not_upgrade(bare: str, bare_database: Make, bare_user: Make) -> None:
+    dsn = bare_database()
+    upgrade(dsn)
+    connection_info = psycopg.conninfo.conninfo_to_dict(bare_user())
+    dbname = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
+    mine = psycopg.conninfo.make_conninfo(**{**connection_info, "dbname": dbname})
+    with _connected(mine) as connection:
+        levels = {check.name: check.level for check in judge(gather(connection))}
+        assert levels["schema revision"] == levels["memberships"] == Level.FAIL
+    with pytest.raises(CommandError, match="any Holdfast role"):
+        script(mine)
+    with _connected(bare) as admin:
+        admin.execute(f"GRANT {READER} TO {connection_info['user']}".encode())
+    with _connected(mine) as connection:
+        levels = {check.name: check.level for check in judge(gather(connection))}
+    assert {name for name, level in levels.items() if level != Level.OK} == {"memberships"}
+    assert levels["memberships"] == Level.WARN

@@ -1,7 +1,4 @@
-"""Two phases of a change: what is refused while older or newer code runs, and what can be undone.
-
-Real: the server, the revisions, the commands; an expand and a contract revision of a next release.
-"""
+"""Expand and contract, and the versions that are recorded as running."""
 
 import json
 import os
@@ -17,15 +14,22 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from holdfast.dispatcher.operators.common.pool import OperatorPool
+from holdfast.dispatcher.operators.common.session import OperatorSession
+from holdfast.dispatcher.operators.database.store import Database
 from holdfast.migrations import plan as planning
 from holdfast.migrations import upgrade as module
 from holdfast.migrations.cli import app
 from holdfast.migrations.phases import running
+from holdfast.migrations.prune import prune
 from holdfast.migrations.upgrade import downgrade, head, upgrade
+from holdfast.sink import SchemaMismatch
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.roles import READER
-from holdfast.sink.contract.schema import SCHEMA_REVISION
+from holdfast.sink.contract.schema import SCHEMA_REVISION, WORKS_FROM
 from holdfast.sink.transaction.writer import Writer
+from tests.support.dispatch.dispatching import drain
+from tests.support.job.decisions import Decisions
 from tests.support.upgrades.builds import Pair, write_pair
 from tests.support.waiting import eventually
 from tests.support.world import World
@@ -36,19 +40,23 @@ SINK = """
     INSERT INTO holdfast.code_session (kind, name, revision, works_from, seen_at)
     VALUES ('sink', 'payouts', '0032', '0031', now() - interval '40 days');
 """
+
 BATCH = """
     INSERT INTO holdfast.batch (stream, query_id, batch_id, run_id, epoch, row_count, entry_count,
         duplicate_count, differing_count, suppressed_count, quarantined_count, digest, written_at)
     SELECT name, query_id, 0, run_id, 1, 0, 0, 0, 0, 0, 0, sha256('x'), now() FROM holdfast.stream
 """
+
 DISPATCHER = """
     INSERT INTO holdfast.dispatcher_instance (id, host, pid, version, heartbeat_at)
     VALUES ('018f3a1e-0000-4000-8000-000000000000', 'host-1', 42, '0.1.0', now() - interval '2 h');
 """
+
 RECORDED = """
     INSERT INTO holdfast.code_session (kind, name, revision, works_from)
     VALUES ('dispatcher', '018f3a1e-0000-4000-8000-000000000000', '{revision}', '{works_from}');
 """
+
 SERVER = """
     INSERT INTO holdfast.code_session (kind, name, revision, works_from, seen_at)
     VALUES ('api', 'host-2 pid 7', '0032', '0031', now() - interval '{age}');
@@ -227,3 +235,104 @@ def test_revision_to_go_back_to_must_exist(dsn: str, revision: str) -> None:
     refused = _downgrade(revision, "--dsn", dsn)
     assert isinstance(refused.exception, CommandError)
     assert refused.exception.exit_code == ExitCode.USAGE
+
+
+def _sink(dsn: str) -> None:
+    with closing(Writer(dsn, "payouts")) as writer:
+        writer.check()
+
+
+def _dispatcher(dsn: str) -> None:
+    drain(dsn)
+
+
+def _operator(dsn: str) -> None:
+    with OperatorSession.connect(dsn):
+        pass
+
+
+def _janitor(dsn: str) -> None:
+    prune(dsn, days=400, dry_run=True, reason="a test")
+
+
+SESSIONS = pytest.mark.parametrize("session", [_sink, _dispatcher, _operator, _janitor])
+
+
+def _sessions(db: psycopg.Connection) -> list[tuple[str, str, str]]:
+    return db.execute(
+        "SELECT kind, revision, works_from FROM holdfast.code_session ORDER BY kind"
+    ).fetchall()
+
+
+@SESSIONS
+def test_further_expanded_database_serves(world: World, session: Callable[[str], None]) -> None:
+    world.db.execute("UPDATE holdfast.alembic_version SET version_num = '9998'")
+    session(world.dsn)
+
+
+@SESSIONS
+def test_contracted_database_is_refused(world: World, session: Callable[[str], None]) -> None:
+    world.db.execute(
+        "UPDATE holdfast.alembic_version SET version_num = '9999', serves_from = '9998'"
+    )
+    with pytest.raises((SchemaMismatch, CommandError), match=r"from 9998 on.*upgrade this process"):
+        session(world.dsn)
+
+
+@SESSIONS
+def test_too_old_revision_is_refused(world: World, session: Callable[[str], None]) -> None:
+    downgrade(world.dsn, f"{int(WORKS_FROM) - 1:04}")
+    with pytest.raises((SchemaMismatch, CommandError), match=r"holdfast db upgrade.*[Nn]othing"):
+        session(world.dsn)
+
+
+def test_oldest_revision_carries_a_decision_to_its_receiver(world: World) -> None:
+    downgrade(world.dsn, WORKS_FROM)
+    world.add_endpoint()
+    with Decisions(world.dsn) as decisions:
+        decisions.write("m_1", "m_2")
+        world.drain()
+        assert upgrade(world.dsn).after == SCHEMA_REVISION
+        decisions.write("m_1")
+    world.drain()
+    assert len(world.receiver.seen) == 3
+
+
+def test_sinks_dispatchers_and_servers_are_recorded_with_their_range(world: World) -> None:
+    with Decisions(world.dsn):
+        world.drain()
+    pool = OperatorPool(world.dsn, 1)
+    pool.open()
+    try:
+        with pool.lend(Database, "api") as store:
+            assert store.schema_mismatch() is None
+    finally:
+        pool.close()
+    assert _sessions(world.db) == [
+        (kind, SCHEMA_REVISION, WORKS_FROM) for kind in ("api", "dispatcher", "sink")
+    ]
+
+
+def test_server_that_ends_in_order_does_not_count_as_running(world: World) -> None:
+    pool = OperatorPool(world.dsn, 1)
+    pool.open()
+    with pool.lend(Database, "api"):
+        assert [each.kind for each in running(world.db)] == ["api"]
+    pool.close()
+    assert running(world.db) == []
+
+
+def test_commands_are_not_recorded(dsn: str, db: psycopg.Connection) -> None:
+    _operator(dsn)
+    assert _sessions(db) == []
+
+
+def test_server_on_a_read_only_database_is_not_recorded(dsn: str, db: psycopg.Connection) -> None:
+    pool = OperatorPool(f"{dsn} options='-c default_transaction_read_only=on'", 1)
+    pool.open()
+    try:
+        with pool.lend(Database, "api") as store:
+            assert store.schema_mismatch() is None
+    finally:
+        pool.close()
+    assert _sessions(db) == []

@@ -1,11 +1,8 @@
-"""The end of `Inbox.transaction` on psycopg's connections: what is answered is committed.
-
-Other tasks use the connection, deliveries are cancelled at each of their steps, and blocks do with
-the transaction what they should not.
-"""
+"""How a block of the inbox ends, and the messages that it costs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from enum import Enum
 
@@ -13,19 +10,21 @@ import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
-from holdfast.receiver import Delivery, Inbox, Receipt, Secret, TakenBack, answer, verify
+from holdfast.receiver import Delivery, Inbox, Receipt, TakenBack, answer
 from holdfast.sink.contract.wire import ReceiptOutcome
-from tests.support.dispatch.inboxes import receiving, receiving_async
-from tests.support.dispatch.sender import KEY_BYTES, Sent
+from tests.support.dispatch.inboxes import (
+    SECRET,
+    delivery,
+    is_answered,
+    on_async_connection,
+    receiving,
+    receiving_async,
+)
+from tests.support.servers.pgbouncer import PgBouncer
 
-SECRET = Secret(KEY_BYTES)
 APPLIED, DUPLICATE = ReceiptOutcome.APPLIED, ReceiptOutcome.DUPLICATE
+
 IDLE = TransactionStatus.IDLE
-
-
-def delivery(sequence: int = 1, subject: str = "m_482") -> Delivery:
-    sent = Sent.of(subject, "block", sequence)
-    return verify(sent.headers, sent.content, [SECRET])
 
 
 def kept(dsn: str) -> list[str]:
@@ -36,26 +35,10 @@ def kept(dsn: str) -> list[str]:
         ]
 
 
-def is_answered(receipt: Receipt) -> bool:
-    try:
-        answer(receipt, SECRET)
-    except TakenBack:
-        return False
-    return True
-
-
 @pytest.fixture
 def connection(payouts_dsn: str) -> Iterator[psycopg.Connection]:
     with psycopg.connect(payouts_dsn, autocommit=True) as connection:
         yield connection
-
-
-def on_a_connection(dsn: str, case: Callable[[psycopg.AsyncConnection], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
-            await case(connection)
-
-    asyncio.run(run())
 
 
 async def _sending(connection: psycopg.AsyncConnection, query: str) -> asyncio.Task[None]:
@@ -89,7 +72,7 @@ def test_block_raising_while_a_task_sends_is_rolled_back(payouts_dsn: str) -> No
             assert receipt.outcome is APPLIED
         assert kept(payouts_dsn) == ["m_7"]
 
-    on_a_connection(payouts_dsn, case)
+    on_async_connection(payouts_dsn, case)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +90,7 @@ def test_block_ending_while_a_task_sends_keeps_nothing(payouts_dsn: str, query: 
         assert connection.info.transaction_status is IDLE
         assert kept(payouts_dsn) == []
 
-    on_a_connection(payouts_dsn, case)
+    on_async_connection(payouts_dsn, case)
 
 
 def test_delivery_begins_behind_what_another_task_is_sending(payouts_dsn: str) -> None:
@@ -118,7 +101,7 @@ def test_delivery_begins_behind_what_another_task_is_sending(payouts_dsn: str) -
         await task
         assert kept(payouts_dsn) == ["m_482"]
 
-    on_a_connection(payouts_dsn, case)
+    on_async_connection(payouts_dsn, case)
 
 
 def test_end_cancelled_while_a_task_sends_keeps_nothing(
@@ -144,7 +127,7 @@ def test_end_cancelled_while_a_task_sends_keeps_nothing(
         assert not is_answered(receipt)
         assert kept(payouts_dsn) == []
 
-    on_a_connection(payouts_dsn, case)
+    on_async_connection(payouts_dsn, case)
 
 
 def test_delivery_cancelled_at_any_step_answers_what_is_kept(payouts_dsn: str) -> None:
@@ -170,7 +153,7 @@ def test_delivery_cancelled_at_any_step_answers_what_is_kept(payouts_dsn: str) -
             assert connection.info.transaction_status is IDLE
             assert is_answered(receipt) == (first in kept(payouts_dsn))
 
-    on_a_connection(payouts_dsn, case)
+    on_async_connection(payouts_dsn, case)
 
 
 @pytest.mark.parametrize("autocommit", [True, False])
@@ -285,3 +268,270 @@ def test_result_comes_back_whatever_the_sessions_encoding_can_hold(
     result = Inbox().inquire_sync(connection, receipt.key)
     assert result is not None
     assert result.result == receipt.result
+
+
+KEPT = "SELECT count(*) FROM payouts.inbox"
+
+
+def receive(connection: psycopg.Connection, message: Delivery, subject: str = "m_482") -> Receipt:
+    with receiving(connection, message, subject) as receipt:
+        return receipt
+
+
+def count(connection: psycopg.Connection, query: str = KEPT) -> int:
+    row = connection.execute(query.encode(), prepare=False).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_delivery_is_three_messages(payouts_dsn: str) -> None:
+    with (
+        psycopg.connect(payouts_dsn, autocommit=True, prepare_threshold=None) as connection,
+        tempfile.TemporaryFile() as trace,
+    ):
+        connection.pgconn.trace(trace.fileno())
+        assert receive(connection, delivery()).outcome is APPLIED
+        connection.pgconn.untrace()
+        trace.seek(0)
+        sent = trace.read()
+    assert (sent.count(b"\tQuery\t"), sent.count(b"\tExecute\t")) == (2, 1)
+
+
+def test_pooler_in_transaction_mode_changes_nothing(payouts_dsn: str) -> None:
+    """Each transaction may get another session."""
+    with PgBouncer(payouts_dsn, pool=2) as pooler, ExitStack() as stack:
+        services = [
+            stack.enter_context(
+                psycopg.connect(pooler.dsn, autocommit=True, prepare_threshold=None)
+            )
+            for _ in range(3)
+        ]
+        for sequence in range(1, 13):
+            one, other, third = services[sequence % 3 :] + services[: sequence % 3]
+            with other.transaction():
+                other.execute("SELECT 1", prepare=False)  # holds one of the two sessions
+                assert receive(one, delivery(sequence)).outcome is APPLIED
+            assert receive(third, delivery(sequence)).outcome is DUPLICATE
+        assert count(services[0]) == 12
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "o'neill",
+        'a"b\\',
+        "\\'; DROP TABLE payouts.inbox; --",
+        "händler 商人",
+        "%s {0} $1",
+        "",
+        "\n",
+    ],
+)
+@pytest.mark.parametrize("encoding", ["UTF8", "LATIN1"])
+def test_any_text_is_a_subject_and_is_kept_as_it_is(
+    connection: psycopg.Connection, subject: str, encoding: str
+) -> None:
+    connection.execute("SET standard_conforming_strings = off")
+    connection.execute("SET escape_string_warning = off")
+    connection.execute(f"SET client_encoding = {encoding}".encode())
+    connection.prepare_threshold = 1
+    for sequence in (1, 2):
+        assert receive(connection, delivery(sequence), subject).outcome is APPLIED
+    kept = connection.execute(
+        "SELECT encode(convert_to(subject, 'UTF8'), 'hex') FROM payouts.inbox"
+    )
+    assert kept.fetchall() == [(subject.encode().hex(),)] * 2
+
+
+@pytest.mark.parametrize("subject", ["m_482", "händler"])
+def test_key_and_fence_of_any_subject_are_found_by_index(
+    connection: psycopg.Connection, subject: str
+) -> None:
+    """A text that was bytes has another collation than the columns, unless it is given theirs."""
+    connection.execute("SET enable_seqscan = off")
+    scans = "SELECT sum(seq_scan) FROM pg_stat_xact_user_tables WHERE schemaname = 'payouts'"
+    with connection.transaction():
+        for message in (delivery(2), delivery(2), delivery(1)):
+            Inbox().receive_sync(connection, message, subject=subject)
+        assert connection.execute(scans.encode()).fetchone() == (0,)
+
+
+def test_subject_invalid_in_postgres_is_refused(
+    connection: psycopg.Connection,
+) -> None:
+    with pytest.raises(psycopg.DataError):
+        receive(connection, delivery(), "m\x00482")
+    assert connection.info.transaction_status is TransactionStatus.IDLE
+    assert count(connection) == 0
+
+
+def test_times_and_results_are_independent_of_session_formats(
+    connection: psycopg.Connection,
+) -> None:
+    connection.execute("SET TimeZone = 'Asia/Kathmandu'")
+    connection.execute("SET DateStyle = 'SQL, DMY'")
+    connection.execute("SET bytea_output = 'escape'")
+    with receiving(connection, delivery()) as first:
+        Inbox().store_result_sync(connection, first, {"wer": "Müller"})
+    again = receive(connection, delivery())
+    assert (again.outcome, again.result) == (DUPLICATE, {"wer": "Müller"})
+    assert again.applied_at == first.applied_at is not None
+    connection.execute("SET DateStyle = 'ISO'")  # the only one that the driver itself reads
+    shown = connection.execute("SELECT received_at FROM payouts.inbox").fetchone()
+    assert shown == (first.applied_at,)
+
+
+def test_connection_isolation_level_applies_to_the_transaction(
+    connection: psycopg.Connection,
+) -> None:
+    connection.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
+    connection.deferrable = True
+    with receiving(connection, delivery()):
+        row = connection.execute(
+            "SELECT current_setting('transaction_isolation'),"
+            " current_setting('transaction_deferrable')"
+        ).fetchone()
+    assert row == ("serializable", "on")
+    connection.read_only = True
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+        receive(connection, delivery(2))
+    assert connection.info.transaction_status is TransactionStatus.IDLE
+
+
+@pytest.mark.parametrize("ending", ["commit", "rollback"])
+def test_driver_refuses_to_end_the_transaction_inside_the_block(
+    connection: psycopg.Connection, ending: str
+) -> None:
+    with (
+        pytest.raises(psycopg.ProgrammingError, match="forbidden within a Transaction"),
+        receiving(connection, delivery()),
+    ):
+        getattr(connection, ending)()
+    assert count(connection) == 0
+    assert receive(connection, delivery()).outcome is APPLIED
+    connection.commit()
+
+
+def test_driver_transactions_nest_around_and_inside_the_block(
+    connection: psycopg.Connection,
+) -> None:
+    with connection.transaction(), receiving(connection, delivery()):
+        with connection.transaction(force_rollback=True):
+            connection.execute("CREATE TABLE payouts.undone ()")
+        with connection.transaction():
+            connection.execute("CREATE TABLE payouts.done ()")
+    assert count(connection) == 1
+    tables_there = connection.execute(
+        "SELECT to_regclass('payouts.done'), to_regclass('payouts.undone')"
+    )
+    assert tables_there.fetchone() == ("payouts.done", None)
+
+
+def test_block_that_closes_its_connection_is_no_answer(
+    connection: psycopg.Connection,
+) -> None:
+    """The driver ends a transaction on a closed connection without an error."""
+    with ExitStack() as stack:
+        receipt = stack.enter_context(receiving(connection, delivery()))
+        connection.close()
+        with pytest.raises(TakenBack):
+            stack.close()
+        with pytest.raises(TakenBack):
+            answer(receipt, SECRET)
+
+
+@pytest.mark.parametrize("outer", [True, False])
+def test_block_that_hides_a_failed_statement_is_no_answer(
+    connection: psycopg.Connection, *, outer: bool
+) -> None:
+    """COMMIT would end such a transaction without an error, and keep nothing."""
+    with ExitStack() as stack:
+        if outer:
+            stack.enter_context(connection.transaction())
+            connection.execute("CREATE TABLE payouts.kept ()")
+        block = ExitStack()
+        receipt = block.enter_context(receiving(connection, delivery()))
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            connection.execute("SELECT 1 / 0")
+        with pytest.raises(TakenBack):
+            block.close()
+        with pytest.raises(TakenBack):
+            answer(receipt, SECRET)
+    assert count(connection) == 0
+    assert count(connection, "SELECT count(to_regclass('payouts.kept'))") == outer
+
+
+def test_failed_inner_block_rolls_back_only_itself(
+    connection: psycopg.Connection,
+) -> None:
+    with receiving(connection, delivery(1)) as outer:
+        with (
+            pytest.raises(ZeroDivisionError),
+            receiving(connection, delivery(1, "m_7"), "m_7"),
+        ):
+            raise ZeroDivisionError
+        with receiving(connection, delivery(1, "m_8"), "m_8") as inner:
+            assert inner.outcome is APPLIED
+    assert outer.outcome is APPLIED
+    rows = connection.execute("SELECT subject FROM payouts.inbox ORDER BY 1").fetchall()
+    assert rows == [("m_482",), ("m_8",)]
+
+
+def test_result_that_the_table_refuses_takes_the_action_back(
+    connection: psycopg.Connection,
+) -> None:
+    connection.execute("ALTER TABLE payouts.inbox ADD CHECK (result IS NULL)")
+    with (
+        pytest.raises(psycopg.errors.CheckViolation),
+        receiving(connection, delivery()) as receipt,
+    ):
+        Inbox().store_result_sync(connection, receipt, {"hold": 7})
+    assert connection.info.transaction_status is TransactionStatus.IDLE
+    assert count(connection) == 0
+    with pytest.raises(TakenBack):
+        answer(receipt, SECRET)
+
+
+async def _cancelled_after(
+    connection: psycopg.AsyncConnection, sequence: int, steps: int
+) -> TransactionStatus:
+    async def receive() -> None:
+        async with receiving_async(connection, delivery(sequence)):
+            pass
+
+    task = asyncio.create_task(receive())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return connection.info.transaction_status
+
+
+def test_cancelled_delivery_leaves_its_connection_without_a_transaction(payouts_dsn: str) -> None:
+    async def each() -> list[TransactionStatus]:
+        async with await psycopg.AsyncConnection.connect(
+            payouts_dsn, autocommit=True, prepare_threshold=3
+        ) as connection:
+            return [await _cancelled_after(connection, steps + 1, steps) for steps in range(30)]
+
+    assert set(asyncio.run(each())) == {TransactionStatus.IDLE}
+
+
+def test_lost_connection_is_the_drivers_error_and_no_answer(
+    connection: psycopg.Connection, payouts_dsn: str
+) -> None:
+    kept: list[Receipt] = []
+
+    def lose() -> None:
+        with receiving(connection, delivery()) as receipt:
+            kept.append(receipt)
+            with psycopg.connect(payouts_dsn, autocommit=True) as other:
+                other.execute(
+                    "SELECT pg_terminate_backend(%s, 10000)",
+                    [connection.info.backend_pid],
+                )
+
+    with pytest.raises(psycopg.OperationalError):
+        lose()
+    with pytest.raises(TakenBack):
+        answer(kept[0], SECRET)

@@ -4,25 +4,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any
 
 import psycopg
 import pytest
 
-from holdfast.receiver import Delivery, Inbox, NoTransaction, Receipt, Secret, verify
+from holdfast.receiver import Delivery, Inbox, NoTransaction, Receipt
 from holdfast.sink.contract.wire import ReceiptOutcome
-from tests.support.dispatch.inboxes import DRIVERS, Act, receiving
-from tests.support.dispatch.sender import KEY_BYTES, Sent
+from tests.support.dispatch.inboxes import (
+    DRIVERS,
+    SUBJECT,
+    Act,
+    delivery,
+    receiving,
+)
 from tests.support.waiting import eventually
 
-SUBJECT = "m_482"
 DUPLICATES, AT_ONCE = 50, 16
 Deliver = Callable[..., Receipt]
-
-
-def delivery(sequence: int = 1, **members: Any) -> Delivery:
-    sent = Sent.of(SUBJECT, "block", sequence, **members)
-    return verify(sent.headers, sent.content, [Secret(KEY_BYTES)])
 
 
 def nothing(receipt: Receipt) -> None:

@@ -1,21 +1,38 @@
-"""The functions of `inbox.sql` as a service in any language calls them: SQL on a connection."""
+"""The inbox as functions in SQL: their values, versions and DDL."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from psycopg.errors import NoActiveSqlTransaction, SerializationFailure
+from alembic import command
+from alembic.config import Config
+from psycopg.errors import CheckViolation, NoActiveSqlTransaction, SerializationFailure
 
 from holdfast.receiver import Inbox
+from holdfast.receiver.ddl import ddl
+from holdfast.sink.contract.wire import ReceiptOutcome
 from tests.integration.dispatcher.delivery.store.test_search_path import NOTED, OPERATORS
+from tests.support.console.catalogue import STRUCTURE
+from tests.support.dispatch.inboxes import (
+    DRIVERS,
+    Driver,
+    delivery,
+    engine_of,
+    receiving,
+)
 from tests.support.waiting import eventually
 
 KEY = "hf_" + "a" * 32
+
 OTHER = "hf_" + "b" * 32
+
 CALL = "SELECT outcome FROM payouts.inbox_receive('{}', sha256('{}'), '{}', {})"
+
 SQL = files("holdfast.receiver").joinpath("inbox.sql").read_text(encoding="utf-8")
 
 
@@ -277,3 +294,255 @@ def test_role_with_the_documented_grants_calls_every_function(
         assert kept(payouts_dsn) == 2
     finally:
         connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
+
+
+FIRST_VERSION = """
+    DROP SCHEMA payouts CASCADE;
+    CREATE SCHEMA payouts;
+    CREATE TABLE payouts.inbox (
+        key         text        NOT NULL CONSTRAINT pk_inbox PRIMARY KEY,
+        body_sha256 bytea       NOT NULL,
+        subject     text        NOT NULL,
+        sequence    bigint      NOT NULL,
+        outcome     text        NOT NULL,
+        result      jsonb,
+        received_at timestamptz NOT NULL DEFAULT now(),
+        CONSTRAINT ck_inbox_key CHECK (key ~ '^hf_[0-9a-f]{32}$'),
+        CONSTRAINT ck_inbox_body_sha256 CHECK (octet_length(body_sha256) = 32),
+        CONSTRAINT ck_inbox_sequence CHECK (sequence >= 1),
+        CONSTRAINT ck_inbox_outcome CHECK (outcome IN ('applied', 'stale'))
+    );
+    CREATE INDEX ix_inbox_received_at ON payouts.inbox (received_at);
+    CREATE TABLE payouts.inbox_subject (
+        subject       text   NOT NULL CONSTRAINT pk_inbox_subject PRIMARY KEY,
+        last_sequence bigint NOT NULL,
+        CONSTRAINT ck_inbox_subject_last_sequence CHECK (last_sequence >= 1)
+    ) WITH (fillfactor = 70);
+"""
+
+WITHOUT_FUNCTIONS = """
+    DROP TRIGGER tr_inbox_commit ON payouts.inbox;
+    DROP FUNCTION payouts.inbox_receive, payouts.inbox_result, payouts.inbox_find,
+        payouts.inbox_prune, payouts.inbox_commit, payouts.inbox_version;
+    DROP INDEX payouts.ix_inbox_received_at
+"""
+
+NEW = """
+    INSERT INTO payouts.inbox (key, body_sha256, subject, sequence, outcome)
+    VALUES ('hf_' || repeat('a', 32), sha256('x'), 'm_482', 1, 'applied')
+"""
+
+
+VERSIONS = {
+    "of today": "SELECT",
+    "before the functions": WITHOUT_FUNCTIONS,
+    "of the first version": FIRST_VERSION,
+}
+
+
+@pytest.fixture(params=VERSIONS.values(), ids=VERSIONS)
+def tables(request: pytest.FixtureRequest, payouts_dsn: str) -> str:
+    """Tables of one version, which today's DDL leaves as they are."""
+    with psycopg.connect(payouts_dsn) as connection:
+        connection.execute(request.param)
+        connection.execute(Inbox().ddl)
+    return payouts_dsn
+
+
+@pytest.mark.parametrize("driver", list(DRIVERS.values()), ids=list(DRIVERS))
+def test_every_driver_delivers_into_tables_of_either_version(tables: str, driver: Driver) -> None:
+    """A key that comes again and a sequence that comes late take the other statements."""
+    later, earlier = delivery(2), delivery(1)
+    outcomes = [
+        driver(tables, message, lambda _receipt: None, "m_482").outcome
+        for message in (later, later, earlier)
+    ]
+    assert outcomes == [ReceiptOutcome.APPLIED, ReceiptOutcome.DUPLICATE, ReceiptOutcome.STALE]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "key = 'hf_1'",
+        "key = upper(key)",
+        "key = key || 'a'",
+        "key = 'HF_' || substr(key, 4)",
+        "key = substr(key, 1, 34) || 'g'",
+        "key = substr(key, 1, 34) || e'\\n'",
+        "body_sha256 = 'x'",
+        "sequence = 0",
+        "outcome = 'duplicate'",
+    ],
+)
+def test_what_no_delivery_can_have_is_refused(tables: str, change: str) -> None:
+    with psycopg.connect(tables) as connection:
+        connection.execute(NEW)
+        with pytest.raises(CheckViolation):
+            connection.execute(f"UPDATE payouts.inbox SET {change}".encode())
+
+
+def test_fence_below_the_first_sequence_is_refused(tables: str) -> None:
+    with psycopg.connect(tables) as connection, pytest.raises(CheckViolation):
+        connection.execute("INSERT INTO payouts.inbox_subject VALUES ('m_482', 0)")
+
+
+@pytest.mark.parametrize("version", VERSIONS.values(), ids=VERSIONS)
+def test_keys_of_an_older_inbox_stay_known(payouts_dsn: str, version: str) -> None:
+    known, late = delivery(2), delivery(1)
+    with psycopg.connect(payouts_dsn) as connection:
+        connection.execute(version.encode())
+        connection.execute(
+            "INSERT INTO payouts.inbox (key, body_sha256, subject, sequence, outcome, result)"
+            " VALUES (%s, sha256(%s), 'm_482', 2, 'applied', '{\"hold\": 7}')",
+            [known.key, known.raw],
+        )
+        connection.execute("INSERT INTO payouts.inbox_subject VALUES ('m_482', 2)")
+        connection.commit()
+        connection.execute(Inbox().ddl)
+        receipts = [
+            Inbox().receive_sync(connection, each, subject="m_482") for each in (known, late)
+        ]
+    duplicate, stale = ReceiptOutcome.DUPLICATE, ReceiptOutcome.STALE
+    assert [receipt.outcome for receipt in receipts] == [duplicate, stale]
+    assert receipts[0].result == {"hold": 7}
+
+
+def test_connection_goes_on_where_the_tables_are_made_anew(payouts_dsn: str) -> None:
+    """What it has prepared was planned for columns of types that are gone."""
+    inbox = Inbox()
+    with (
+        psycopg.connect(payouts_dsn, autocommit=True, prepare_threshold=0) as connection,
+        psycopg.connect(payouts_dsn, autocommit=True) as other,
+    ):
+        outcomes = []
+        for _ in range(2):
+            for sequence in (2, 3, 1):
+                with receiving(connection, delivery(sequence)) as receipt:
+                    pass
+                outcomes.append(receipt.outcome)
+            other.execute("DROP SCHEMA payouts CASCADE")
+            other.execute(inbox.ddl)
+    applied, stale = ReceiptOutcome.APPLIED, ReceiptOutcome.STALE
+    assert outcomes == [applied, applied, stale] * 2
+
+
+# The catalogue describes the schema of this name, whoever made it.
+SCHEMA = "holdfast"
+
+QUERIES = {
+    **STRUCTURE,
+    "storage": "SELECT reloptions FROM pg_class WHERE relname LIKE 'inbox%'",
+    "functions": "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE proname LIKE 'inbox%'",
+    "triggers": "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal",
+}
+
+ENVIRONMENT = """
+from alembic import context
+from sqlalchemy.dialects import postgresql
+
+connection = context.config.attributes.get("connection")
+if connection is None:
+    context.configure(dialect_name="postgresql", output_buffer=context.config.output_buffer)
+else:
+    context.configure(connection=connection)
+with context.begin_transaction():
+    context.run_migrations()
+"""
+
+REVISION = """
+from alembic import op
+from holdfast.receiver import ddl
+
+revision, down_revision = "0001", None
+
+
+def upgrade():
+    ddl.upgrade(op, schema="holdfast")
+
+
+def downgrade():
+    ddl.downgrade(op, schema="holdfast")
+"""
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Config:
+    """Alembic's configuration of a service whose only revision makes the inbox."""
+    (tmp_path / "versions").mkdir()
+    (tmp_path / "env.py").write_text(ENVIRONMENT)
+    (tmp_path / "versions" / "0001_inbox.py").write_text(REVISION)
+    config = Config(stdout=StringIO(), output_buffer=StringIO())
+    config.set_main_option("script_location", str(tmp_path))
+    return config
+
+
+def structure(dsn: str) -> dict[str, list[str]]:
+    with psycopg.connect(dsn) as connection:
+        return {
+            name: sorted(map(str, connection.execute(query.encode()).fetchall()))
+            for name, query in QUERIES.items()
+        }
+
+
+def migrate(config: Config, dsn: str, *, up: bool = True) -> None:
+    with engine_of(dsn).begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head") if up else command.downgrade(config, "base")
+
+
+def test_plain_sql_and_a_revision_make_the_same_tables(
+    make_database: Callable[[str | None], str], history: Config
+) -> None:
+    plain, migrated, printed = (make_database(None) for _ in range(3))
+    with psycopg.connect(plain) as connection:
+        connection.execute(ddl(SCHEMA).encode())
+        connection.execute(Inbox(SCHEMA).ddl)
+    command.upgrade(history, "head", sql=True)
+    with psycopg.connect(printed) as connection:
+        connection.execute(history.output_buffer.getvalue().encode())
+    migrate(history, migrated)
+    made = structure(plain)
+    assert len(made["tables"]) == 2
+    assert "inbox_receive" in str(made["functions"])
+    assert "fillfactor=70" in str(made["storage"])
+    assert structure(migrated) == structure(printed) == made
+
+
+def test_revision_is_taken_back_and_leaves_the_schema(
+    make_database: Callable[[str | None], str], history: Config
+) -> None:
+    dsn = make_database(None)
+    migrate(history, dsn)
+    with psycopg.connect(dsn) as connection:
+        connection.execute("CREATE TABLE holdfast.of_the_service ()")
+    migrate(history, dsn, up=False)
+    tables = structure(dsn)["tables"]
+    assert len(tables) == 1
+    assert "of_the_service" in tables[0]
+    migrate(history, dsn)
+    assert len(structure(dsn)["tables"]) == 3
+
+
+def test_newer_inbox_is_not_overwritten(make_database: Callable[[str | None], str]) -> None:
+    with psycopg.connect(make_database(None), autocommit=True) as connection:
+        connection.execute(Inbox().ddl)
+        connection.execute(
+            "CREATE OR REPLACE FUNCTION payouts.inbox_version() RETURNS integer"
+            " LANGUAGE sql IMMUTABLE AS 'SELECT 99'"
+        )
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
+            connection.execute(Inbox().ddl)
+
+
+def test_running_the_tables_again_waits_for_no_delivery(
+    make_database: Callable[[str | None], str],
+) -> None:
+    dsn = make_database(None)
+    with psycopg.connect(dsn) as connection, psycopg.connect(dsn) as other:
+        connection.execute(Inbox().ddl)
+        connection.commit()
+        connection.execute(
+            "SELECT payouts.inbox_receive('hf_' || repeat('a', 32), sha256('x'), 'm', 1)"
+        )
+        other.execute("SET lock_timeout = '5s'")
+        other.execute(Inbox().ddl)

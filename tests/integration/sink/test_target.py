@@ -1,24 +1,25 @@
-"""Databases that are not as they should be: each is refused in words, waited for, or harmless."""
+"""Which database a sink writes to, and the traces of its batches."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
+from opentelemetry import trace as api
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast.sink import SchemaMismatch, Written
+from holdfast.sink import BatchInput, Replayed, SchemaMismatch, Written
 from holdfast.sink.errors import SinkUnavailable
 from holdfast.sink.transaction.database import Timeouts
-from tests.support.dispatch.sender import decision
-from tests.support.job.driver import MakeDriver
+from tests.support.dispatch.dispatching import Spans, header, tracing
+from tests.support.dispatch.sender import decision, table
+from tests.support.job.driver import Driver, MakeDriver
 from tests.support.job.job_outcome import contents
 from tests.support.waiting import eventually
 from tests.support.world import World
-
-pytestmark = pytest.mark.rest
-
 
 MISFITS = {
     "table missing": ("DROP TABLE holdfast.entry_key", "entry_key.*does not exist"),
@@ -62,6 +63,7 @@ EVIL = """
 """
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", MISFITS)
 def test_incomplete_database_is_a_mismatch(world: World, name: str) -> None:
     statement, words = MISFITS[name]
@@ -72,6 +74,7 @@ def test_incomplete_database_is_a_mismatch(world: World, name: str) -> None:
     assert world.db.execute("SELECT count(*) FROM holdfast.subject").fetchone() == (0,)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("style", ["German", "SQL, DMY", "Postgres"])
 def test_how_the_database_writes_dates_does_not_matter(world: World, style: str) -> None:
     database = sql.Identifier(str(conninfo_to_dict(world.dsn)["dbname"]))
@@ -83,6 +86,7 @@ def test_how_the_database_writes_dates_does_not_matter(world: World, style: str)
         assert written.counts.entries == 1
 
 
+@pytest.mark.rest
 def test_user_without_temporary_tables_writes_in_the_driver(world: World, app_dsn: str) -> None:
     database = sql.Identifier(str(conninfo_to_dict(app_dsn)["dbname"]))
     for who in ("PUBLIC", "holdfast_sink"):
@@ -93,6 +97,7 @@ def test_user_without_temporary_tables_writes_in_the_driver(world: World, app_ds
     assert isinstance(spark.batch(0, decision()), Written)
 
 
+@pytest.mark.rest
 def test_shadowing_names_are_not_met(world: World, undisturbed: dict[str, object]) -> None:
     world.db.execute(EVIL)
     database = sql.Identifier(str(conninfo_to_dict(world.dsn)["dbname"]))
@@ -117,6 +122,7 @@ def undisturbed(
         return contents(connection) | {"stream": None, "batch": None}
 
 
+@pytest.mark.rest
 def test_too_many_connections_are_waited_for(
     world: World, app_dsn: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -131,6 +137,7 @@ def test_too_many_connections_are_waited_for(
     spark.sink.close()
 
 
+@pytest.mark.rest
 def test_sink_timeouts_override_short_database_defaults(world: World) -> None:
     database = sql.Identifier(str(conninfo_to_dict(world.dsn)["dbname"]))
     for setting in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
@@ -143,6 +150,7 @@ def test_sink_timeouts_override_short_database_defaults(world: World) -> None:
     assert isinstance(world.driver(also=also).batch(0, decision()), Written)
 
 
+@pytest.mark.rest
 def test_statement_timeout_of_1_ms_ends_at_the_deadline(world: World) -> None:
     impatient = Timeouts(statement_seconds=0.001, deadline_seconds=0.5)
 
@@ -162,6 +170,7 @@ NOT_NOW = {
 }
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", NOT_NOW)
 def test_statement_that_fails_for_now_costs_one_more_attempt(world: World, name: str) -> None:
     # A sequence does not roll back: the first insert fails, the next one is let through.
@@ -182,6 +191,7 @@ def test_statement_that_fails_for_now_costs_one_more_attempt(world: World, name:
     assert world.db.execute("SELECT last_value FROM public.tries").fetchone() == (2,)
 
 
+@pytest.mark.rest
 def test_deadlock_in_also_is_tried_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.db.execute("CREATE TABLE public.companion AS SELECT 1 AS n")
     world.db.execute("GRANT SELECT, UPDATE ON public.companion TO holdfast_sink")
@@ -206,3 +216,100 @@ def test_deadlock_in_also_is_tried_again(world: World, caplog: pytest.LogCapture
         other.rollback()
         assert isinstance(writing.result(60), Written)
     assert "deadlock detected" in caplog.text
+
+
+OWN = f"00-{7:032x}-{7:016x}-01"
+
+
+@pytest.fixture
+def spans() -> Iterator[Spans]:
+    with tracing() as spans:
+        yield spans
+
+
+def _traced(*rows: dict[str, Any]) -> pa.Table:
+    """Rows of which each may have a traceparent of its own."""
+    own = pa.array([row.get("traceparent") for row in rows], pa.string())
+    return table(*rows).append_column("traceparent", own)
+
+
+def _stored(db: psycopg.Connection) -> dict[str, str | None]:
+    return dict(
+        db.execute("""
+            SELECT name, traceparent FROM holdfast.entry
+            JOIN holdfast.subject ON subject.id = entry.subject_id""").fetchall()
+    )
+
+
+def _digest(db: psycopg.Connection) -> bytes:
+    (digest,) = db.execute("SELECT digest FROM holdfast.batch").fetchone() or (b"",)
+    return bytes(digest)
+
+
+def test_entry_without_traceparent_has_that_of_its_batch(world: World, spans: Spans) -> None:
+    world.driver().tables(0, _traced(decision("m_1"), decision("m_2", traceparent=OWN)))
+    assert _stored(world.db) == {"m_1": header(spans.one), "m_2": OWN}
+
+
+def test_tracing_needs_an_sdk_but_not_the_column(world: World) -> None:
+    with tracing() as spans:
+        spark = world.driver()
+        spark.batch(0, decision("m_1"))
+    spark.batch(1, decision("m_2"))
+    assert _stored(world.db) == {"m_1": header(spans.one), "m_2": None}
+
+
+def test_span_tells_stream_batch_and_counts(driver: MakeDriver, spans: Spans) -> None:
+    spark = driver(first_batch=3)
+    spark.batch(3, decision("m_1"), decision("m_1"), decision("m_2", type_=""))
+    attributes = spans.one.attributes or {}
+    assert spans.one.name == "send payouts"
+    assert attributes["holdfast.query_id"] == str(spark.query_id)
+    assert attributes["holdfast.batch_id"] == 3
+    assert attributes["holdfast.outcome"] == "written"
+    assert attributes["messaging.batch.message_count"] == 1
+    assert attributes["holdfast.batch.rows"] == 3
+    assert attributes["holdfast.batch.duplicates"] == 1
+    assert attributes["holdfast.batch.quarantined"] == 1
+
+
+def test_replay_in_another_trace_keeps_the_first_traceparent(world: World, spans: Spans) -> None:
+    first = world.driver()
+    assert isinstance(first.batch(0, decision("m_1")), Written)
+    again = world.driver(query_id=first.query_id).batch(0, decision("m_1"))
+    assert isinstance(again, Replayed)
+    written, replayed = spans.ended
+    assert _stored(world.db) == {"m_1": header(written)}
+    assert (replayed.attributes or {})["holdfast.outcome"] == "replayed"
+
+
+def test_digest_does_not_depend_on_the_trace(
+    make_database: Callable[[str | None], str], template_database: str
+) -> None:
+    digests = []
+    for traced in (True, False):
+        dsn = make_database(template_database)
+        with psycopg.connect(dsn, autocommit=True) as db:
+            spark = Driver(dsn)
+            if traced:
+                with tracing():
+                    spark.batch(0, decision("m_1"))
+            else:
+                spark.batch(0, decision("m_1"))
+            spark.sink.close()
+            digests.append(_digest(db))
+    assert digests[0] == digests[1]
+
+
+def test_failed_batch_is_an_error_without_its_rows(world: World, spans: Spans) -> None:
+    def also(connection: psycopg.Connection, _rows: pa.Table) -> None:
+        connection.execute("SELECT 'm_482 owes 8500000'::integer")
+
+    spark = world.driver(also=also, select=BatchInput)
+    with pytest.raises(psycopg.errors.InvalidTextRepresentation, match="8500000"):
+        spark.batch(0, decision("m_482"))
+    span = spans.one
+    assert span.status.status_code is api.StatusCode.ERROR
+    assert (span.attributes or {})["db.response.status_code"] == "22P02"
+    assert not any(word in span.to_json() for word in ("m_482", "8500000", "host=", "user="))
+    assert _stored(world.db) == {}

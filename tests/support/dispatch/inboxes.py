@@ -1,7 +1,7 @@
 """One delivery through the inbox on each of its four drivers, on a connection of its own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -11,13 +11,48 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from holdfast.receiver import Delivery, Inbox, Receipt
+from holdfast.receiver import Delivery, Inbox, Receipt, Secret, TakenBack, answer, verify
 from holdfast.receiver.sqlalchemy_inbox import connection_of, transaction, transaction_async
+from tests.support.dispatch.sender import KEY_BYTES, Sent
 
 Act = Callable[[Receipt], None]
 Driver = Callable[[str, Delivery, Act, str], Receipt]
 
 INBOX = Inbox()
+
+SUBJECT = "m_482"
+
+SECRET = Secret(KEY_BYTES)
+
+
+def delivery(sequence: int = 1, subject: str = SUBJECT, **members: Any) -> Delivery:
+    """A verified delivery of a block."""
+    sent = Sent.of(subject, "block", sequence, **members)
+    return verify(sent.headers, sent.content, [SECRET])
+
+
+def is_answered(receipt: Receipt) -> bool:
+    """Whether a receipt is an answer still, and not taken back."""
+    try:
+        answer(receipt, SECRET)
+    except TakenBack:
+        return False
+    return True
+
+
+def on_async_connection(
+    dsn: str,
+    case: Callable[[psycopg.AsyncConnection], Awaitable[None]],
+    *,
+    autocommit: bool = True,
+) -> None:
+    """Run `case` with a connection of its own."""
+
+    async def run() -> None:
+        async with await psycopg.AsyncConnection.connect(dsn, autocommit=autocommit) as connection:
+            await case(connection)
+
+    asyncio.run(run())
 
 
 def engine_of(dsn: str, **options: object) -> Engine:
@@ -36,7 +71,7 @@ def async_engine_of(dsn: str) -> AsyncEngine:
 
 @contextmanager
 def receiving(
-    connection: psycopg.Connection[Any], message: Delivery, subject: str = "m_482"
+    connection: psycopg.Connection[Any], message: Delivery, subject: str = SUBJECT
 ) -> Iterator[Receipt]:
     """Receive in a transaction of the inbox's that ends with the block."""
     with INBOX.transaction_sync(connection):
@@ -45,7 +80,7 @@ def receiving(
 
 @asynccontextmanager
 async def receiving_async(
-    connection: psycopg.AsyncConnection[Any], message: Delivery, subject: str = "m_482"
+    connection: psycopg.AsyncConnection[Any], message: Delivery, subject: str = SUBJECT
 ) -> AsyncIterator[Receipt]:
     """As `receiving`, on an asynchronous connection."""
     async with INBOX.transaction(connection):

@@ -1,6 +1,7 @@
-"""Health and metrics over real HTTP, of the real command, on good days and bad ones."""
+"""The dispatcher's page of health and metrics, and what it says of undelivered entries."""
 
 import json
+import shlex
 import signal
 import socket
 from pathlib import Path
@@ -20,6 +21,7 @@ from holdfast.dispatcher.delivery.health import Health
 from holdfast.dispatcher.delivery.store.session import Pools
 from holdfast.dispatcher.delivery.telemetry.metrics import DispatcherCollector, Measures
 from holdfast.dispatcher.delivery.web import served
+from holdfast.dispatcher.operators.overview.store import Overview
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import Process, dispatching
@@ -28,14 +30,12 @@ from tests.support.dispatch.webhooks import Gate, WebhookReceiver, answer
 from tests.support.waiting import eventually
 from tests.support.world import World
 
-pytestmark = pytest.mark.rest
-
-
 COLLECTOR = DispatcherCollector(
     Measures(), counts={}, in_flight=lambda: 0, pool=lambda: Pools(0, 0, 0)
 )
 
 BENT = ("tests.support.dispatch.bent_dispatch",)
+
 """The command with constants of its own: what takes twenty seconds takes two."""
 
 
@@ -64,6 +64,7 @@ def value(text: str, name: str, **labels: str) -> float | None:
     return None
 
 
+@pytest.mark.rest
 def test_running_dispatcher_is_ready_and_shows_work(
     world: World, receiver: WebhookReceiver
 ) -> None:
@@ -94,6 +95,7 @@ def test_running_dispatcher_is_ready_and_shows_work(
         assert running.ends() == ExitCode.OK, running.text()
 
 
+@pytest.mark.rest
 def test_what_waits_and_what_was_rescued_is_shown(world: World, receiver: WebhookReceiver) -> None:
     world.add_endpoint(receiver.url, concurrency=1, total_timeout_ms=60_000)
     receiver.script = lambda _seen: webhooks.silence
@@ -109,6 +111,7 @@ def test_what_waits_and_what_was_rescued_is_shown(world: World, receiver: Webhoo
         assert value(scraped(port), "holdfast_unknown_outcomes_total", **by) == 1
 
 
+@pytest.mark.rest
 def test_database_that_is_away_makes_it_unready_and_not_dead(world: World, server_dsn: str) -> None:
     port, name = free_port(), str(conninfo_to_dict(world.dsn)["dbname"])
     allow = sql.SQL("ALTER DATABASE {} WITH ALLOW_CONNECTIONS {}")
@@ -131,6 +134,7 @@ def test_database_that_is_away_makes_it_unready_and_not_dead(world: World, serve
         assert running.process.poll() is None
 
 
+@pytest.mark.rest
 def test_schema_of_another_version_makes_it_unready(world: World) -> None:
     port = free_port()
     with world.dispatching("--listen", f"127.0.0.1:{port}"):
@@ -140,6 +144,7 @@ def test_schema_of_another_version_makes_it_unready(world: World) -> None:
         assert "0001" in health(port, "/ready")[1][0]
 
 
+@pytest.mark.rest
 def test_hanging_event_loop_is_told_by_another_thread(world: World, tmp_path: Path) -> None:
     """D10 waits for ever in the event loop's thread, as a bug might."""
     world.add_endpoint()
@@ -158,6 +163,7 @@ def test_hanging_event_loop_is_told_by_another_thread(world: World, tmp_path: Pa
         assert value(scraped(port), "holdfast_inflight") is not None
 
 
+@pytest.mark.rest
 def test_draining_dispatcher_is_unready_and_alive(world: World) -> None:
     world.add_endpoint(world.receiver.url, total_timeout_ms=20_000)
     gate = Gate(answer(200))
@@ -174,6 +180,7 @@ def test_draining_dispatcher_is_unready_and_alive(world: World) -> None:
         assert running.ends() == ExitCode.OK, running.text()
 
 
+@pytest.mark.rest
 def test_nothing_listens_unless_it_is_told_to(dsn: str, tmp_path: Path) -> None:
     with dispatching(dsn, tmp_path / "log") as running:
         running.says("dispatcher.started")
@@ -187,6 +194,7 @@ def _listening(running: Process) -> list[Any]:
     return [each for each in connections if each.status == psutil.CONN_LISTEN]
 
 
+@pytest.mark.rest
 def test_silent_client_blocks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     port = free_port()
     assert web._Handler.timeout == web.IDLE_SECONDS
@@ -200,6 +208,7 @@ def test_silent_client_blocks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
             each.close()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [("GET", "/", 404), ("POST", "/metrics", 405), ("GET", "/healthz/../metrics", 404)],
@@ -214,6 +223,7 @@ def test_what_is_not_there_is_refused(method: str, path: str, status: int) -> No
         assert line.recv(100).split()[1] == str(status).encode()
 
 
+@pytest.mark.rest
 def test_ipv6_address_is_listened_on() -> None:
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
         port = listener.getsockname()[1]
@@ -224,6 +234,7 @@ def test_ipv6_address_is_listened_on() -> None:
         assert response.status == 200
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.1"])
 def test_unusable_address_is_reported(host: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -235,3 +246,79 @@ def test_unusable_address_is_reported(host: str) -> None:
             raise AssertionError
     assert raised.value.exit_code == ExitCode.USAGE
     assert listen in str(raised.value)
+
+
+AGE = 1200
+
+OLDER = f"UPDATE holdfast.lane SET head_created_at = head_created_at - interval '{AGE} s'"
+
+METRIC = "holdfast_oldest_undelivered_age_seconds"
+
+STATES = {
+    "leased": "UPDATE holdfast.lane SET token = gen_random_uuid(),"
+    " lease_until = now() + interval '1 hour'",
+    "due": "UPDATE holdfast.lane SET token = NULL, lease_until = NULL, due_at = now()",
+    "paused": "UPDATE holdfast.endpoint SET state = 'paused'",
+    "stopped": "UPDATE holdfast.lane SET due_at = NULL",
+}
+
+
+def undelivered(dsn: str, **options: int) -> list[dict[str, Any]]:
+    with Overview.connect(dsn) as store:
+        return [need for need in store.needs(**options) if need["kind"] == "undelivered"]
+
+
+def test_merchant_in_retries_is_a_metric_and_a_need(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.add_endpoint(world.receiver.url, schedule_seconds=[7200])
+    world.receiver.script = lambda _seen: answer(503)
+    world.write("m_1")
+    port = free_port()
+    with world.dispatching("--listen", f"127.0.0.1:{port}"):
+        eventually(lambda: [each.attempt for each in world.lanes().values()] == [1])
+        world.db.execute(OLDER)
+        eventually(lambda: (value(scraped(port), METRIC, endpoint="payouts") or 0) > AGE, 60)
+        assert value(scraped(port), "holdfast_oldest_due_age_seconds", endpoint="payouts") == 0
+        status = world.holdfast("status", "--json", code=ExitCode.DEGRADED)
+        [need] = status.json["needs"]
+        assert (need["kind"], need["count"]) == ("undelivered", 1)
+        assert "m_1" in need["sentence"]
+        assert "HTTP 503" in need["sentence"]
+        _, *command = shlex.split(need["command"])
+        assert "HTTP 503" in world.holdfast(*command).stdout
+        monkeypatch.setenv("HOLDFAST_UNDELIVERED_MINUTES", "30")
+        assert world.holdfast("status").returncode == ExitCode.OK
+
+
+def test_undelivered_entry_counts_in_every_state(world: World) -> None:
+    world.add_endpoint("http://127.0.0.1:9/")
+    world.write("m_1")
+    with Overview.connect(world.dsn) as store:
+        world.db.execute("UPDATE holdfast.batch SET written_at = written_at - interval '1 hour'")
+        assert store.overview(1)["oldest_undelivered_age_seconds"] > AGE, "a batch to route"
+    world.db.execute("UPDATE holdfast.batch SET routed_at = now()")
+    world.db.execute(
+        "INSERT INTO holdfast.lane (endpoint_id, subject_id, delivered_sequence, last_sequence,"
+        " priority, due_at, head_created_at)"
+        " SELECT p.id, s.id, 0, 1, 0, now() + interval '1 hour', now()"
+        " FROM holdfast.endpoint p, holdfast.subject s"
+    )
+    world.db.execute(
+        "INSERT INTO holdfast.dead_letter (endpoint_id, subject_id, sequence, key, created_at,"
+        " reason, detail, attempts) SELECT endpoint_id, subject_id, 1, gen_random_uuid(), now(),"
+        " 'rejected', 'd', 1 FROM holdfast.lane"
+    )
+    assert undelivered(world.dsn) == []
+    world.db.execute(OLDER)
+    for state, change in STATES.items():
+        world.db.execute(change)
+        [need] = undelivered(world.dsn)
+        assert need["count"] == 1, state
+        assert "no attempt is recorded" in need["sentence"], state
+        assert undelivered(world.dsn, undelivered_minutes=AGE // 60 + 5) == [], state
+    world.db.execute("UPDATE holdfast.endpoint SET state = 'disabled'")
+    assert undelivered(world.dsn) == []
+    world.db.execute("UPDATE holdfast.endpoint SET state = 'active'")
+    world.db.execute("UPDATE holdfast.lane SET delivered_sequence = last_sequence")
+    assert undelivered(world.dsn) == []

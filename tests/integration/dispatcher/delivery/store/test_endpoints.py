@@ -1,12 +1,16 @@
-"""Endpoints that are changed, also while the clock was set back."""
+"""Endpoints that are added and changed while decisions are routed."""
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 
+from holdfast.dispatcher.delivery.rules.values import Routed, Wanted
 from holdfast.dispatcher.delivery.store.postgres import PostgresStore
 from holdfast.dispatcher.operators.endpoints.store import Endpoints
 from holdfast.sink.contract.exits import CommandError, ExitCode
@@ -19,14 +23,12 @@ from tests.support.job.decisions import Decisions
 from tests.support.waiting import eventually
 from tests.support.world import World
 
-pytestmark = pytest.mark.rest
-
-
 CLAIMED = """
     UPDATE holdfast.lane
     SET token = gen_random_uuid(), claimed_sequence = last_sequence,
         lease_until = now() + interval '1 minute'
 """
+
 WAITS = """
     SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
     WHERE NOT granted AND datname = current_database()
@@ -48,6 +50,7 @@ def alternate(decisions: Decisions, subject: str, pairs: int) -> None:
         decisions.write(subject, type_=RELEASE)
 
 
+@pytest.mark.rest
 def test_active_endpoint_keeps_its_types(dsn: str, db: psycopg.Connection) -> None:
     add_endpoint(db, "http://127.0.0.1:9/", types=[BLOCK])
     with Endpoints.connect(dsn) as store, pytest.raises(CommandError, match="pause payouts"):
@@ -55,6 +58,7 @@ def test_active_endpoint_keeps_its_types(dsn: str, db: psycopg.Connection) -> No
     assert db.execute("SELECT types FROM holdfast.endpoint").fetchone() == ([BLOCK],)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("wider", [[], [BLOCK, RELEASE]])
 def test_more_types_count_from_now_on(world: World, wider: list[str]) -> None:
     world.add_endpoint(types=[BLOCK])
@@ -74,6 +78,7 @@ def test_more_types_count_from_now_on(world: World, wider: list[str]) -> None:
     assert world.receiver.sequences("m_2") == [3, 4, 5]
 
 
+@pytest.mark.rest
 def test_still_wanted_is_not_lost_or_repeated(world: World) -> None:
     world.add_endpoint(world.receiver.url, types=[BLOCK], schedule_seconds=[0, 86_400])
     world.receiver.script = lambda _seen: answer(500)
@@ -90,6 +95,7 @@ def test_still_wanted_is_not_lost_or_repeated(world: World) -> None:
     assert [row.number for row in world.attempts()] == [1, 2, 3, 1, 1, 1]
 
 
+@pytest.mark.rest
 def test_unwanted_head_leaves_its_attempts_behind(world: World) -> None:
     world.add_endpoint(world.receiver.url, schedule_seconds=[0, 86_400])
     world.receiver.script = lambda _seen: answer(500)
@@ -104,6 +110,7 @@ def test_unwanted_head_leaves_its_attempts_behind(world: World) -> None:
     assert world.lanes()["m_1"].delivered == 4
 
 
+@pytest.mark.rest
 def test_dropped_entries_that_were_never_wanted_stop_no_lane(world: World) -> None:
     world.add_endpoint(types=[BLOCK])
     alternate(world.decisions, "m_1", 2)
@@ -117,6 +124,7 @@ def test_dropped_entries_that_were_never_wanted_stop_no_lane(world: World) -> No
     assert "gaps" not in report.counts
 
 
+@pytest.mark.rest
 def test_endpoint_from_the_beginning_starts_at_the_retention_limit(world: World) -> None:
     alternate(world.decisions, "m_1", 3)
     world.db.execute("UPDATE holdfast.batch SET routed_at = now()")
@@ -129,6 +137,7 @@ def test_endpoint_from_the_beginning_starts_at_the_retention_limit(world: World)
     assert "gaps" not in report.counts
 
 
+@pytest.mark.rest
 def test_claim_that_ends_while_the_types_change_keeps_them(world: World) -> None:
     """It began before the endpoint was paused, so neither sees what the other has done."""
     world.add_endpoint("http://127.0.0.1:9/", types=[BLOCK])
@@ -155,9 +164,11 @@ async def _route(store: PostgresStore) -> None:
 STALL = """
     UPDATE holdfast.endpoint_pace
     SET stalled_since = now() - interval '1 minute', stalled_until = now() - interval '2 minutes'"""
+
 STANDS = "SELECT paused, stalled_us, stalled_until FROM holdfast.endpoint_pace"
 
 
+@pytest.mark.rest
 def test_endpoint_is_paused_and_resumed_with_a_negative_stall(world: World) -> None:
     world.add_endpoint("http://127.0.0.1:1/")
     world.db.execute(STALL.encode())
@@ -179,19 +190,23 @@ HOURS = """
         held_until = held_until + interval '10 hours',
         stalled_since = stalled_since + interval '10 hours',
         stalled_until = stalled_until + interval '10 hours'"""
+
 OPENED = """
     UPDATE holdfast.endpoint_pace
     SET breaker = 'open', breaker_until = now() + interval '10 hours'"""
+
 LONGEST = """
     SELECT coalesce(breaker_until <= clock_timestamp() + interval '6 minutes', true),
            coalesce(held_until <= clock_timestamp() + interval '24 hours', true)
     FROM holdfast.endpoint_pace"""
+
 OVER = """
     UPDATE holdfast.endpoint_pace
     SET breaker_until = breaker_until - interval '6 minutes',
         held_until = held_until - interval '24 hours'"""
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("status", [500, 429])
 def test_opening_and_hold_are_as_long_as_the_longest_at_most(world: World, status: int) -> None:
     """The clock went back ten hours; then the longest opening, or hold, goes by."""
@@ -208,6 +223,7 @@ def test_opening_and_hold_are_as_long_as_the_longest_at_most(world: World, statu
     assert world.drain().counts["delivered"] == 1
 
 
+@pytest.mark.rest
 def test_replay_goes_on_after_the_longest_opening(world: World) -> None:
     world.add_endpoint()
     world.write("m_1")
@@ -223,6 +239,7 @@ def test_replay_goes_on_after_the_longest_opening(world: World) -> None:
 AHEAD = """
     UPDATE holdfast.endpoint
     SET starts_at = starts_at + interval '1 hour', created_at = created_at + interval '1 hour'"""
+
 ROUTED = "UPDATE holdfast.batch SET routed_at = now()"
 
 
@@ -236,6 +253,7 @@ def behind(db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiv
     return decisions
 
 
+@pytest.mark.rest
 def test_endpoint_gets_decisions_before_its_start_clock(world: World, behind: Decisions) -> None:
     behind.write("m_1", "m_2")
     world.drain()
@@ -246,6 +264,7 @@ def test_endpoint_gets_decisions_before_its_start_clock(world: World, behind: De
     assert len(world.receiver.seen) == 3
 
 
+@pytest.mark.rest
 def test_check_finds_what_no_lane_reached_behind_clock(world: World, behind: Decisions) -> None:
     behind.write("m_1", "m_2")
     world.db.execute(ROUTED)
@@ -257,6 +276,7 @@ def test_check_finds_what_no_lane_reached_behind_clock(world: World, behind: Dec
     assert {seen.subject for seen in world.receiver.seen} == {"m_1", "m_2"}
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("behind")
 def test_status_says_that_the_clock_is_behind_what_is_stored(dsn: str) -> None:
     status = _json(dsn, "status", code=ExitCode.DEGRADED)
@@ -276,3 +296,165 @@ def _now(db: psycopg.Connection) -> Any:
 
 def _json(dsn: str, *arguments: str, code: ExitCode) -> Any:
     return holdfast(*arguments, "--json", dsn=dsn, code=code).json
+
+
+SETTINGS: dict[str, Any] = {
+    "name": "payouts",
+    "url": "https://payouts.example/",
+    "types": [],
+    "secret_refs": ["env:SECRET"],
+    "allow_cidrs": [],
+    "connect_timeout_ms": 1000,
+    "total_timeout_ms": 2000,
+    "concurrency": 8,
+    "schedule_seconds": [5],
+    "order_policy": "stop",
+}
+
+GATE = 4711
+
+HOLD_ROUTING = f"""
+    CREATE FUNCTION holdfast.hold() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM set_config('lock_timeout', '0', true);
+        PERFORM pg_advisory_xact_lock({GATE});
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER hold BEFORE UPDATE ON holdfast.batch
+        FOR EACH ROW EXECUTE FUNCTION holdfast.hold();
+"""
+
+HOLD_SINK = f"""
+    CREATE FUNCTION holdfast.hold() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM pg_advisory_xact_lock({GATE});
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER hold BEFORE INSERT ON holdfast.batch
+        FOR EACH ROW WHEN (NEW.stream = 'test') EXECUTE FUNCTION holdfast.hold();
+"""
+
+ADVISORY_WAITS = """
+    SELECT count(*) FROM pg_locks
+    WHERE locktype = 'advisory' AND NOT granted AND objid <> %s
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor() as threads:
+        yield threads
+
+
+def is_waiting(db: psycopg.Connection, work: Future[Any], other_than: int = 0) -> bool:
+    assert not work.done(), work.result()
+    return db.execute(ADVISORY_WAITS, [other_than]).fetchone() == (1,)
+
+
+def route(dsn: str) -> Routed:
+    routed: list[Routed] = []
+
+    async def work(store: PostgresStore) -> None:
+        routed.append(await store.route(16))
+
+    asyncio.run(stored(dsn, work))
+    return routed[0]
+
+
+def claimed(dsn: str) -> list[int]:
+    sequences: list[int] = []
+
+    async def work(store: PostgresStore) -> None:
+        claim = await store.claim(Wanted({1: 10}, uuid4(), 30, 8), 0)
+        sequences.extend(entry.sequence for lane in claim.lanes for entry in lane.entries)
+
+    asyncio.run(stored(dsn, work))
+    return sequences
+
+
+def test_routing_waits_for_and_sees_new_endpoint(world: World, threads: ThreadPoolExecutor) -> None:
+    with psycopg.connect(world.dsn, row_factory=dict_row) as adding, adding.transaction():
+        Endpoints(adding).add_endpoint(SETTINGS, from_beginning=False, reason="test")
+        world.write("m_1")
+        routing = threads.submit(route, world.dsn)
+        eventually(lambda: is_waiting(world.db, routing))
+    assert routing.result() == Routed(batches=1, lanes=1)
+    assert claimed(world.dsn) == [1]
+
+
+@pytest.mark.parametrize(("from_beginning", "expected"), [(False, [2]), (True, [1, 2])])
+def test_added_endpoint_waits_for_routing_and_starts_after_it(
+    world: World, threads: ThreadPoolExecutor, from_beginning: bool, expected: list[int]
+) -> None:
+    world.db.execute(HOLD_ROUTING)
+    written = world.write("m_1")
+
+    def add() -> Any:
+        with Endpoints.connect(world.dsn) as store:
+            return store.add_endpoint(SETTINGS, from_beginning=from_beginning, reason="test")
+
+    with psycopg.connect(world.dsn) as gate:
+        gate.execute("SELECT pg_advisory_xact_lock(%s)", [GATE])
+        routing = threads.submit(route, world.dsn)
+        eventually(lambda: is_waiting(world.db, routing))
+        adding = threads.submit(add)
+        eventually(lambda: is_waiting(world.db, adding, other_than=GATE))
+        assert world.db.execute("SELECT count(*) FROM holdfast.endpoint").fetchone() == (0,)
+    assert routing.result() == Routed(batches=1, lanes=0)
+    starts_at = adding.result()["starts_at"]
+    assert starts_at is None if from_beginning else starts_at > written.written_at
+    world.write("m_1")
+    assert route(world.dsn) == Routed(batches=1, lanes=1)
+    assert claimed(world.dsn) == expected
+
+
+def test_later_commit_is_for_an_added_endpoint(world: World, threads: ThreadPoolExecutor) -> None:
+    world.write("m_1")
+    world.db.execute(HOLD_SINK)
+    with psycopg.connect(world.dsn) as gate:
+        gate.execute("SELECT pg_advisory_xact_lock(%s)", [GATE])
+        writing = threads.submit(world.decisions.write, "m_1", "m_2")
+        eventually(lambda: is_waiting(world.db, writing))
+        # A later number is taken, and committed, before the earlier one.
+        with Decisions(world.dsn, "free") as other:
+            other.write("m_3")
+        with Endpoints.connect(world.dsn) as store:
+            store.add_endpoint(SETTINGS, from_beginning=False, reason="test")
+    assert writing.result().batch_no == 2
+    route(world.dsn)
+    assert {subject: row[:2] for subject, row in world.lanes().items()} == {
+        "m_1": (1, 2),
+        "m_2": (0, 1),
+    }
+
+
+def test_backfill_adds_what_was_routed_before_an_older_batch(world: World) -> None:
+    older = world.write("m_1")
+    world.write("m_1")
+    with psycopg.connect(world.dsn) as other:
+        other.execute("SELECT FROM holdfast.batch WHERE batch_no = %s FOR UPDATE", [older.batch_no])
+        assert route(world.dsn) == Routed(batches=1, lanes=0)
+    with Endpoints.connect(world.dsn) as store:
+        store.add_endpoint(SETTINGS, from_beginning=True, reason="test")
+        world.db.execute("DELETE FROM holdfast.lane")
+        route(world.dsn)
+        assert world.lanes()["m_1"][:2] == (0, 1)
+        assert (store.backfill("payouts"), store.backfill("payouts")) == (1, 0)
+    assert claimed(world.dsn) == [1, 2]
+
+
+def test_endpoint_added_without_lanes_says_how_to_make_them(world: World) -> None:
+    world.write("m_1")
+    world.db.execute("REVOKE INSERT ON holdfast.lane FROM holdfast_operator")
+    with (
+        Endpoints.connect(world.dsn) as store,
+        pytest.raises(
+            CommandError, match=r"was added, but.*Nothing is lost: run `holdfast endpoint"
+        ),
+    ):
+        store.add_endpoint(SETTINGS, from_beginning=True, reason="test")
+    world.db.execute("GRANT INSERT ON holdfast.lane TO holdfast_operator")
+    with Endpoints.connect(world.dsn) as store:
+        assert store.backfill("payouts") == 1
+    assert world.lanes()["m_1"][:2] == (0, 1)
