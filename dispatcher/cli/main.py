@@ -18,15 +18,17 @@ from typer.main import get_command
 from holdfast.dispatcher.cli import verbs
 from holdfast.dispatcher.cli.options import AsJson
 from holdfast.dispatcher.cli.output import help_of, print_json
+from holdfast.dispatcher.operators import registry
 from holdfast.dispatcher.operators.common.text import visible
 from holdfast.sink.contract import standard_error
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.numbers import exact
 
+DECLARED = ""
 COMMANDS = {
     "status": "overview:status",
     "overview": "overview:overview",
-    "database": "database",
+    "database": DECLARED,
     "receipts": "receipts:receipts",
     "redeliver": "replays.redeliver:redeliver",
     "reissue": "replays.reissue:reissue",
@@ -40,24 +42,26 @@ COMMANDS = {
     "verify": "workbench.verify:verify",
     "conform": "workbench.conform:conform",
     "endpoint": "endpoints.commands:app",
-    "stream": "streams",
-    "batch": "streams.batches",
+    "stream": DECLARED,
+    "batch": DECLARED,
     "entries": "entries:app",
     "attempts": "attempts:app",
     "subjects": "subjects:app",
-    "dispatchers": "dispatchers",
-    "audit": "audit",
+    "dispatchers": DECLARED,
+    "audit": DECLARED,
     "quarantine": "quarantine.commands:app",
-    "suppressed": "suppressed",
-    "late": "late_events",
-    "dead": "dead_letters",
+    "suppressed": DECLARED,
+    "late": DECLARED,
+    "dead": DECLARED,
     "replay": "replays.commands:app",
     "proposal": "proposals:app",
     "config": "config:app",
     "api": "api:app",
-    "token": "tokens",
+    "token": DECLARED,
 }
-"""The dispatcher's own commands and groups in the order of the help: name to module:attribute."""
+"""The dispatcher's own commands and groups in the order of the help: name to module:attribute, or
+`DECLARED` for a group whose verbs are declared.
+"""
 
 
 def _show_version(wanted: bool) -> None:
@@ -122,12 +126,10 @@ def command(*first: str) -> Any:
 
 
 def _add(app: typer.Typer, name: str, place: str) -> None:
-    module, _, attribute = place.partition(":")
-    if not attribute:
-        module = module if "." in module else f"{module}.verbs"
-        declared = import_module(f"holdfast.dispatcher.operators.{module}").GROUP
-        verbs.add(app, declared)
+    if place == DECLARED:
+        verbs.add(app, registry.group(name))
         return
+    module, _, attribute = place.partition(":")
     command = getattr(import_module(f"holdfast.dispatcher.cli.{module}"), attribute)
     if isinstance(command, typer.Typer):
         app.add_typer(command, name=name)
