@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from tests.support.errors import CAUSE, SNAPSHOT, Error, errors, lines, with_codes
+from tests.support.errors import CAUSE, PAGE, SNAPSHOT, Error, errors, lines, page, with_codes
 
 ALL = errors()
 ERRORS = with_codes(ALL)
@@ -24,6 +24,11 @@ def test_a_code_has_one_exit_code() -> None:
 def test_codes_and_texts_are_the_reviewed_ones() -> None:
     """After a change that is meant: `make errors`."""
     assert lines(ERRORS) == SNAPSHOT.read_text().splitlines()
+
+
+def test_page_of_errors_has_every_code() -> None:
+    """After a change that is meant: `make errors`."""
+    assert PAGE.read_text() == page(ERRORS)
 
 
 def test_fault_of_a_code_is_found() -> None:

@@ -1,6 +1,6 @@
 """The errors of the product, read from its source: code, exit code and text of each.
 
-`make errors` writes them to `tests/contract/vectors/errors.txt`.
+`make errors` writes them to `tests/contract/vectors/errors.txt`, and the codes to a page.
 """
 
 import ast
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import wrap
 from typing import NamedTuple
 
 from holdfast.sink.contract.exits import ExitCode
@@ -16,9 +17,16 @@ from holdfast.sink.contract.exits import ExitCode
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("deploy", "dispatcher", "migrations", "sink", "spark_app")
 SNAPSHOT = ROOT / "tests" / "contract" / "vectors" / "errors.txt"
+PAGE = ROOT / "docs" / "reference" / "errors.md"
+PAGE_WIDTH = 140
+
+OF_THE_COMMAND = {"usage": "2", "aborted": "1", "system_error": "1"}
+"""Codes of `cli/main.py`, for what is no `CommandError`."""
 
 CAUSE = "(its cause's)"
 """In place of a code or an exit code that another error decides."""
+
+TITLES = {"1": "failed", "2": "usage", "3": "nothing matched", "4": "degraded"}
 
 WITHOUT_CODES = (
     "deploy/",
@@ -254,11 +262,24 @@ def lines(found: list[Error]) -> list[str]:
     return sorted({str(error) for error in found})
 
 
+def page(found: list[Error]) -> str:
+    """Return the page of codes with a list for each exit code."""
+    begin, _, _ = PAGE.read_text().partition("\n## ")
+    codes = OF_THE_COMMAND | {str(each.code): each.exit_code for each in found}
+    sections = []
+    for exit_code, title in TITLES.items():
+        names = ", ".join(f"`{code}`" for code in sorted(codes) if codes[code] == exit_code)
+        lines_ = "\n".join(wrap(f"{names}.", PAGE_WIDTH, break_on_hyphens=False))
+        sections.append(f"\n## {exit_code}: {title}\n\n{lines_}\n")
+    return "".join([begin.rstrip("\n"), "\n", *sections])
+
+
 def _record() -> None:
     found = with_codes(errors())
     if faults := [fault for error in found if (fault := error.fault()) is not None]:
         sys.exit("\n".join(faults))
     SNAPSHOT.write_text("".join(f"{line}\n" for line in lines(found)))
+    PAGE.write_text(page(found))
 
 
 if __name__ == "__main__":
