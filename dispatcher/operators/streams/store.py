@@ -4,9 +4,9 @@ from collections.abc import Callable
 from uuid import UUID
 
 from holdfast.dispatcher.operators.common.session import OperatorSession, Row
-from holdfast.dispatcher.operators.streams.views import with_offsets
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.source_offsets import ranges, readable_offsets
 
 NEWEST_BATCHES = 5
 """Number of batches that `stream` returns."""
@@ -219,3 +219,13 @@ def _comparable(row: Row) -> Row:
     if body is not None and sequence is not None:
         body = body.replace(',"sequence":null,', f',"sequence":{sequence},', 1)
     return {**row, "key": Key(row["key"]).text, "body_now": body}
+
+
+def with_offsets(row: Row) -> Row:
+    """Return a row of `batch_find` with its source offsets read, and `ranges`: what it read."""
+    shown = {name: row[name] for name in row if name != "offsets_before"}
+    text = row["source_offsets"]
+    offsets = readable_offsets(text)
+    if offsets is not None:
+        offsets["ranges"] = ranges(row["offsets_before"], text, row["batch_id"])
+    return shown | {"source_offsets": offsets}

@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.dispatcher.operators.attempts.store import Wanted
 from holdfast.dispatcher.operators.common.session import Row
-from holdfast.dispatcher.operators.streams.views import with_offsets
+from holdfast.dispatcher.operators.streams.store import with_offsets
 from holdfast.dispatcher.operators.why.store import Why
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.key import Key

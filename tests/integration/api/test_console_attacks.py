@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.dispatcher.api import serving
 from holdfast.dispatcher.api.console.frame.guard import CSRF_HEADER, FORM_TYPE
-from holdfast.dispatcher.api.console.rendering.diff import line_diff
+from holdfast.dispatcher.api.console.routes.batches import line_diff
 from holdfast.dispatcher.operators.why import lock_holders as holding
 from tests.support.console.admin_api import (
     ANSWERED,

@@ -9,7 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
-from holdfast.dispatcher.api.console.rendering import audit, filters
+from holdfast.dispatcher.api.console.rendering import filters
 from holdfast.dispatcher.operators.entries.store import SCAN_MAX
 
 HERE = Path(__file__).parents[1]
@@ -82,7 +82,7 @@ def environment() -> Environment:
         link=filters.link,
         screens=SCREENS,
         shapes=filters.SHAPES,
-        page_of=audit.page_of,
-        detail_text=audit.detail_text,
+        page_of=filters.page_of,
+        detail_text=filters.detail_text,
     )
     return made

@@ -1,6 +1,8 @@
 """Batches: the ledger of a stream, one batch, and a replay of it that diverged."""
 
-from typing import Annotated, Any
+from collections import Counter
+from difflib import SequenceMatcher
+from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -11,8 +13,7 @@ from holdfast.dispatcher.api.console.forms.fields import given, whole
 from holdfast.dispatcher.api.console.frame.guard import Login, Person
 from holdfast.dispatcher.api.console.frame.pages import page
 from holdfast.dispatcher.api.console.frame.screens import ROWS, acts, older_than, wants_bodies
-from holdfast.dispatcher.api.console.rendering.diff import line_diff
-from holdfast.dispatcher.api.console.rendering.filters import link
+from holdfast.dispatcher.api.console.rendering.filters import link, pretty
 from holdfast.dispatcher.api.requests import DIGITS, no_others
 from holdfast.dispatcher.operators.streams.store import Streams
 from holdfast.sink.contract.exits import CommandError, ExitCode
@@ -139,3 +140,48 @@ def _note(person: Login, found: dict[str, Any]) -> None:
     batch, number = found["batch"], found["divergence"]["id"]
     target = f"{batch['stream']} batch {batch['batch_id']}"
     bodies.note(person.session, "entry.read", target, divergence=number)
+
+
+WORK_MAX = 4_000_000
+"""Limit for pairs of equal lines times the number of lines, about a tenth of a second. Beyond it,
+texts are shown one after the other, because the cost of comparing repeated lines is cubic.
+"""
+
+
+class Line(NamedTuple):
+    """A line of one side (`then` or `now`), or of both (empty)."""
+
+    side: str
+    text: str
+
+
+def line_diff(then: str | None, now: str | None) -> list[Line]:
+    """Return the diff of two JSON texts; None stands for an absent text.
+
+    >>> [tuple(line) for line in line_diff('{"a": 1}', '{"a": 2}')]
+    [('', '{'), ('then', '  "a": 1'), ('now', '  "a": 2'), ('', '}')]
+    """
+    before, after = _lines(then), _lines(now)
+    if _work(before, after) > WORK_MAX:
+        return _all("then", before) + _all("now", after)
+    lines: list[Line] = []
+    matcher = SequenceMatcher(None, before, after, autojunk=False)
+    for what, start, end, start_now, end_now in matcher.get_opcodes():
+        if what == "equal":
+            lines += _all("", before[start:end])
+        else:
+            lines += _all("then", before[start:end]) + _all("now", after[start_now:end_now])
+    return lines
+
+
+def _work(before: list[str], after: list[str]) -> int:
+    counts = Counter(after)
+    return sum(counts[line] for line in before) * (len(before) + len(after))
+
+
+def _lines(text: str | None) -> list[str]:
+    return [] if text is None else pretty(text).split("\n")
+
+
+def _all(side: str, texts: list[str]) -> list[Line]:
+    return [Line(side, text) for text in texts]

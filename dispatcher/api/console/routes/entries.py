@@ -1,7 +1,8 @@
 """Entries: a filtered list, and one entry from its batch to its receipts."""
 
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import Response
@@ -11,7 +12,6 @@ from holdfast.dispatcher.api import bodies
 from holdfast.dispatcher.api.console.frame.guard import Login, Person
 from holdfast.dispatcher.api.console.frame.pages import page
 from holdfast.dispatcher.api.console.frame.screens import SHOWN, wants_bodies
-from holdfast.dispatcher.api.console.rendering.curl import copy_of
 from holdfast.dispatcher.api.console.rendering.filters import link
 from holdfast.dispatcher.api.console.rendering.timeline import decided, timelines
 from holdfast.dispatcher.api.requests import no_others
@@ -20,7 +20,11 @@ from holdfast.dispatcher.operators.endpoints.store import Endpoints
 from holdfast.dispatcher.operators.entries.rules import key_of
 from holdfast.dispatcher.operators.entries.store import Entries
 from holdfast.dispatcher.operators.why.rules import Verdict
-from holdfast.sink.contract.states import AccessRole
+from holdfast.dispatcher.outbound.operator_headers import joined
+from holdfast.dispatcher.outbound.request import Composer, Headers
+from holdfast.sink.contract.shell import shell_word
+from holdfast.sink.contract.states import AccessRole, EnvelopeStyle
+from holdfast.sink.contract.wire import WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP
 
 router = APIRouter(dependencies=[Depends(no_others)])
 
@@ -101,3 +105,41 @@ def show_request(
         asked=asked,
         with_request=link(f"/entries/{wanted.text}/curl", body=SHOWN),
     )
+
+
+LEFT_OUT = "REDACTED"
+"""In place of a signature or a token, so that a receiver refuses the request as it stands."""
+
+
+class Copy(NamedTuple):
+    """A command that sends what the dispatcher sends to one endpoint, unsigned."""
+
+    endpoint: str
+    command: str
+
+
+def copy_of(entry: Mapping[str, Any], endpoint: Mapping[str, Any]) -> Copy:
+    """Return the request for a row of `Entries.entry` to an endpoint as a `curl` command."""
+    custom: Headers = tuple((name, LEFT_OUT) for name in sorted(joined(endpoint)))
+    composer = Composer("holdfast", EnvelopeStyle(endpoint["envelope"]), custom)
+    request = composer.compose(
+        key=entry["key"],
+        subject_id=entry["subject_id"],
+        timestamp=0,
+        signature=f"v1,{LEFT_OUT}",
+        traceparent=entry["traceparent"],
+        body=entry["body"].encode(),
+        subject=entry["subject"],
+    )
+    return Copy(endpoint["name"], _curl(endpoint["url"], request.headers, entry["body"]))
+
+
+def _curl(url: str, headers: Headers, body: str) -> str:
+    left_out = {WEBHOOK_TIMESTAMP: LEFT_OUT, WEBHOOK_SIGNATURE: f"v1,{LEFT_OUT}"}
+    lines = [f"curl --request POST {shell_word(url)}"]
+    lines += [
+        f"  --header {shell_word(f'{name}: {left_out.get(name, value)}')}"
+        for name, value in headers
+    ]
+    lines.append(f"  --data-raw {shell_word(body)}")
+    return " \\\n".join(lines)

@@ -11,23 +11,24 @@ from holdfast.dispatcher.api.console.forms.confirm import CHOSEN_MAX, numbers_of
 from holdfast.dispatcher.api.console.forms.fields import exact_time, when_of, whole
 from holdfast.dispatcher.api.console.frame.templating import SCREENS, environment
 from holdfast.dispatcher.api.console.rendering import replays as plans
-from holdfast.dispatcher.api.console.rendering.audit import detail_text, page_of
 from holdfast.dispatcher.api.console.rendering.charts import Series, per_minute, percentiles
-from holdfast.dispatcher.api.console.rendering.curl import copy_of
-from holdfast.dispatcher.api.console.rendering.diff import line_diff
 from holdfast.dispatcher.api.console.rendering.filters import (
     NOTHING,
     SHAPES,
     TONES,
     clock,
+    detail_text,
     finalize,
     link,
     number,
+    page_of,
     size,
     tone,
     visible,
 )
 from holdfast.dispatcher.api.console.rendering.timeline import timelines
+from holdfast.dispatcher.api.console.routes.batches import line_diff
+from holdfast.dispatcher.api.console.routes.entries import copy_of
 from holdfast.dispatcher.operators.replays.views import hold_reason
 from holdfast.sink.contract.exits import CommandError
 
