@@ -147,15 +147,15 @@ def needs(role: AccessRole) -> Callable[..., Session]:
     def session(
         request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
     ) -> Session:
-        found = Session(bearer_of(request), request.app.state.pool)
-        if not found.may(role):
+        session = Session(bearer_of(request), request.app.state.pool)
+        if not session.may(role):
             raise HTTPException(
                 HTTPStatus.FORBIDDEN,
-                f"this requires the role {role}; token {found.holder.name} has the role"
-                f" {found.holder.role}. Nothing was changed.",
+                f"this requires the role {role}; token {session.holder.name} has the role"
+                f" {session.holder.role}. Nothing was changed.",
                 {"WWW-Authenticate": 'Bearer error="insufficient_scope"'},
             )
-        return found
+        return session
 
     return session
 

@@ -27,15 +27,15 @@ from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.numbers import whole_number
 
 
-def storable(given: str) -> str:
+def storable(text: str) -> str:
     """Return a text that the database can hold; raises `ValueError` for any other.
 
     It has no NUL character and no half of a surrogate pair.
     """
-    given.encode()
-    if "\0" in given:
+    text.encode()
+    if "\0" in text:
         raise ValueError("a text must not contain a NUL character")
-    return given
+    return text
 
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,62}$")]
@@ -82,21 +82,21 @@ NAME_CHARACTERS_MAX = 1024
 YEARS = range(1970, 9999)
 
 
-def _written_out(given: object) -> object:
+def _written_out(value: object) -> object:
     """Refuse a number, which would be parsed as seconds since 1970, and a date without a time."""
-    if not isinstance(given, str) or "T" not in given.upper():
+    if not isinstance(value, str) or "T" not in value.upper():
         raise ValueError("a time must be written with its zone: 2026-11-02T12:15:00Z")
-    return given
+    return value
 
 
-def _digits(given: object) -> object:
-    return whole_number(given) if isinstance(given, str) else given
+def _digits(value: object) -> object:
+    return whole_number(value) if isinstance(value, str) else value
 
 
-def _in_utc(given: datetime) -> datetime:
-    if given.year not in YEARS:
+def _in_utc(moment: datetime) -> datetime:
+    if moment.year not in YEARS:
         raise ValueError(f"a time must be in the years {YEARS[0]} to {YEARS[-1]}")
-    return given.astimezone(UTC)
+    return moment.astimezone(UTC)
 
 
 Text = Annotated[str, AfterValidator(storable), Field(max_length=NAME_CHARACTERS_MAX)]

@@ -48,11 +48,11 @@ def run(settings: ApiSettings) -> None:
         sys.stderr.write(f"listening on http://{shown}:{port}\n")
         sys.stderr.flush()
         running = server(settings)
-        with _watched(running) as found:
+        with _watched(running) as misfits:
             running.run(sockets=[listener])
-    if found:
+    if misfits:
         raise UnservedCommandError(
-            found[0],
+            misfits[0],
             "the server stopped: ",
             "Requests that had begun were answered; no change was lost.",
         )
@@ -64,21 +64,21 @@ def _watched(running: uvicorn.Server) -> Iterator[list[str]]:
 
     Its connections would go on with statements of a schema that is gone.
     """
-    found: list[str] = []
+    misfits: list[str] = []
     ended = Event()
     pool: OperatorPool = running.config.app.state.pool  # type: ignore[union-attr]
 
     def watch() -> None:
-        while not found and not ended.wait(WATCH_SECONDS):
+        while not misfits and not ended.wait(WATCH_SECONDS):
             if misfit := pool.misfit():
-                found.append(misfit)
+                misfits.append(misfit)
                 running.should_exit = True
 
     # A database that accepts everything and never answers does not keep the process from ending.
     thread = Thread(target=watch, name="schema watch", daemon=True)
     thread.start()
     try:
-        yield found
+        yield misfits
     finally:
         ended.set()
         thread.join(WATCH_SECONDS)

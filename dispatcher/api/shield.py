@@ -195,11 +195,11 @@ class Shield:
         other error within a body as invalid JSON.
         """
         clock = asyncio.get_running_loop().time
-        taken, whole, began, most = 0, False, 0.0, 0
+        taken, complete, began, most = 0, False, 0.0, 0
 
         async def limited() -> Message:
-            nonlocal taken, whole, began, most
-            if whole:  # the next message is the disconnect, which has no time limit
+            nonlocal taken, complete, began, most
+            if complete:  # the next message is the disconnect, which has no time limit
                 return await receive()
             if not most:
                 most = await self._allowed(scope)
@@ -216,7 +216,7 @@ class Shield:
                     " again.",
                     CLOSE,
                 ) from None
-            whole = not message.get("more_body", False)
+            complete = not message.get("more_body", False)
             taken += len(message.get("body", b""))
             if taken > most:
                 raise _too_large(most)
@@ -241,13 +241,13 @@ class Shield:
         return BODY_BYTES_MAX if known else STRANGER_BYTES_MAX
 
     def _is_ours(self, host: str) -> bool:
-        found = HOST.fullmatch(host)
-        return found is not None and (found["v6"] or found["name"].lower()) in self._names
+        match = HOST.fullmatch(host)
+        return match is not None and (match["v6"] or match["name"].lower()) in self._names
 
 
 def _declared(headers: Headers) -> int:
-    given = headers.get("content-length", "0")
-    return int(given) if is_whole(given) else 0
+    length = headers.get("content-length", "0")
+    return int(length) if is_whole(length) else 0
 
 
 def _too_large(most: int = BODY_BYTES_MAX) -> HTTPException:

@@ -119,12 +119,12 @@ def _types(text: str) -> tuple[str, ...]:
 def _batches(text: str) -> tuple[int | None, int | None]:
     if given(text) is None:
         return None, None
-    found = BATCHES.fullmatch(text.strip())
-    if found is None:
+    match = BATCHES.fullmatch(text.strip())
+    if match is None:
         raise _usage(
             "a batch must be a batch id, or a range such as 120..125", code="invalid_batch_range"
         )
-    first, last = found.groups()
+    first, last = match.groups()
     return int(first), int(last or first)
 
 

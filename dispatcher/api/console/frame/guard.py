@@ -101,11 +101,11 @@ def forget_login(response: Response, settings: ApiSettings) -> None:
     )
 
 
-def safe_path(given: str | None) -> str:
+def safe_path(path: str | None) -> str:
     """Return the given path if it is on this server and not the login itself, else `/`."""
-    if given is None or not SAFE_PATH.fullmatch(given):
+    if path is None or not SAFE_PATH.fullmatch(path):
         return "/"
-    return "/" if urlsplit(given).path in {"/login", "/logout"} else given
+    return "/" if urlsplit(path).path in {"/login", "/logout"} else path
 
 
 def person(request: Request) -> Login:
@@ -175,8 +175,8 @@ def Acting(role: AccessRole) -> Callable[..., Login]:  # noqa: N802 - reads as a
 
     def acting(request: Request, who: Person, form: Form) -> Login:
         same_origin(request)
-        given = request.headers.get(CSRF_HEADER) or form.get(CSRF_FIELD, "")
-        if not hmac.compare_digest(given.encode(errors="replace"), who.csrf.encode()):
+        token = request.headers.get(CSRF_HEADER) or form.get(CSRF_FIELD, "")
+        if not hmac.compare_digest(token.encode(errors="replace"), who.csrf.encode()):
             raise HTTPException(
                 HTTPStatus.FORBIDDEN,
                 "this form belongs to another login. Nothing was changed; reload the page and"

@@ -62,11 +62,11 @@ def page(
 
 
 def redirect(
-    request: Request, person: "Login", address: str, said: str, *, tone: str = "good"
+    request: Request, person: "Login", address: str, message: str, *, tone: str = "good"
 ) -> Response:
-    """Redirect (303) to `address` after a change; `said` is shown there once."""
+    """Redirect (303) to `address` after a change; `message` is shown there once."""
     answer = RedirectResponse(address, HTTP_303_SEE_OTHER)
-    text = json.dumps([tone, said[:FLASH_CHARACTERS_MAX]])
+    text = json.dumps([tone, message[:FLASH_CHARACTERS_MAX]])
     content = base64.urlsafe_b64encode(text.encode()).decode()
     answer.set_cookie(
         FLASH,
@@ -87,8 +87,8 @@ def _flash(request: Request, person: "Login | None") -> tuple[str, str] | None:
         _mark(person, content).encode(), mark.encode(errors="replace")
     ):
         return None
-    tone, said = json.loads(base64.urlsafe_b64decode(content))
-    return tone, said
+    tone, message = json.loads(base64.urlsafe_b64decode(content))
+    return tone, message
 
 
 def _mark(person: "Login", content: str) -> str:

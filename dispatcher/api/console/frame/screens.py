@@ -48,10 +48,10 @@ def which_of(text: str) -> str:
     )
 
 
-def tabs(path: str, which: str, asked: dict[str, str]) -> list[Tab]:
+def tabs(path: str, which: str, filters: dict[str, str]) -> list[Tab]:
     """Return the tabs of open, resolved and all rows, with the same filters."""
     return [
-        Tab(name, link(path, **asked, which=None if name == WHICH[0] else name), name == which)
+        Tab(name, link(path, **filters, which=None if name == WHICH[0] else name), name == which)
         for name in WHICH
     ]
 
@@ -84,15 +84,15 @@ def acts(person: "Login") -> bool:
     return person.may(AccessRole.OPERATOR)
 
 
-def wants_bodies(request: Request, person: "Login", asked: str) -> bool:
+def wants_bodies(request: Request, person: "Login", shown: str) -> bool:
     """Return whether bodies and receivers' responses are to be shown.
 
     Raises 403 for a viewer who requests them, and `CommandError` (usage) for an unknown value. A
     link on another site cannot request them: it gets the page without them.
     """
-    if not asked:
+    if not shown:
         return False
-    if asked != SHOWN:
+    if shown != SHOWN:
         raise CommandError(
             f"the parameter must be {SHOWN} or empty. Nothing was shown; correct the URL.",
             ExitCode.USAGE,

@@ -37,7 +37,7 @@ class Rect(NamedTuple):
     width: float
     height: float
     tone: str
-    said: str
+    text: str
 
 
 class Line(NamedTuple):
@@ -51,7 +51,7 @@ class Mark(NamedTuple):
     """A label of a scale at the coordinate `at`; `moment` if it is a time."""
 
     at: float
-    said: str
+    text: str
     moment: datetime | None = None
 
 
@@ -70,7 +70,7 @@ class Chart(NamedTuple):
     times: list[Mark]
     legend: list[Series]
     """The series that are visible: a line is visible at 0, a bar is not."""
-    said: str
+    text: str
     """Text alternative (aria-label)."""
 
 
@@ -110,9 +110,9 @@ def per_minute(
     )
 
 
-def percentiles(title: str, found: dict[str, float | None], *, unit: float) -> Chart:
+def percentiles(title: str, values: dict[str, float | None], *, unit: float) -> Chart:
     """Return a chart of percentiles; `unit` is the unit of the values in seconds."""
-    seconds = {name: value * unit for name, value in found.items() if value is not None}
+    seconds = {name: value * unit for name, value in values.items() if value is not None}
     most = max(seconds.values(), default=0.0) or 1.0
     room = WIDTH - BAR_LEFT - BAR_RIGHT
     bars, scale = [], []
@@ -122,9 +122,9 @@ def percentiles(title: str, found: dict[str, float | None], *, unit: float) -> C
         bars.append(Rect(BAR_LEFT, y, round(width, 1), 13, "wait", f"{name}: {lasting(value)}"))
         scale.append(Mark(y + 11, name))
         scale.append(Mark(round(BAR_LEFT + width + 6, 1), lasting(value)))
-    said = ", ".join(f"{name} {lasting(value)}" for name, value in seconds.items()) or "none"
+    text = ", ".join(f"{name} {lasting(value)}" for name, value in seconds.items()) or "none"
     height = 10 + BAR_HEIGHT * len(seconds)
-    return Chart(title, WIDTH, height, BAR_LEFT, WIDTH, height, bars, [], scale, [], [], said)
+    return Chart(title, WIDTH, height, BAR_LEFT, WIDTH, height, bars, [], scale, [], [], text)
 
 
 def _stack(
@@ -137,7 +137,7 @@ def _stack(
             continue
         high = max(value * unit, 0.7)
         y -= high
-        said = f"{minute.astimezone(UTC):%H:%M} UTC: {number(value)} {each.name}"
+        text = f"{minute.astimezone(UTC):%H:%M} UTC: {number(value)} {each.name}"
         bars.append(
             Rect(
                 round(LEFT + place * slot, 2),
@@ -145,7 +145,7 @@ def _stack(
                 round(max(slot - 0.8, 0.8), 2),
                 round(high, 2),
                 each.tone,
-                said,
+                text,
             )
         )
     return bars

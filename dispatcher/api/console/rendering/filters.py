@@ -178,8 +178,8 @@ def link(path: str, **query: Any) -> str:
     >>> link("/entries", subject="a b", type=None)
     '/entries?subject=a+b'
     """
-    given = {name: value for name, value in query.items() if value is not None and value != ""}
-    return f"{quote(path)}?{urlencode(given)}" if given else quote(path)
+    parameters = {name: value for name, value in query.items() if value is not None and value != ""}
+    return f"{quote(path)}?{urlencode(parameters)}" if parameters else quote(path)
 
 
 LEFT_OUT = "..."
@@ -204,10 +204,10 @@ def page_of(action: str, target: str) -> str | None:
     '/subjects/show?name=m_1'
     """
     for pattern, address in _PAGES:
-        if found := pattern.fullmatch(target):
-            return address.format(found[1])
-    if found := _BATCH.fullmatch(target):
-        return link("/batches/show", stream=found[1], batch_id=found[2])
+        if match := pattern.fullmatch(target):
+            return address.format(match[1])
+    if match := _BATCH.fullmatch(target):
+        return link("/batches/show", stream=match[1], batch_id=match[2])
     if action.startswith("endpoint.") and _NAMED.fullmatch(target):
         return f"/endpoints/{target}"
     if action == "lane.pass":

@@ -31,7 +31,7 @@ def kinds(counts: Row) -> list[Kind]:
             kind.value,
             counts["kinds"][kind],
             MEANS[kind],
-            {name: found[kind] for name, found in at.items() if kind in found},
+            {name: counts_of[kind] for name, counts_of in at.items() if kind in counts_of},
         )
         for kind in ReplayKind
         if kind in counts["kinds"]

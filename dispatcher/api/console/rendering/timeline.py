@@ -19,7 +19,7 @@ class Step(NamedTuple):
     gap: str
     what: str
     tone: str
-    said: str
+    detail: str
 
 
 class Timeline(NamedTuple):
@@ -47,9 +47,9 @@ TONES = {
 }
 
 
-def timelines(found: Row) -> list[Timeline]:
+def timelines(trace: Row) -> list[Timeline]:
     """Return the steps of a `Trace.trace`: first those up to routing, then each endpoint's."""
-    entry, batch = found["entry"], found["batch"]
+    entry, batch = trace["entry"], trace["batch"]
     steps: list[Step] = []
     _add(steps, entry["occurred_at"], "decided", "idle", "by the job, in event time")
     _add(
@@ -69,7 +69,7 @@ def timelines(found: Row) -> list[Timeline]:
         Timeline(None, steps),
         *(
             Timeline(each["endpoint"], _attempts(each["attempts"], begun))
-            for each in found["endpoints"]
+            for each in trace["endpoints"]
         ),
     ]
 
@@ -81,13 +81,13 @@ def decided(decision: Mapping[str, Any]) -> list[tuple[str, str]]:
     [('limit', '50,000.00 USD'), ('currency', 'USD')]
     """
     currency = decision.get("currency")
-    said = []
+    detail = []
     for name, value in decision.items():
         if name.endswith(MINOR) and type(value) is int and isinstance(currency, str):
-            said.append((words(name.removesuffix(MINOR)), money(value, currency)))
+            detail.append((words(name.removesuffix(MINOR)), money(value, currency)))
         else:
-            said.append((words(name), value if isinstance(value, str) else json.dumps(value)))
-    return said
+            detail.append((words(name), value if isinstance(value, str) else json.dumps(value)))
+    return detail
 
 
 def _attempts(rows: list[Row], begun: datetime) -> list[Step]:
@@ -99,12 +99,12 @@ def _attempts(rows: list[Row], begun: datetime) -> list[Step]:
                 said_so = f"{len(left_out)} further attempts"
                 _add(steps, row["finished_at"], said_so, "idle", "all are listed below")
             continue
-        said = [f"HTTP {row['status']}"] if row["status"] is not None else []
-        said += [f"took {row['duration_ms']} ms"] if row["duration_ms"] is not None else []
-        said += [row["error"]] if row["error"] else []
+        detail = [f"HTTP {row['status']}"] if row["status"] is not None else []
+        detail += [f"took {row['duration_ms']} ms"] if row["duration_ms"] is not None else []
+        detail += [row["error"]] if row["error"] else []
         what = f"attempt {row['number']}: {row['outcome']}"
         tone = TONES.get(row["outcome"], "idle")
-        _add(steps, row["finished_at"], what, tone, ", ".join(said), begun)
+        _add(steps, row["finished_at"], what, tone, ", ".join(detail), begun)
         receipt = row["receipt"]
         if receipt is not None:
             applied = _moment(receipt.get("applied_at"))
@@ -118,18 +118,18 @@ def _add(
     at: datetime | None,
     what: str,
     tone: str,
-    said: str,
+    detail: str,
     begun: datetime | None = None,
 ) -> None:
     before = next((each.at for each in reversed(steps) if each.at is not None), begun)
     gap = between(before, at) if before is not None and at is not None else ""
-    steps.append(Step(at, gap, what, tone, said))
+    steps.append(Step(at, gap, what, tone, detail))
 
 
 def _moment(text: Any) -> datetime | None:
     """Parse a receiver's time; None if it is not one or has no zone."""
     try:
-        found = datetime.fromisoformat(str(text))
+        moment = datetime.fromisoformat(str(text))
     except ValueError:
         return None
-    return found if found.tzinfo is not None else None
+    return moment if moment.tzinfo is not None else None

@@ -124,9 +124,9 @@ def test_bars_stand_upon_each_other_within_the_chart() -> None:
     assert last_bad.y + last_bad.height == pytest.approx(last_good.y, abs=0.02)
     assert all(bar.y >= 0 and bar.y + bar.height <= chart.bottom + 0.02 for bar in chart.bars)
     assert all(chart.left <= bar.x and bar.x + bar.width <= chart.right for bar in chart.bars)
-    assert [mark.said for mark in chart.scale] == ["0", "50", "100", "150"]
-    assert [mark.said for mark in chart.times][:2] == ["12:00", "12:10"]
-    assert "690 delivered, 37 failed" in chart.said
+    assert [mark.text for mark in chart.scale] == ["0", "50", "100", "150"]
+    assert [mark.text for mark in chart.times][:2] == ["12:00", "12:10"]
+    assert "690 delivered, 37 failed" in chart.text
 
 
 def test_zero_line_is_labelled_and_missing_bar_is_not() -> None:
@@ -150,9 +150,9 @@ def test_chart_of_any_height_has_a_scale_that_reaches_it(values: list[int]) -> N
 def test_chart_of_no_minute_and_percentiles_of_nothing_are_empty() -> None:
     assert per_minute("Entries", [], [], stacked=True).bars == []
     chart = percentiles("Took", {"p50": None, "p95": None, "p99": None}, unit=1.0)
-    assert (chart.bars, chart.said) == ([], "none")
+    assert (chart.bars, chart.text) == ([], "none")
     chart = percentiles("Took", {"p50": 5.0, "p95": 20.0, "p99": None}, unit=0.001)
-    assert chart.said == "p50 5 ms, p95 20 ms"
+    assert chart.text == "p50 5 ms, p95 20 ms"
     assert chart.bars[0].width < chart.bars[1].width
 
 
