@@ -6,11 +6,11 @@ Every failure to connect is a `CommandError`: one line, without the password.
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.resources import files
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from holdfast.sink.contract import statements
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.roles import SEARCH_PATH
 
@@ -34,8 +34,8 @@ class NoAnswerError(CommandError):
 
 
 def statement(name: str) -> bytes:
-    """Return `migrations/sql/{name}.sql`."""
-    return (files("holdfast.migrations") / "sql" / f"{name}.sql").read_bytes()
+    """Return a statement of this package."""
+    return statements.statement("holdfast.migrations", name)
 
 
 @contextmanager

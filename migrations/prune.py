@@ -40,7 +40,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One row of `prune_day.sql`; counts are None for a day that could not be scanned."""
+    """One row of `prune_day`; counts are None for a day that could not be scanned."""
 
     outcome: str
     row_count: int | None

@@ -1,6 +1,5 @@
 """The service's database: its statements, connections and tables."""
 
-from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -10,6 +9,7 @@ from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool
 
 from holdfast.receiver import Inbox
+from holdfast.sink.contract import statements
 from holdfast.sink.contract.dsn import redact
 from holdfast.sink.contract.exits import CommandError
 
@@ -30,10 +30,9 @@ POOL_START_SECONDS_MAX = 30.0
 Pool = AsyncConnectionPool[psycopg.AsyncConnection[DictRow]]
 
 
-@cache
-def statement(name: str) -> str:
-    """Return the text of `sql/NAME.sql`."""
-    return files("holdfast.deploy.payouts").joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")
+def statement(name: str) -> bytes:
+    """Return a statement of this package."""
+    return statements.statement("holdfast.deploy.payouts", name)
 
 
 def connect(dsn: str) -> psycopg.Connection[DictRow]:

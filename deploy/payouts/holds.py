@@ -47,7 +47,7 @@ async def apply(
     return effect
 
 
-def _change(action: Action) -> str:
+def _change(action: Action) -> bytes:
     match action:
         case Action.BLOCK:
             return statement("block")

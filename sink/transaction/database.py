@@ -13,15 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
-from functools import cache
-from importlib.resources import files
 from threading import Timer
 from typing import Any
 
 import psycopg
 from psycopg.rows import DictRow, dict_row
 
-from holdfast.sink.contract import schema
+from holdfast.sink.contract import schema, statements
 from holdfast.sink.contract.dsn import redact
 from holdfast.sink.contract.roles import SINK
 from holdfast.sink.errors import AccessDenied, NotPrimary, SchemaMismatch
@@ -78,10 +76,9 @@ _MISFITS = (
 _REFUSED = "the sink does not write to this database"
 
 
-@cache
 def statement(name: str) -> bytes:
-    """Return the text of `sink/transaction/sql/{name}.sql`."""
-    return (files("holdfast.sink.transaction") / "sql" / f"{name}.sql").read_bytes()
+    """Return a statement of this package."""
+    return statements.statement("holdfast.sink.transaction", name)
 
 
 def execute(connection: psycopg.Connection, name: str, **values: Any) -> psycopg.Cursor[DictRow]:

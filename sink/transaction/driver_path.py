@@ -131,7 +131,7 @@ def _ahead(pieces: Iterator[_Piece]) -> Iterator[_Piece]:
 
 
 def _entries(entries: pa.Table, piece: pa.Table, stamp: Stamp) -> memoryview:
-    """Return rows in the columns of copy_entries.sql."""
+    """Return rows in the columns of copy_entries."""
     column, count = _columns(entries, piece["row"], stamp), piece.num_rows
     sequence = one_chunk(piece["sequence"])
     return rows(
@@ -151,7 +151,7 @@ def _entries(entries: pa.Table, piece: pa.Table, stamp: Stamp) -> memoryview:
 
 
 def _suppressed(entries: pa.Table, piece: Suppressed, stamp: Stamp) -> memoryview:
-    """Return rows in the columns of copy_suppressed.sql."""
+    """Return rows in the columns of copy_suppressed."""
     column, count = _columns(entries, pa.array(piece.rows), stamp), len(piece.rows)
     tail = column["tail"].cast(pa.large_binary())
     return rows(

@@ -8,14 +8,14 @@ adopted is refused before any batch, and after the adoption no other query can w
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, partial
-from importlib.resources import files
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 import pyarrow as pa
 from pyspark.sql import GroupedData, SparkSession
 
+from holdfast.sink.contract import statements
 from holdfast.sink.foreach_batch import OutboxSink
 from holdfast.sink.transaction.write_batch import unadopted
 from holdfast.spark_app.exposure.schema import STATE_MERCHANTS, TIMESTAMP
@@ -171,6 +171,5 @@ def from_json(kept: Mapping[str, Any]) -> Initial | None:
     return None if settled is None else Initial(settled, held)
 
 
-@cache
 def _statement(name: str) -> bytes:
-    return (files("holdfast.spark_app.checkpoint") / "sql" / f"{name}.sql").read_bytes()
+    return statements.statement("holdfast.spark_app.checkpoint", name)

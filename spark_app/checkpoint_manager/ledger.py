@@ -3,11 +3,10 @@
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime
-from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
 
+from holdfast.sink.contract import statements
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.source_offsets import Files, without_files
 from holdfast.sink.errors import SinkError
@@ -113,6 +112,5 @@ def ledger(dsn: str, stream: str) -> Iterator[Ledger]:
         raise CommandError(explain(error)) from error
 
 
-@cache
 def _statement(name: str) -> bytes:
-    return (files("holdfast.spark_app.checkpoint_manager") / "sql" / f"{name}.sql").read_bytes()
+    return statements.statement("holdfast.spark_app.checkpoint_manager", name)

@@ -1,13 +1,12 @@
 """Companion tables of a batch: emitted windows, and events that were not applied."""
 
 from collections.abc import Callable
-from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.csv
 
+from holdfast.sink.contract import statements
 from holdfast.spark_app.operator.output import unpack
 
 if TYPE_CHECKING:
@@ -42,6 +41,5 @@ def _copy(connection: "psycopg.Connection", name: str, table: pa.Table) -> None:
         copy.write(csv.getvalue())
 
 
-@cache
 def _statement(name: str) -> bytes:
-    return (files("holdfast.spark_app.operator") / "sql" / f"{name}.sql").read_bytes()
+    return statements.statement("holdfast.spark_app.operator", name)

@@ -9,8 +9,6 @@ of the old checkpoint alone.
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files as resources
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -18,6 +16,7 @@ from uuid import UUID
 
 from pyspark.sql import SparkSession
 
+from holdfast.sink.contract import statements
 from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.contract.source_offsets import Files as SourceFiles
 from holdfast.sink.contract.source_offsets import without_files
@@ -235,6 +234,5 @@ def _offset(newest: int) -> str:
     return json.dumps({"logOffset": newest}, separators=(",", ":"))
 
 
-@cache
 def _statement(name: str) -> bytes:
-    return (resources("holdfast.spark_app.savepoint") / "sql" / f"{name}.sql").read_bytes()
+    return statements.statement("holdfast.spark_app.savepoint", name)

@@ -5,11 +5,17 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.statements import packages, statements_of
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy")
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-STATEMENTS = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("sql/**/*.sql"))
+STATEMENTS = [
+    (package, name, text.decode())
+    for package in packages()
+    for name, text in statements_of(package).items()
+]
 
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
@@ -37,15 +43,8 @@ def _says(text: str) -> str | None:
     return ast.get_docstring(ast.parse(text))
 
 
-def _explains_itself_and_holds_one_statement(path: Path) -> bool:
-    lines = path.read_text().splitlines()
-    code = "\n".join(line for line in lines if not line.startswith("--"))
-    explained = all(line.startswith("-- ") for line in lines[:2])
-    return len(lines) > 1 and explained and code.strip().rstrip(";").count(";\n") == 0
-
-
-def _package(path: Path) -> Path:
-    return ROOT / path.relative_to(ROOT).parts[0]
+def _code(text: str) -> str:
+    return re.sub(r"^--.*\n", "", text, flags=re.MULTILINE).strip()
 
 
 def test_files_and_their_functions_fit_their_limits() -> None:
@@ -67,16 +66,32 @@ def test_modules_say_what_they_are_for() -> None:
     assert [name for name, text in texts.items() if text.strip() and not _says(text)] == []
 
 
-def test_statement_files_explain_themselves_and_hold_one_statement() -> None:
-    assert [_name(p) for p in STATEMENTS if not _explains_itself_and_holds_one_statement(p)] == []
+def test_each_section_is_one_statement_with_a_comment() -> None:
+    faults = [
+        f"{package} {name}"
+        for package, name, text in STATEMENTS
+        if not text.startswith("-- ") or _code(text).rstrip(";").count(";\n")
+    ]
+    assert faults == []
 
 
-def test_statement_files_are_used() -> None:
+def test_section_names_are_unique_in_a_file() -> None:
+    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.sql")):
+        names = re.findall(r"^-- name: (.*)$", path.read_text(), re.MULTILINE)
+        assert len(names) == len(set(names)), path
+
+
+def test_every_statement_is_used() -> None:
     words = {
         package: set(re.findall(r"\w+", "".join(p.read_text() for p in package.rglob("*.py"))))
-        for package in {_package(path) for path in STATEMENTS}
+        for package in map(ROOT.joinpath, PACKAGES)
     }
-    assert [_name(path) for path in STATEMENTS if path.stem not in words[_package(path)]] == []
+    unused = [
+        f"{package} {name}"
+        for package, name, _ in STATEMENTS
+        if name.rpartition("/")[2] not in words[ROOT / package.split(".")[1]]
+    ]
+    assert unused == []
 
 
 def test_every_module_is_imported_as_one_of_holdfast() -> None:

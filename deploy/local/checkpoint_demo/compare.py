@@ -1,7 +1,6 @@
 """What the outbox holds, against what an undisturbed run of the same batches decides."""
 
 from dataclasses import asdict, dataclass
-from importlib.resources import files
 from typing import Any
 
 import psycopg
@@ -9,6 +8,7 @@ from psycopg.rows import dict_row
 
 from holdfast.deploy.local.demo.audit import Action, audit, expected
 from holdfast.deploy.local.demo.recompute import Recomputed
+from holdfast.sink.contract import statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,5 @@ _FIELDS = ("merchant_id", "action", "window_end", "exposure_minor")
 
 
 def _rows(connection: psycopg.Connection[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    statement = (
-        files("holdfast.deploy.local.checkpoint_demo") / "sql" / f"{name}.sql"
-    ).read_bytes()
-    return connection.execute(statement).fetchall()
+    text = statements.statement("holdfast.deploy.local.checkpoint_demo", name)
+    return connection.execute(text).fetchall()

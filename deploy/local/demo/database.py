@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.resources import files
 from typing import Any
 
 import psycopg
@@ -12,6 +11,7 @@ from psycopg.rows import dict_row
 
 from holdfast.migrations.connect import connection, one_line
 from holdfast.migrations.upgrade import upgrade
+from holdfast.sink.contract import statements
 from holdfast.sink.contract.exits import CommandError
 
 HOLDFAST = "holdfast_demo"
@@ -93,8 +93,8 @@ def _connect(dsn: str) -> psycopg.Connection[Row]:
 
 
 def _rows(opened: psycopg.Connection[Row], name: str, values: Row | None = None) -> list[Row]:
-    path = files("holdfast.deploy.local.demo") / "sql" / f"{name}.sql"
-    return opened.execute(path.read_bytes(), values).fetchall()
+    text = statements.statement("holdfast.deploy.local.demo", name)
+    return opened.execute(text, values).fetchall()
 
 
 def _one(rows: list[Row]) -> Row:

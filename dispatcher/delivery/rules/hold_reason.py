@@ -9,7 +9,7 @@ from holdfast.sink.contract.states import BreakerState, EndpointState
 
 
 def why_held_up(row: Mapping[str, Any]) -> str:
-    """Return the reason in a row of `endpoint_held_up.sql`.
+    """Return the reason in a row of `endpoint_held_up`.
 
     A pause comes before a breaker, and a breaker before Retry-After: the hold that ends last, as
     far as that is known.

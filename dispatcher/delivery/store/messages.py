@@ -14,15 +14,16 @@ from psycopg import errors
 from psycopg.rows import DictRow, tuple_row
 
 from holdfast.dispatcher.delivery.store.pool import Connection
-from holdfast.dispatcher.shared import statements
+from holdfast.sink.contract import statements
 
 Step = tuple[str, Mapping[str, Any] | None]
 """The name of a statement and its parameters."""
 
 
 def statement(name: str) -> bytes:
-    """Return the text of `sql/{name}.sql`, or of a shared statement for a name without a folder."""
-    return statements.statement("delivery/store" if "/" in name else "shared", name)
+    """Return a statement of this package, or one that operators have too for a name alone."""
+    package = "holdfast.dispatcher.delivery.store" if "/" in name else "holdfast.dispatcher.shared"
+    return statements.statement(package, name)
 
 
 class Plans(Enum):

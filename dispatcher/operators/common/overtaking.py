@@ -36,7 +36,7 @@ def overtaken(
 ) -> dict[str, Any] | None:
     """Return the decision that an entry of this time would overtake, as JSON; None: it is newest.
 
-    `newest` is a row of `common/newest_decision.sql`. Two revisions of one window have one time:
+    `newest` is a row of `common/newest_decision`. Two revisions of one window have one time:
     the later `sequence` is newer, and an entry that has none yet may be the older one. A time that
     was given by hand proves nothing, so such an entry overtakes any decision. `key` and `sequence`
     of the result are None once that is pruned; `last_sequence` is the subject's.

@@ -147,7 +147,7 @@ class OperatorSession:
     def _newest_decision(self, subject: str, stream: str | None, type_: str) -> Row | None:
         """Return a subject's newest decision for an entry of this type that belongs to `stream`.
 
-        Columns as in `common/newest_decision.sql`; None for an unknown subject.
+        Columns as in `common/newest_decision`; None for an unknown subject.
         """
         parameters = {"subject": subject, "stream": stream, "type": type_}
         return self._maybe("common/newest_decision", parameters)

@@ -1,11 +1,10 @@
-"""The operators' SQL statements by name: `replays/add` is the file `replays/sql/add.sql`."""
+"""The operators' SQL statements: `replays/add` is the section `add` of their `statements.sql`."""
 
-from holdfast.dispatcher.shared import statements
+from holdfast.sink.contract import statements
 
 
 def statement(name: str) -> bytes:
-    """Return the text of a verb's statement, or of a shared one for a name without a folder."""
-    verb, slash, file = name.partition("/")
-    if not slash:
-        return statements.statement("shared", name)
-    return statements.statement(f"operators/{verb}", file)
+    """Return a verb's statement, or one that the engine has too for a name without a verb."""
+    verb, slash, section = name.partition("/")
+    package = f"holdfast.dispatcher.operators.{verb}" if slash else "holdfast.dispatcher.shared"
+    return statements.statement(package, section if slash else name)

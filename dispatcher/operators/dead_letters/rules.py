@@ -30,7 +30,7 @@ def without_answer(detail: str) -> str:
 
 
 def what_it_holds(row: Mapping[str, Any]) -> str:
-    """Return what waits behind the dead letter, from a row of `dead_letters/take.sql`."""
+    """Return what waits behind the dead letter, from a row of `dead_letters/take`."""
     if row["resolution"] is not None:
         return "nothing: it is resolved"
     if not row["holds_lane"]:
@@ -46,7 +46,7 @@ def what_it_holds(row: Mapping[str, Any]) -> str:
 def what_helps(row: Mapping[str, Any]) -> list[Advice]:
     """Return the advice for an open dead letter; none for a resolved one.
 
-    `row` is one of `dead_letters/take.sql`, with the key as receivers get it.
+    `row` is one of `dead_letters/take`, with the key as receivers get it.
     """
     if row["resolution"] is not None:
         return []

@@ -60,7 +60,7 @@ class Standing:
 
 
 def standing(row: Mapping[str, Any], sequence: int) -> Standing:
-    """Return the state of the entry with this sequence, from a row of `entries/delivery.sql`.
+    """Return the state of the entry with this sequence, from a row of `entries/delivery`.
 
     The entry is stored: a lane without a head up to it does not take it, because the endpoint takes
     other types now.

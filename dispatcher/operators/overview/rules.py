@@ -80,12 +80,12 @@ class Need:
 def overview_needs(facts: Mapping[str, Any]) -> list[Need]:
     """Return what needs a person, the most urgent first.
 
-    `facts` has the columns of `common/heartbeats.sql` and `overview/counts.sql`, `endpoints` (rows
-    of `endpoints.sql`), `undelivered` (rows of the shared `undelivered.sql`; the oldest also with
-    the columns of `last_answer.sql`) with `undelivered_seconds`, `stale` (the endpoint of each
+    `facts` has the columns of `common/heartbeats` and `overview/counts`, `endpoints` (rows
+    of `endpoints`), `undelivered` (rows of the shared `undelivered`; the oldest also with
+    the columns of `last_answer`) with `undelivered_seconds`, `stale` (the endpoint of each
     decision that it answered `stale` without an explanation) with `stale_complete`, the columns of
-    `ahead.sql`, `days_ahead` (the minimum over entry, attempt and suppressed) and `snapshots` (rows
-    of `database/snapshots.sql`).
+    `ahead`, `days_ahead` (the minimum over entry, attempt and suppressed) and `snapshots` (rows
+    of `database/snapshots`).
     """
     made = [*_read_only(facts), *_delivery(facts), *_clock(facts), *_people(facts)]
     made += _partitions(facts["days_ahead"])

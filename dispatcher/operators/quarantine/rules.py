@@ -57,7 +57,7 @@ def why_not_as_kept(row: Mapping[str, Any]) -> str | None:
 
 
 def what_helps(row: Mapping[str, Any]) -> list[Advice]:
-    """Return the advice for an open row of `quarantine/take.sql`."""
+    """Return the advice for an open row of `quarantine/take`."""
     number = row["id"]
     put_back = Advice(
         f"holdfast quarantine requeue {number} --row FILE --reason TEXT",
@@ -129,7 +129,7 @@ class Placing(NamedTuple):
     def refused_as_repeat(self, state: Mapping[str, Any]) -> bool:
         """Return whether the sink, which suppresses repeats, would not write it.
 
-        `state` is a row of `common/newest_decision.sql`.
+        `state` is a row of `common/newest_decision`.
         """
         at = state["own_occurred_at"]
         return at is not None and (self.occurred_at < at or self.type == state["own_type"])

@@ -183,7 +183,7 @@ def drain_seconds(
 
 
 def obstacles(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a sentence for each row of `replays/obstacles.sql`: the obstacle, and what ends it.
+    """Yield a sentence for each row of `replays/obstacles`: the obstacle, and what ends it.
 
     >>> list(obstacles([{"endpoint": None}]))
     ['no dispatcher is running: nothing is sent before `holdfast dispatch` runs']

@@ -42,7 +42,7 @@ def repair_commands(subject: Mapping[str, Any]) -> list[str]:
 
 
 def state_after(state: Mapping[str, Any], by: By) -> State | None:
-    """Return the new state for a row of `repair_states.sql`; None removes the state.
+    """Return the new state for a row of `repair_states`; None removes the state.
 
     Raises `CommandError` when the state is not ahead of the clock, when `by` contradicts itself or
     the stored entries, and when `by` is empty although no entry is stored.

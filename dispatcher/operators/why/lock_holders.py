@@ -1,7 +1,7 @@
 """Which session holds a row that delivery needs, or a snapshot that blocks VACUUM. Pure.
 
 A row's `xmax` names the running transaction that locks or changes it, so it is compared with the
-sessions of `why/sessions.sql`. That misses a lock inside a savepoint, but not a session that waits
+sessions of `why/sessions`. That misses a lock inside a savepoint, but not a session that waits
 for it.
 """
 

@@ -1,6 +1,6 @@
 """Why an entry is in its state at an endpoint: one answer, and the command that resolves it. Pure.
 
-The facts are a row of `why/standing.sql` and what is the same for every endpoint (`Conditions`).
+The facts are a row of `why/standing` and what is the same for every endpoint (`Conditions`).
 With several causes, the answer is the one that a person must resolve first; `also` has the others.
 """
 
@@ -125,9 +125,9 @@ class Conditions:
 
     at: datetime
     dispatchers: Sequence[Facts]
-    """Rows of `why/dispatchers.sql`, also of crashed ones."""
+    """Rows of `why/dispatchers`, also of crashed ones."""
     sessions: Sequence[Facts]
-    """Rows of `why/sessions.sql`."""
+    """Rows of `why/sessions`."""
     read_only: bool = False
     """Whether the server refuses every write."""
 

@@ -278,7 +278,7 @@ _FACTS = (
     "due_before",
     "leased_lanes",
 )
-"""The figures of an answer, by their column names in `why/sql/standing.sql`."""
+"""The figures of an answer, by their column names in `why/standing`."""
 
 _SHOWN = ("subject", "sequence", "type", "occurred_at", "written_at", "stream", "batch_id")
 

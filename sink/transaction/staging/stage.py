@@ -54,7 +54,7 @@ class Stage:
     number: int = 0
 
     def statement(self, name: str) -> bytes:
-        """Return the text of `sink/transaction/sql/{name}.sql` for this table."""
+        """Return a statement of `holdfast.sink.transaction` for this table."""
         return statement(name).replace(b"{stage}", b"holdfast.stage_%d" % self.number)
 
     def execute(

@@ -330,16 +330,16 @@ def next_build(folder: Path) -> tuple[Build, Pair]:
     )
     assert count == 2
     schema.write_text(text)
-    _insert(folder / "sink/transaction/sql/batch/add_batch.sql", "written_at", "%(written_at)s")
-    beat = "dispatcher/delivery/store/sql/upkeep/instance_beat.sql"
-    _insert(folder / beat, "draining", "%(draining)s")
+    _insert(folder / "sink/transaction/sql/batch.sql", "add_batch", "written_at", "%(written_at)s")
+    beat = "dispatcher/delivery/store/sql/upkeep.sql"
+    _insert(folder / beat, "instance_beat", "draining", "%(draining)s")
     return Build("next", folder), pair
 
 
-def _insert(file: Path, column: str, value: str) -> None:
+def _insert(file: Path, statement: str, column: str, value: str) -> None:
     """Let a statement write the new column after another one."""
-    text = file.read_text()
+    before, heading, text = file.read_text().partition(f"-- name: {statement}\n")
     text, columns = re.subn(rf"\b{column}(?=\s*\))", f"{column}, writer", text, count=1)
     text, values = re.subn(rf"{re.escape(value)}(?=\s*\))", f"{value}, 'next'", text, count=1)
     assert (columns, values) == (1, 1), file
-    file.write_text(text)
+    file.write_text(before + heading + text)

@@ -7,17 +7,15 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from uuid import uuid4
 
 import psycopg
 import pytest
 
-import holdfast.dispatcher.delivery.store
 from holdfast.dispatcher.delivery.rules.lifecycle import Move
 from holdfast.dispatcher.delivery.rules.replays import ReplayWanted
 from holdfast.dispatcher.delivery.rules.values import Lane, Routed, Wanted
-from holdfast.dispatcher.delivery.store.messages import Plans, begin
+from holdfast.dispatcher.delivery.store.messages import Plans, begin, statement
 from holdfast.dispatcher.delivery.store.pool import Connection
 from holdfast.dispatcher.delivery.store.postgres import PostgresStore
 from holdfast.dispatcher.delivery.store.warm import _CLAIM
@@ -35,6 +33,7 @@ from tests.support.dispatch.sender import BLOCK, RELEASE
 from tests.support.job.decisions import Decisions
 from tests.support.refusal import raises_code
 from tests.support.servers.fault_proxy import FaultProxy, Turns
+from tests.support.statements import statements_of
 from tests.support.world import World
 
 URL = "http://127.0.0.1:1/"
@@ -235,7 +234,6 @@ async def _route(store: PostgresStore) -> None:
     await store.route(10)
 
 
-SQL = Path(holdfast.dispatcher.delivery.store.__file__).parent / "sql"
 NOT_WARM = {"claiming/lane_priorities", "routing/route_lock_shared"}
 """What is asked every second at most, and what may have to wait."""
 ON_LANES = (
@@ -256,9 +254,8 @@ KEPT = """
 
 async def _prepared(connection: Connection) -> dict[str, int]:
     """How often each statement was planned for its parameters, by name."""
-    names = {
-        path.read_text(): str(path.relative_to(SQL).with_suffix("")) for path in SQL.rglob("*.sql")
-    }
+    statements = statements_of("holdfast.dispatcher.delivery.store")
+    names = {text.decode(): name for name, text in statements.items()}
     cursor = await connection.execute(
         "SELECT statement, custom_plans FROM pg_prepared_statements", prepare=False
     )
@@ -318,7 +315,7 @@ async def _kept_plans(connection: Connection) -> dict[str, list[str]]:
     await begin(connection, *_CLAIM[:1], plans=Plans.GENERIC)
     plans = {}
     for name in ON_LANES:
-        first_line = (SQL / f"{name}.sql").read_text().split("\n", 1)[0]
+        first_line = statement(name).decode().split("\n", 1)[0]
         cursor = await connection.execute(KEPT, [first_line], prepare=False)
         (row,) = await cursor.fetchall()
         cursor = await connection.execute(row["explain"].encode(), prepare=False)

@@ -5,15 +5,14 @@ import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import psycopg
 import pytest
 
-import holdfast.dispatcher.delivery.store
 from holdfast.dispatcher.delivery.rules.values import Routed, Settled
+from holdfast.dispatcher.delivery.store.messages import statement
 from holdfast.dispatcher.delivery.store.postgres import PostgresStore
 from holdfast.dispatcher.delivery.store.scan_ranges import BEGINNING, END
 from holdfast.dispatcher.operators.common.session import Row
@@ -34,7 +33,6 @@ pytestmark = pytest.mark.rest
 
 
 URL = "http://127.0.0.1:1/"
-SQL = Path(holdfast.dispatcher.delivery.store.__file__).parent / "sql"
 GATE = 20_261
 # Whoever claims waits at the first lane, between its snapshot and its lock.
 CLOSED = f"""
@@ -199,7 +197,7 @@ def routed(dsn: str, db: psycopg.Connection, decisions: Decisions) -> dict[str, 
 )
 def test_newest_lane_version_is_met_first(world: World, name: str, routed: dict[str, Any]) -> None:
     """An old snapshot keeps all of them, in as many pages; their number grows by the minute."""
-    text = (SQL / f"{name}.sql").read_text()
+    text = statement(name).decode()
     with every_version_kept(world.dsn, world.db, VERSION):
         assert pages(world.db, text.replace("DESC", "ASC"), routed, "using pk_lane") > VERSIONS / 2
         assert pages(world.db, text, routed, "using pk_lane") < VERSIONS / 10
@@ -218,7 +216,7 @@ def test_updated_lane_never_overtakes_where_turns_are_counted(
     world: World, change: str, fewest: int, most: int, name: str, node: str, routed: dict[str, Any]
 ) -> None:
     """A unique index looks at every version of its key, dead ones too, before it takes another."""
-    text = (SQL / f"{name}.sql").read_text()
+    text = statement(name).decode()
     if change == UNCOUNTED:
         text = text.replace("turn = lane.turn + 1", "turn = lane.turn")
     with every_version_kept(world.dsn, world.db, change):
@@ -231,14 +229,14 @@ def test_updated_lane_never_overtakes_where_turns_are_counted(
         assert fewest <= pages(world.db, text, routed, node) <= most
 
 
-def pages(db: psycopg.Connection, statement: str, values: dict[str, Any], node: str) -> int:
+def pages(db: psycopg.Connection, text: str, values: dict[str, Any], node: str) -> int:
     """Return how many pages a statement about one lane reads in a node of its plan."""
     with db.transaction(force_rollback=True):
-        db.execute((SQL / "connection/session.sql").read_bytes(), {"plans": "auto"})
-        if "holdfast.lanes" in statement:
-            db.execute((SQL / "claiming/lane_due.sql").read_bytes(), values)
+        db.execute(statement("connection/session"), {"plans": "auto"})
+        if "holdfast.lanes" in text:
+            db.execute(statement("claiming/lane_due"), values)
         explain = "EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF) "
-        rows = db.execute((explain + statement).encode(), values).fetchall()
+        rows = db.execute((explain + text).encode(), values).fetchall()
     plan = "\n".join(line for (line,) in rows)
     match = re.search(f"{node}.*?Buffers: shared hit=(\\d+)", plan, re.DOTALL)
     assert match, plan
@@ -258,7 +256,7 @@ def route_one(other: psycopg.Connection) -> None:
     """Route the oldest batch as another dispatcher, without the COMMIT."""
 
     def run(name: str, values: dict[str, Any]) -> psycopg.Cursor[tuple[Any, ...]]:
-        return other.execute((SQL / f"{name}.sql").read_bytes(), values)
+        return other.execute(statement(name), values)
 
     run("connection/session", {"plans": "auto"})
     [(number, _, at, *_)] = run("routing/batch_take", {"batches": 1}).fetchall()

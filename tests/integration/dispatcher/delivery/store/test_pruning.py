@@ -12,7 +12,6 @@ import asyncio
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -21,7 +20,6 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from holdfast import dispatcher, sink
 from holdfast.dispatcher.delivery.backlog_monitor import ServerMonitor
 from holdfast.dispatcher.delivery.store.watch import Watch
 from holdfast.dispatcher.delivery.telemetry.log import Telemetry
@@ -29,22 +27,20 @@ from holdfast.dispatcher.delivery.telemetry.metrics import Measures
 from holdfast.dispatcher.delivery.telemetry.server_state import ServerState
 from tests.support.dispatch.delivery import age, partition_days
 from tests.support.job.decisions import Decisions
+from tests.support.statements import packages, statements_of
 from tests.support.waiting import eventually
 from tests.support.world import World
 
-FOLDERS = (
-    *(folder for folder in Path(dispatcher.__file__).parent.rglob("sql") if folder.is_dir()),
-    Path(sink.__file__).parent / "transaction" / "sql",
-)
 CHANGES = re.compile(r"\bFOR (NO KEY )?(UPDATE|SHARE)\b|^\s*(UPDATE|DELETE)\b", re.MULTILINE)
 PARTITIONED = re.compile(r"\bholdfast\.(entry|attempt)\b")
 PARTITION = re.compile(r"(entry|attempt)_(\d{8})")
 COMMENT = re.compile(r"--.*")
 STATEMENTS = {
-    str(path.relative_to(folder).with_suffix("")): text
-    for folder in FOLDERS
-    for path in sorted(folder.rglob("*.sql"))
-    if CHANGES.search(text := COMMENT.sub("", path.read_text())) and PARTITIONED.search(text)
+    name: text
+    for package in packages()
+    if package.startswith(("holdfast.dispatcher", "holdfast.sink"))
+    for name, statement in statements_of(package).items()
+    if CHANGES.search(text := COMMENT.sub("", statement.decode())) and PARTITIONED.search(text)
 }
 BOUND = re.compile(r"\(*(?:\w+\.)?(?:created_at|finished_at) [<>=]+ (?P<by>.*)")
 OF_A_ROW = re.compile(r"\b[a-z]\w*\.[a-z]\w*")

@@ -3,13 +3,11 @@
 import asyncio
 import logging
 from datetime import UTC, datetime
-from pathlib import Path
 from uuid import uuid4
 
 import psycopg
 import pytest
 
-import holdfast.dispatcher.delivery.store
 from holdfast.dispatcher.delivery.rules.decide import release, settle
 from holdfast.dispatcher.delivery.rules.lifecycle import Move
 from holdfast.dispatcher.delivery.rules.pace import Allowance
@@ -41,7 +39,6 @@ from tests.support.world import World
 
 URL = "http://127.0.0.1:1/"
 ENDPOINT = Endpoint(1, "e", URL, (), 1, 2, 64, (5, 30), OrderPolicy.STOP)
-SQL = Path(holdfast.dispatcher.delivery.store.__file__).parent / "sql"
 
 
 def wanted(endpoint_id: int, count: int = 100, entries: int = 8) -> Wanted:
@@ -265,7 +262,7 @@ async def test_claim_walks_indexes_without_statistics(world: World, store: Postg
     claim = claim_step(wanted(endpoint_id, count=256))
     plan = []
     with world.db.transaction():
-        world.db.execute((SQL / "connection/session.sql").read_bytes(), {"plans": "auto"})
+        world.db.execute(statement("connection/session"), {"plans": "auto"})
         for name, parameters in (due, claim):
             plan += world.db.execute(b"EXPLAIN " + statement(name), parameters).fetchall()
             world.db.execute(statement(name), parameters)

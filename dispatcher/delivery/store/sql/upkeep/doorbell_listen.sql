@@ -1,3 +1,0 @@
--- Subscribes this session to the doorbell until it ends.
--- Needs no index.
-LISTEN holdfast_doorbell

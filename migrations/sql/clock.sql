@@ -1,3 +1,0 @@
--- Returns the database's clock, which decides when a lane is due and when a lease expires.
--- Index: none.
-SELECT clock_timestamp()
