@@ -15,10 +15,10 @@ from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.schema import SCHEMA_REVISION
 from tests.support.dispatch.delivery import attempts, lanes
 from tests.support.dispatch.dispatching import drain
-from tests.support.dispatch.scene import Scene
 from tests.support.dispatch.webhooks import Gate, answer
 from tests.support.upgrades import builds
 from tests.support.waiting import eventually
+from tests.support.world import World
 
 pytestmark = [pytest.mark.rest, pytest.mark.faults]
 
@@ -41,33 +41,33 @@ SESSION = b"""
 
 @pytest.mark.parametrize("lacks", [False, True], ids=["statements work", "statements fail"])
 def test_dispatcher_that_is_served_no_more_settles_what_it_sent_and_ends(
-    scene: Scene, lacks: bool
+    world: World, lacks: bool
 ) -> None:
-    scene.endpoint(total_timeout_ms=20_000)
+    world.endpoint(total_timeout_ms=20_000)
     gate = Gate(answer(200))
-    scene.receiver.script = lambda _seen: gate
-    scene.decisions.write("m_1", "m_1", "m_2")
-    with scene.dispatch("log", "--lease-seconds", "auto") as process:
-        process.until(lambda: len(scene.receiver.seen) == 2)
-        with scene.db.transaction():
-            scene.db.execute(CONTRACTED)
+    world.receiver.script = lambda _seen: gate
+    world.decisions.write("m_1", "m_1", "m_2")
+    with world.dispatch("log", "--lease-seconds", "auto") as process:
+        process.until(lambda: len(world.receiver.seen) == 2)
+        with world.db.transaction():
+            world.db.execute(CONTRACTED)
             if lacks:
-                scene.db.execute(WITHOUT_A_TABLE)
+                world.db.execute(WITHOUT_A_TABLE)
         process.says("dispatcher.stopping")
         gate.open()
         assert process.ends() == ExitCode.FAILED, process.text()
         assert "upgrade this process" in process.text()
-    assert [row.outcome for row in attempts(scene.db)] == ["delivered", "delivered"]
-    assert {lane.state.value for lane in lanes(scene.db).values()} == {"idle", "due"}
-    assert scene.value("SELECT count(*) FROM holdfast.dispatcher_instance") == 0
+    assert [row.outcome for row in attempts(world.db)] == ["delivered", "delivered"]
+    assert {lane.state.value for lane in lanes(world.db).values()} == {"idle", "due"}
+    assert world.value("SELECT count(*) FROM holdfast.dispatcher_instance") == 0
 
-    scene.db.execute(UNDONE)
+    world.db.execute(UNDONE)
     if lacks:
-        scene.db.execute(WITH_THE_TABLE)
-    drain(scene.dsn)
-    assert scene.receiver.sequences("m_1") == [1, 2]
-    assert scene.receiver.sequences("m_2") == [1]
-    scene.check()
+        world.db.execute(WITH_THE_TABLE)
+    drain(world.dsn)
+    assert world.receiver.sequences("m_1") == [1, 2]
+    assert world.receiver.sequences("m_2") == [1]
+    world.check()
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["open connections", "lost connections"])

@@ -16,9 +16,9 @@ from holdfast.dispatcher.operators.endpoints.store import Endpoints
 from holdfast.dispatcher.shared.states import LaneState
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.dispatch.delivery import attempts, lanes
-from tests.support.dispatch.scene import SHORT, FirstOf, Scene
-from tests.support.dispatch.webhooks import Gate, answer
+from tests.support.dispatch.webhooks import FirstOf, Gate, answer
 from tests.support.servers.fault_proxy import FaultProxy, half_open, honest, lose_answer
+from tests.support.world import SHORT, World
 
 pytestmark = [pytest.mark.rest, pytest.mark.faults]
 
@@ -40,78 +40,78 @@ REFUSE_BEATS = b"""
 
 
 @pytest.fixture
-def proxy(scene: Scene) -> Iterator[FaultProxy]:
-    with FaultProxy.before_postgres(scene.dsn) as proxy:
+def proxy(world: World) -> Iterator[FaultProxy]:
+    with FaultProxy.before_postgres(world.dsn) as proxy:
         yield proxy
 
 
-def _gated(scene: Scene, *subjects: str) -> Gate:
+def _gated(world: World, *subjects: str) -> Gate:
     """Let the answers to these decisions wait for the gate."""
     gate = Gate(answer(200))
-    scene.receiver.script = lambda _seen: gate
-    scene.endpoint(total_timeout_ms=20_000)
-    scene.decisions.write(*subjects)
+    world.receiver.script = lambda _seen: gate
+    world.endpoint(total_timeout_ms=20_000)
+    world.decisions.write(*subjects)
     return gate
 
 
 def test_results_are_settled_when_the_database_comes_back_within_the_lease(
-    scene: Scene, proxy: FaultProxy
+    world: World, proxy: FaultProxy
 ) -> None:
-    gate = _gated(scene, "m_1", "m_2")
-    with scene.dispatch("log", "--drain", dsn=proxy.dsn_of(scene.dsn)) as running:
-        running.until(lambda: len(scene.receiver.seen) == 2)
+    gate = _gated(world, "m_1", "m_2")
+    with world.dispatch("log", "--drain", dsn=proxy.dsn_of(world.dsn)) as running:
+        running.until(lambda: len(world.receiver.seen) == 2)
         proxy.refuse()
         gate.open()
         running.says("store.away")
         proxy.heal()
         assert running.ends() == ExitCode.OK, running.text()
         assert len(running.lines("store.back")) == len(running.lines("store.away")), running.text()
-    assert [row.outcome for row in attempts(scene.db)] == ["delivered", "delivered"]
-    scene.heal()
-    assert len(scene.receiver.seen) == 2
+    assert [row.outcome for row in attempts(world.db)] == ["delivered", "delivered"]
+    world.heal()
+    assert len(world.receiver.seen) == 2
 
 
 def test_results_are_dropped_if_the_database_outage_outlasts_the_lease(
-    scene: Scene, proxy: FaultProxy
+    world: World, proxy: FaultProxy
 ) -> None:
-    scene.endpoint()
-    scene.decisions.write("m_1")
-    dsn = proxy.dsn_of(scene.dsn)
-    with scene.dispatch("log", *SHORT, dsn=dsn, failpoints="D10=stop") as running:
+    world.endpoint()
+    world.decisions.write("m_1")
+    dsn = proxy.dsn_of(world.dsn)
+    with world.dispatch("log", *SHORT, dsn=dsn, failpoints="D10=stop") as running:
         running.stands_still()
         proxy.refuse()
         running.go_on()
         running.says("result.dropped")
         proxy.heal()
         assert running.ends() == ExitCode.OK, running.text()
-    assert [row.outcome for row in attempts(scene.db)] == ["unknown", "delivered"]
-    assert scene.receiver.sequences("m_1") == [1, 1]
-    scene.heal()
+    assert [row.outcome for row in attempts(world.db)] == ["unknown", "delivered"]
+    assert world.receiver.sequences("m_1") == [1, 1]
+    world.heal()
 
 
 def test_results_are_settled_after_lines_to_the_database_fell_silent(
-    scene: Scene, proxy: FaultProxy
+    world: World, proxy: FaultProxy
 ) -> None:
     """Half-open: the other side takes every byte and says nothing, until keepalives give up."""
-    gate = _gated(scene, "m_1", "m_2")
-    with scene.dispatch("log", "--drain", dsn=proxy.dsn_of(scene.dsn)) as running:
-        running.until(lambda: len(scene.receiver.seen) == 2)
+    gate = _gated(world, "m_1", "m_2")
+    with world.dispatch("log", "--drain", dsn=proxy.dsn_of(world.dsn)) as running:
+        running.until(lambda: len(world.receiver.seen) == 2)
         proxy.bend(half_open)
         gate.open()
         # A settlement is on its way into the dark.
         running.until(lambda: proxy.lossy)
         proxy.heal()
         assert running.ends() == ExitCode.OK, running.text()
-    assert [row.outcome for row in attempts(scene.db)] == ["delivered", "delivered"]
-    scene.heal()
-    assert len(scene.receiver.seen) == 2
+    assert [row.outcome for row in attempts(world.db)] == ["delivered", "delivered"]
+    world.heal()
+    assert len(world.receiver.seen) == 2
 
 
 def test_transaction_that_is_never_answered_is_given_up_and_made_again(
-    scene: Scene, proxy: FaultProxy
+    world: World, proxy: FaultProxy
 ) -> None:
     """The open lines stay half-open until all is settled over new ones, which work."""
-    gate = _gated(scene, "m_1", "m_2")
+    gate = _gated(world, "m_1", "m_2")
     launcher = (
         "tests.support.dispatch.bent_dispatch",
         *("--set", "holdfast.dispatcher.delivery.store.session.TRANSACTION_SECONDS=1.0"),
@@ -119,83 +119,83 @@ def test_transaction_that_is_never_answered_is_given_up_and_made_again(
         # some seconds more, in which it asks the server to end the statement.
         *("--set", "holdfast.dispatcher.delivery.store.session.POOL_SECONDS=30.0"),
     )
-    dsn = proxy.dsn_of(scene.dsn)
-    with scene.dispatch("log", "--drain", dsn=dsn, launcher=launcher) as running:
-        running.until(lambda: len(scene.receiver.seen) == 2)
+    dsn = proxy.dsn_of(world.dsn)
+    with world.dispatch("log", "--drain", dsn=dsn, launcher=launcher) as running:
+        running.until(lambda: len(world.receiver.seen) == 2)
         proxy.bend(half_open)
         proxy.script = lambda _number: honest
         gate.open()
-        running.until(lambda: len(attempts(scene.db)) == 2)
+        running.until(lambda: len(attempts(world.db)) == 2)
         assert "no answer within 1 s" in running.text()
         # The idle lines of its pool are dead as well, and each is found out when it is used.
         proxy.heal()
         assert running.ends() == ExitCode.OK, running.text()
-    assert [row.outcome for row in attempts(scene.db)] == ["delivered", "delivered"]
-    scene.heal()
-    assert len(scene.receiver.seen) == 2
+    assert [row.outcome for row in attempts(world.db)] == ["delivered", "delivered"]
+    world.heal()
+    assert len(world.receiver.seen) == 2
 
 
 @pytest.mark.parametrize("status", [200, 503])
 def test_settlement_whose_commit_was_not_answered_is_stored_once(
-    scene: Scene, proxy: FaultProxy, status: int
+    world: World, proxy: FaultProxy, status: int
 ) -> None:
     """Postgres commits, the line breaks before the dispatcher hears of it, and it asks again."""
-    scene.endpoint(schedule_seconds=[3600])
-    scene.receiver.script = lambda _seen: answer(status)
-    scene.decisions.write("m_1", "m_2", "m_2")
+    world.endpoint(schedule_seconds=[3600])
+    world.receiver.script = lambda _seen: answer(status)
+    world.decisions.write("m_1", "m_2", "m_2")
     proxy.bend(lose_answer(COMMIT, proxy.struck, after=COPY))
-    with scene.dispatch("log", *SHORT, dsn=proxy.dsn_of(scene.dsn)) as running:
+    with world.dispatch("log", *SHORT, dsn=proxy.dsn_of(world.dsn)) as running:
         assert running.ends() == ExitCode.OK, running.text()
     assert proxy.struck.is_set()
     assert running.lines("store.away"), running.text()
     assert running.lines("lease.lost") == [], running.text()
-    scene.receiver.script = lambda _seen: answer(200)
-    assert len(scene.receiver.seen) == (3 if status == 200 else 2)
-    scene.heal()
-    assert scene.unknown() == 0
+    world.receiver.script = lambda _seen: answer(200)
+    assert len(world.receiver.seen) == (3 if status == 200 else 2)
+    world.heal()
+    assert world.unknown() == 0
 
 
 def test_nobody_resends_within_the_lease_without_heartbeats(
-    scene: Scene,
+    world: World,
 ) -> None:
-    gate = _gated(scene, "m_1")
+    gate = _gated(world, "m_1")
     launcher = (
         "tests.support.dispatch.bent_dispatch",
         "--set",
         "holdfast.dispatcher.delivery.service.BEAT_SECONDS=0.1",
     )
     with (
-        scene.dispatch("a", "--stop-seconds", "5", launcher=launcher) as first,
-        scene.dispatch("b", "--stop-seconds", "5", launcher=launcher) as second,
+        world.dispatch("a", "--stop-seconds", "5", launcher=launcher) as first,
+        world.dispatch("b", "--stop-seconds", "5", launcher=launcher) as second,
     ):
         for each in (first, second):
             each.says("dispatcher.started")
-        first.until(lambda: scene.receiver.seen)
-        scene.db.execute(REFUSE_BEATS)
-        first.until(lambda: scene.value("SELECT last_value FROM refused") >= 20)
-        assert len(scene.receiver.seen) == 1
+        first.until(lambda: world.receiver.seen)
+        world.db.execute(REFUSE_BEATS)
+        first.until(lambda: world.value("SELECT last_value FROM refused") >= 20)
+        assert len(world.receiver.seen) == 1
         gate.open()
-        first.until(lambda: attempts(scene.db))
-        assert lanes(scene.db)["m_1"].state is LaneState.IDLE
+        first.until(lambda: attempts(world.db))
+        assert lanes(world.db)["m_1"].state is LaneState.IDLE
         for each in (first, second):
             assert each.lines("store.away"), each.text()
-    scene.db.execute("DROP TRIGGER refuse ON holdfast.dispatcher_instance")
-    scene.heal()
-    assert scene.unknown() == 0
-    assert len(scene.receiver.seen) == 1
+    world.db.execute("DROP TRIGGER refuse ON holdfast.dispatcher_instance")
+    world.heal()
+    assert world.unknown() == 0
+    assert len(world.receiver.seen) == 1
 
 
-def test_claiming_settling_routing_and_operators_get_in_nobodys_way(scene: Scene) -> None:
+def test_claiming_settling_routing_and_operators_get_in_nobodys_way(world: World) -> None:
     """Everything that locks rows at once: what deadlocks is repeated, and nothing fails."""
     for name in ("payouts", "ledger"):
-        scene.endpoint(name=name, total_timeout_ms=10_000, schedule_seconds=[0] * 60)
-    scene.receiver.script = FirstOf(lambda seen: seen.sequence % 5 == 0, answer(503), answer(200))
+        world.endpoint(name=name, total_timeout_ms=10_000, schedule_seconds=[0] * 60)
+    world.receiver.script = FirstOf(lambda seen: seen.sequence % 5 == 0, answer(503), answer(200))
     subjects = [f"m_{n}" for n in range(10)]
     done = threading.Event()
 
     def operate(name: str) -> int:
         rounds = 0
-        with Endpoints.connect(scene.dsn) as store:
+        with Endpoints.connect(world.dsn) as store:
             while not done.is_set():
                 store.set_endpoint_state(name, "paused", "hammer")
                 store.backfill(name)
@@ -205,28 +205,28 @@ def test_claiming_settling_routing_and_operators_get_in_nobodys_way(scene: Scene
         return rounds
 
     with (
-        scene.dispatch("a", "--claim-lanes", "4") as first,
-        scene.dispatch("b", "--claim-lanes", "4") as second,
+        world.dispatch("a", "--claim-lanes", "4") as first,
+        world.dispatch("b", "--claim-lanes", "4") as second,
         ThreadPoolExecutor() as threads,
     ):
         first.says("dispatcher.started")
         second.says("dispatcher.started")
-        operators = [threads.submit(operate, name) for name in scene.names]
+        operators = [threads.submit(operate, name) for name in world.names]
         try:
             for _ in range(12):
-                scene.decisions.write(*subjects * 2)
+                world.decisions.write(*subjects * 2)
         finally:
             done.set()
         assert all(operator.result() > 3 for operator in operators)
         for each in (first, second):
             each.until(
-                lambda: {lane.state for lane in lanes(scene.db).values()} == {LaneState.IDLE}
+                lambda: {lane.state for lane in lanes(world.db).values()} == {LaneState.IDLE}
             )
             each.terminate()
             assert each.ends() == ExitCode.OK, each.text()
             assert each.lines("loop.crashed") == [], each.text()
-    scene.heal()
-    assert scene.receiver.overlaps == 0
+    world.heal()
+    assert world.receiver.overlaps == 0
 
 
 @contextmanager
@@ -236,15 +236,15 @@ def _snapshot(dsn: str) -> Iterator[psycopg.Connection]:
         yield reader
 
 
-def test_session_that_holds_an_old_snapshot_changes_nothing(scene: Scene) -> None:
-    scene.endpoint()
+def test_session_that_holds_an_old_snapshot_changes_nothing(world: World) -> None:
+    world.endpoint()
     subjects = [f"m_{n}" for n in range(10)]
-    scene.decisions.write(*subjects * 3)
+    world.decisions.write(*subjects * 3)
     waiting = "SELECT count(*) FROM holdfast.batch WHERE routed_at IS NULL"
-    with _snapshot(scene.dsn) as reader:
+    with _snapshot(world.dsn) as reader:
         assert reader.execute(waiting).fetchone() == (1,)
-        scene.heal()
-        scene.decisions.write(*subjects * 3)
-        scene.heal()
+        world.heal()
+        world.decisions.write(*subjects * 3)
+        world.heal()
         assert reader.execute(waiting).fetchone() == (1,)
-    assert len(scene.receiver.seen) == 60
+    assert len(world.receiver.seen) == 60

@@ -14,9 +14,9 @@ import trustme
 from holdfast.dispatcher.outbound.transport.engines import EngineName
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.delivery import expire_leases
-from tests.support.dispatch.scene import SHORT, Scene
 from tests.support.dispatch.webhooks import Gate, answer
 from tests.support.waiting import eventually
+from tests.support.world import SHORT, World
 
 pytestmark = pytest.mark.faults
 
@@ -41,132 +41,132 @@ ELSEWHERE = [
 ]
 
 
-def _die(scene: Scene, point: str, engine: EngineName | None = None, *options: str) -> None:
+def _die(world: World, point: str, engine: EngineName | None = None, *options: str) -> None:
     """Run a dispatcher that is killed at the point."""
     options = (*SHORT, *options)
-    with scene.dispatch("dying", *options, engine=engine, failpoints=point) as dying:
+    with world.dispatch("dying", *options, engine=engine, failpoints=point) as dying:
         assert dying.ends() == -signal.SIGKILL, dying.text()
 
 
 @pytest.mark.guarantee(5)
 @pytest.mark.parametrize("point", ELSEWHERE)
 def test_killed_dispatcher_loses_nothing_and_repeats_only_the_unknown(
-    scene: Scene, point: str
+    world: World, point: str
 ) -> None:
     # A claim from an endpoint without a limit may be one message with its COMMIT, and never open.
-    scene.endpoint(rate_per_second=10_000 if point == "D1=kill" else None)
-    scene.decisions.write(*SUBJECTS * 3)
-    _die(scene, point)
-    scene.heal()
-    assert {name: set(scene.receiver.sequences(name)) for name in SUBJECTS} == ALL_THREE
+    world.endpoint(rate_per_second=10_000 if point == "D1=kill" else None)
+    world.decisions.write(*SUBJECTS * 3)
+    _die(world, point)
+    world.heal()
+    assert {name: set(world.receiver.sequences(name)) for name in SUBJECTS} == ALL_THREE
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize(("point", "routed"), [("D18=kill", False), ("D2=kill@2", True)])
 def test_dispatcher_killed_as_it_routes_and_claims_at_once_loses_nothing(
-    scene: Scene, point: str, routed: bool
+    world: World, point: str, routed: bool
 ) -> None:
     """Batches come one by one, rung, while nothing else is under way."""
-    scene.endpoint()
-    scene.decisions._writer._doorbell = True
+    world.endpoint()
+    world.decisions._writer._doorbell = True
     query = "SELECT routed_at IS NOT NULL FROM holdfast.batch ORDER BY batch_no DESC LIMIT 1"
     written = 0
-    with scene.dispatch("dying", "--doorbell", failpoints=point) as dying:
+    with world.dispatch("dying", "--doorbell", failpoints=point) as dying:
         dying.says("dispatcher.started")
         while dying.process.poll() is None:
             written += 1
-            scene.decisions.write("m_1")
+            world.decisions.write("m_1")
             eventually(
                 lambda done=written: (
                     dying.process.poll() is not None
-                    or scene.value("SELECT max(delivered_sequence) FROM holdfast.lane") == done
+                    or world.value("SELECT max(delivered_sequence) FROM holdfast.lane") == done
                 )
             )
         assert dying.ends() == -signal.SIGKILL, dying.text()
-    assert scene.value(query) is routed
-    scene.heal()
-    assert set(scene.receiver.sequences("m_1")) == set(range(1, written + 1))
+    assert world.value(query) is routed
+    world.heal()
+    assert set(world.receiver.sequences("m_1")) == set(range(1, written + 1))
 
 
 @pytest.mark.guarantee(6)
 @pytest.mark.parametrize(("point", "engine"), IN_ENGINES)
 def test_dispatcher_killed_within_a_request_repeats_only_the_unknown(
-    scene: Scene, point: str, engine: EngineName
+    world: World, point: str, engine: EngineName
 ) -> None:
-    scene.endpoint()
-    scene.decisions.write(*SUBJECTS * 3)
-    _die(scene, point, engine)
-    scene.heal(engine=engine)
-    assert {name: set(scene.receiver.sequences(name)) for name in SUBJECTS} == ALL_THREE
+    world.endpoint()
+    world.decisions.write(*SUBJECTS * 3)
+    _die(world, point, engine)
+    world.heal(engine=engine)
+    assert {name: set(world.receiver.sequences(name)) for name in SUBJECTS} == ALL_THREE
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("engine", ["httpx", "asyncio"])
 def test_dispatcher_killed_before_the_handshake_has_sent_nothing(
-    scene: Scene, engine: EngineName
+    world: World, engine: EngineName
 ) -> None:
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
-    file = scene.folder / "authority.pem"
+    file = world.tmp_path / "authority.pem"
     authority.cert_pem.write_to_path(str(file))
     with webhooks.listening(context) as receiver:
-        scene.endpoint(f"{receiver.url}/payouts")
-        scene.decisions.write(*SUBJECTS)
-        _die(scene, "D6=kill", engine, "--ca-file", str(file))
+        world.endpoint(f"{receiver.url}/payouts")
+        world.decisions.write(*SUBJECTS)
+        _die(world, "D6=kill", engine, "--ca-file", str(file))
         assert receiver.seen == []
-        scene.heal(receiver, engine=engine, ca_file=file)
+        world.heal(receiver, engine=engine, ca_file=file)
 
 
 @pytest.mark.rest
-def test_dispatcher_killed_as_it_shows_that_it_lives_loses_nothing(scene: Scene) -> None:
+def test_dispatcher_killed_as_it_shows_that_it_lives_loses_nothing(world: World) -> None:
     """The first sign of life comes before anything is sent, the second while requests run."""
-    scene.endpoint(total_timeout_ms=20_000)
+    world.endpoint(total_timeout_ms=20_000)
     gate = Gate(answer(200))
-    scene.receiver.script = lambda _seen: gate
-    scene.decisions.write(*SUBJECTS * 2)
-    with scene.dispatch("dying", "--drain", failpoints="D12=kill@2") as dying:
+    world.receiver.script = lambda _seen: gate
+    world.decisions.write(*SUBJECTS * 2)
+    with world.dispatch("dying", "--drain", failpoints="D12=kill@2") as dying:
         assert dying.ends() == -signal.SIGKILL, dying.text()
     gate.open()
-    assert sorted(seen.subject for seen in scene.receiver.seen) == SUBJECTS
-    scene.heal()
-    assert scene.unknown() >= len(SUBJECTS)
+    assert sorted(seen.subject for seen in world.receiver.seen) == SUBJECTS
+    world.heal()
+    assert world.unknown() >= len(SUBJECTS)
 
 
 @pytest.mark.rest
-def test_rescuer_killed_before_its_commit_books_nothing_twice(scene: Scene) -> None:
-    scene.endpoint()
-    scene.decisions.write(*SUBJECTS * 3)
-    _die(scene, "D8=kill@2")
-    expire_leases(scene.db)
-    _die(scene, "D13=kill")
-    assert scene.unknown() == 0
-    scene.heal()
-    assert scene.unknown() > 0
+def test_rescuer_killed_before_its_commit_books_nothing_twice(world: World) -> None:
+    world.endpoint()
+    world.decisions.write(*SUBJECTS * 3)
+    _die(world, "D8=kill@2")
+    expire_leases(world.db)
+    _die(world, "D13=kill")
+    assert world.unknown() == 0
+    world.heal()
+    assert world.unknown() > 0
 
 
 @pytest.mark.rest
-def test_dispatcher_killed_while_it_winds_down_loses_nothing(scene: Scene) -> None:
-    scene.endpoint(total_timeout_ms=20_000)
+def test_dispatcher_killed_while_it_winds_down_loses_nothing(world: World) -> None:
+    world.endpoint(total_timeout_ms=20_000)
     gate = Gate(answer(200))
-    scene.receiver.script = lambda _seen: gate
-    scene.decisions.write(*SUBJECTS * 3)
-    with scene.dispatch("dying", "--stop-seconds", "10", failpoints="D14=kill") as dying:
-        dying.until(lambda: len(scene.receiver.seen) == len(SUBJECTS))
+    world.receiver.script = lambda _seen: gate
+    world.decisions.write(*SUBJECTS * 3)
+    with world.dispatch("dying", "--stop-seconds", "10", failpoints="D14=kill") as dying:
+        dying.until(lambda: len(world.receiver.seen) == len(SUBJECTS))
         dying.terminate()
         assert dying.ends() == -signal.SIGKILL, dying.text()
     gate.open()
-    scene.heal()
+    world.heal()
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("point", ["D11=kill", "D15=kill"])
-def test_dispatcher_killed_as_it_sets_the_next_attempt_sets_none(scene: Scene, point: str) -> None:
-    scene.endpoint(schedule_seconds=[3600] * 3)
-    scene.receiver.script = lambda _seen: answer(503)
-    scene.decisions.write(*SUBJECTS * 2)
-    _die(scene, point)
-    assert scene.value("SELECT count(*) FROM holdfast.attempt") == 0
-    assert scene.value("SELECT count(*) FROM holdfast.lane WHERE token IS NULL") == 0
-    scene.receiver.script = lambda _seen: answer(200)
-    scene.heal()
+def test_dispatcher_killed_as_it_sets_the_next_attempt_sets_none(world: World, point: str) -> None:
+    world.endpoint(schedule_seconds=[3600] * 3)
+    world.receiver.script = lambda _seen: answer(503)
+    world.decisions.write(*SUBJECTS * 2)
+    _die(world, point)
+    assert world.value("SELECT count(*) FROM holdfast.attempt") == 0
+    assert world.value("SELECT count(*) FROM holdfast.lane WHERE token IS NULL") == 0
+    world.receiver.script = lambda _seen: answer(200)
+    world.heal()

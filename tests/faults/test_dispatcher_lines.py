@@ -18,7 +18,6 @@ from tests.support.dispatch.delivery import attempts
 from tests.support.dispatch.dispatching import drain
 from tests.support.dispatch.invariants import check_applied_once
 from tests.support.dispatch.payouts import Payouts, empty_database, payouts
-from tests.support.dispatch.scene import ENGINES, Scene
 from tests.support.dispatch.sender import NOON, WINDOW, hold
 from tests.support.dispatch.webhooks import answer
 from tests.support.servers.fault_proxy import (
@@ -33,6 +32,7 @@ from tests.support.servers.fault_proxy import (
     throttle,
     truncate,
 )
+from tests.support.world import ENGINES, World
 
 pytestmark = [pytest.mark.rest, pytest.mark.faults, pytest.mark.parametrize("engine", ENGINES)]
 
@@ -42,8 +42,8 @@ LONG = 2000
 
 
 @pytest.fixture
-def proxy(scene: Scene) -> Iterator[FaultProxy]:
-    with FaultProxy.before_port(scene.receiver.port) as proxy:
+def proxy(world: World) -> Iterator[FaultProxy]:
+    with FaultProxy.before_port(world.receiver.port) as proxy:
         yield proxy
 
 
@@ -76,106 +76,106 @@ FAULTS: dict[str, tuple[Fault, set[str]]] = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_line_that_fails_loses_nothing_and_repeats_only_the_unknown(
-    scene: Scene, proxy: FaultProxy, engine: EngineName, name: str
+    world: World, proxy: FaultProxy, engine: EngineName, name: str
 ) -> None:
     """Also that a status line decides, whatever becomes of the body behind it."""
     fault, outcomes = FAULTS[name]
     proxy.bend(fault)
-    scene.receiver.script = lambda _seen: answer(200, b"x" * LONG)
-    scene.endpoint(_url(proxy), schedule_seconds=[3600])
-    scene.decisions.write(*SUBJECTS)
-    drain(scene.dsn, engine=engine)
-    assert {row.outcome for row in attempts(scene.db)} == outcomes
+    world.receiver.script = lambda _seen: answer(200, b"x" * LONG)
+    world.endpoint(_url(proxy), schedule_seconds=[3600])
+    world.decisions.write(*SUBJECTS)
+    drain(world.dsn, engine=engine)
+    assert {row.outcome for row in attempts(world.db)} == outcomes
     proxy.heal()
-    scene.heal(engine=engine)
+    world.heal(engine=engine)
 
 
 def test_receiver_refusing_connections_gets_everything_later(
-    scene: Scene, proxy: FaultProxy, engine: EngineName
+    world: World, proxy: FaultProxy, engine: EngineName
 ) -> None:
-    scene.endpoint(_url(proxy), schedule_seconds=[3600])
-    scene.decisions.write(*SUBJECTS * 2)
+    world.endpoint(_url(proxy), schedule_seconds=[3600])
+    world.decisions.write(*SUBJECTS * 2)
     proxy.refuse()
-    drain(scene.dsn, engine=engine)
-    assert [row.outcome for row in attempts(scene.db)] == ["failed"] * len(SUBJECTS)
-    assert scene.receiver.seen == []
+    drain(world.dsn, engine=engine)
+    assert [row.outcome for row in attempts(world.db)] == ["failed"] * len(SUBJECTS)
+    assert world.receiver.seen == []
     proxy.heal()
-    scene.heal(engine=engine)
-    assert len(scene.receiver.seen) == 2 * len(SUBJECTS)
+    world.heal(engine=engine)
+    assert len(world.receiver.seen) == 2 * len(SUBJECTS)
 
 
 def test_answer_that_is_garbled_is_believed_as_little_as_none(
-    scene: Scene, proxy: FaultProxy, engine: EngineName
+    world: World, proxy: FaultProxy, engine: EngineName
 ) -> None:
     """One bit of each answer is turned over, in its status line as likely as anywhere."""
     proxy.bend(corrupt(Way.DOWN))
-    scene.endpoint(_url(proxy), schedule_seconds=[0] * 3, order_policy="skip")
-    scene.decisions.write(*SUBJECTS * 8)
-    drain(scene.dsn, engine=engine)
+    world.endpoint(_url(proxy), schedule_seconds=[0] * 3, order_policy="skip")
+    world.decisions.write(*SUBJECTS * 8)
+    drain(world.dsn, engine=engine)
     proxy.heal()
-    scene.heal(engine=engine)
-    assert all(set(scene.receiver.sequences(name)) == {*range(1, 9)} for name in SUBJECTS)
+    world.heal(engine=engine)
+    assert all(set(world.receiver.sequences(name)) == {*range(1, 9)} for name in SUBJECTS)
 
 
 def test_line_that_is_closed_as_it_is_used_again_costs_one_attempt(
-    scene: Scene, proxy: FaultProxy, engine: EngineName
+    world: World, proxy: FaultProxy, engine: EngineName
 ) -> None:
     """The server's idle timeout meets the next request: the line looks open and is not."""
     proxy.bend(close_when_reused(proxy.struck))
-    scene.endpoint(_url(proxy), breaker_threshold=2)
-    scene.decisions.write("m_1", "m_1", "m_1")
-    drain(scene.dsn, engine=engine)
+    world.endpoint(_url(proxy), breaker_threshold=2)
+    world.decisions.write("m_1", "m_1", "m_1")
+    drain(world.dsn, engine=engine)
     assert proxy.struck.is_set()
-    assert scene.receiver.sequences("m_1") == [1, 2, 3]
-    assert [row.outcome for row in attempts(scene.db)].count("delivered") == 3
-    assert scene.unknown() <= 1
-    assert scene.value("SELECT breaker::text FROM holdfast.endpoint_pace") == "closed"
-    scene.check()
+    assert world.receiver.sequences("m_1") == [1, 2, 3]
+    assert [row.outcome for row in attempts(world.db)].count("delivered") == 3
+    assert world.unknown() <= 1
+    assert world.value("SELECT breaker::text FROM holdfast.endpoint_pace") == "closed"
+    world.check()
 
 
 def test_endpoint_behind_a_dead_line_costs_another_nothing(
-    scene: Scene, proxy: FaultProxy, engine: EngineName
+    world: World, proxy: FaultProxy, engine: EngineName
 ) -> None:
     proxy.bend(half_open)
-    scene.endpoint(_url(proxy), total_timeout_ms=30_000)
-    scene.endpoint(name="ledger", total_timeout_ms=30_000)
-    scene.decisions.write(*[f"m_{n}" for n in range(40)] * 5)
+    world.endpoint(_url(proxy), total_timeout_ms=30_000)
+    world.endpoint(name="ledger", total_timeout_ms=30_000)
+    world.decisions.write(*[f"m_{n}" for n in range(40)] * 5)
     options = ("--concurrency", "16", "--stop-seconds", "0.5")
-    with scene.dispatch("log", *options, engine=engine) as running:
-        running.until(lambda: len(scene.receiver.seen) == 200)
+    with world.dispatch("log", *options, engine=engine) as running:
+        running.until(lambda: len(world.receiver.seen) == 200)
         assert {line["endpoint"] for line in running.lines("attempt")} == {"ledger"}
         proxy.heal()
         running.terminate()
         assert running.ends() == ExitCode.OK, running.text()
-    scene.heal(engine=engine)
+    world.heal(engine=engine)
 
 
 def test_answer_that_is_lost_after_the_receiver_committed_leaves_one_hold(
-    scene: Scene, service: Payouts, engine: EngineName
+    world: World, service: Payouts, engine: EngineName
 ) -> None:
     merchants = [f"{engine}_{n}" for n in range(4)]
     port = int(service.url.rpartition(":")[2])
     with FaultProxy.before_port(port) as proxy:
         proxy.bend(truncate(Way.DOWN, 0, reset=True))
-        scene.endpoint(
+        world.endpoint(
             f"http://127.0.0.1:{proxy.port}/webhooks",
             schedule_seconds=[3600],
             total_timeout_ms=10_000,
         )
-        _order_holds(scene, merchants)
-        drain(scene.dsn, engine=engine)
-        assert {row.outcome for row in attempts(scene.db)} == {"unknown"}
+        _order_holds(world, merchants)
+        drain(world.dsn, engine=engine)
+        assert {row.outcome for row in attempts(world.db)} == {"unknown"}
         proxy.heal()
-        scene.deliver(engine=engine)
+        world.deliver(engine=engine)
     keys = "SELECT key FROM payouts.hold_history WHERE effect = 'applied' AND merchant_id ^@ %s"
-    check_applied_once(scene.db, [key for (key,) in service.rows(keys, engine)])
+    check_applied_once(world.db, [key for (key,) in service.rows(keys, engine)])
     log = """
         SELECT outcome, count(*) FROM payouts.delivery_log WHERE subject ^@ %s
         AND outcome <> 'in_progress' GROUP BY 1 ORDER BY 1"""
     assert service.rows(log, engine) == [("applied", 12), ("duplicate", 4)]
 
 
-def _order_holds(scene: Scene, merchants: list[str]) -> None:
+def _order_holds(world: World, merchants: list[str]) -> None:
     """Write three orders for each merchant, complete enough for the payouts service."""
     rows = []
     for window in (1, 2, 3):
@@ -192,4 +192,4 @@ def _order_holds(scene: Scene, merchants: list[str]) -> None:
             for merchant in merchants
         ]
     table = pa.Table.from_pylist(rows)
-    scene.decisions._writer.write(1, InDriver(prepare(BatchInput(table))))
+    world.decisions._writer.write(1, InDriver(prepare(BatchInput(table))))

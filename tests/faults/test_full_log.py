@@ -22,9 +22,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.dispatch.dispatching import SECRET
-from tests.support.dispatch.scene import Scene
 from tests.support.dispatch.sender import secret_text
 from tests.support.waiting import eventually
+from tests.support.world import World
 
 pytestmark = [pytest.mark.rest, pytest.mark.faults]
 
@@ -62,23 +62,23 @@ def _metric(port: int, name: str) -> float:
     return found
 
 
-def test_full_disk_under_the_log_stops_no_delivery(scene: Scene, port: int) -> None:
-    scene.endpoint()
-    log = scene.folder / "log"
-    with scene.dispatch("log", "--listen", f"127.0.0.1:{port}") as running:
-        scene.decisions.write("m_0")
+def test_full_disk_under_the_log_stops_no_delivery(world: World, port: int) -> None:
+    world.endpoint()
+    log = world.tmp_path / "log"
+    with world.dispatch("log", "--listen", f"127.0.0.1:{port}") as running:
+        world.decisions.write("m_0")
         running.until(lambda: running.lines("attempt"))
         process = psutil.Process(running.process.pid)
         # The next line is cut off in its middle.
         full = log.stat().st_size + 20
         process.rlimit(resource.RLIMIT_FSIZE, (full, resource.RLIM_INFINITY))
         for number in range(1, 6):
-            scene.decisions.write(f"m_{number}")
-            running.until(lambda: len(scene.receiver.seen) == number + 1)  # noqa: B023 - at once
+            world.decisions.write(f"m_{number}")
+            running.until(lambda: len(world.receiver.seen) == number + 1)  # noqa: B023 - at once
         running.until(lambda: _metric(port, DROPPED) == 5)
         assert log.stat().st_size == full
         process.rlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        scene.decisions.write("m_6")
+        world.decisions.write("m_6")
         running.until(lambda: b"lines.dropped" in log.read_bytes())
         assert httpx.get(f"http://127.0.0.1:{port}/healthz/live").status_code == 200
         running.terminate()
@@ -90,44 +90,44 @@ def test_full_disk_under_the_log_stops_no_delivery(scene: Scene, port: int) -> N
     (report,) = (line for line in whole if line["what"] == "lines.dropped")
     assert (report["lines"], report["level"], report["error"]) == (5, "warning", "File too large")
     assert sum(line["what"] == "attempt" for line in whole) == 2
-    assert scene.value(LIVING) == 0
+    assert world.value(LIVING) == 0
 
 
 @pytest.mark.parametrize("options", [(), ("--processes", "2")])
-def test_dispatcher_starts_on_a_full_disk(scene: Scene, options: Sequence[str]) -> None:
-    scene.endpoint()
-    scene.decisions.write("m_1")
+def test_dispatcher_starts_on_a_full_disk(world: World, options: Sequence[str]) -> None:
+    world.endpoint()
+    world.decisions.write("m_1")
     with (
         open("/dev/full", "wb") as full,  # noqa: PTH123 - no path to a file
-        _running(scene.dsn, full, "dispatch", *options) as process,
+        _running(world.dsn, full, "dispatch", *options) as process,
     ):
-        eventually(lambda: scene.receiver.seen or process.poll() is not None)
-        assert len(scene.receiver.seen) == 1
+        eventually(lambda: world.receiver.seen or process.poll() is not None)
+        assert len(world.receiver.seen) == 1
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == ExitCode.OK
-    assert scene.value(LIVING) == 0
+    assert world.value(LIVING) == 0
 
 
-def test_log_that_nobody_reads_stops_no_delivery(scene: Scene) -> None:
-    scene.endpoint()
-    scene.decisions.write("m_1")
+def test_log_that_nobody_reads_stops_no_delivery(world: World) -> None:
+    world.endpoint()
+    world.decisions.write("m_1")
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
     os.write(writer, b"-" * 4095 + b"\n")
-    with os.fdopen(reader, "rb") as log, _running(scene.dsn, writer, "dispatch") as process:
+    with os.fdopen(reader, "rb") as log, _running(world.dsn, writer, "dispatch") as process:
         os.close(writer)
-        eventually(lambda: scene.receiver.seen or process.poll() is not None)
-        assert len(scene.receiver.seen) == 1
+        eventually(lambda: world.receiver.seen or process.poll() is not None)
+        assert len(world.receiver.seen) == 1
         log.readline()
-        scene.decisions.write("m_2")
+        world.decisions.write("m_2")
         assert json.loads(log.readline())["what"] == "lines.dropped"
         log.close()
         # The reader is gone: a broken pipe is no end either.
-        scene.decisions.write("m_3")
-        eventually(lambda: len(scene.receiver.seen) == 3 or process.poll() is not None)
+        world.decisions.write("m_3")
+        eventually(lambda: len(world.receiver.seen) == 3 or process.poll() is not None)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == ExitCode.OK
-    assert scene.value(LIVING) == 0
+    assert world.value(LIVING) == 0
 
 
 def test_api_server_starts_and_ends_on_a_full_disk(dsn: str, port: int) -> None:

@@ -14,7 +14,7 @@ from psycopg import sql
 
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
-from tests.support.dispatch.scene import Scene
+from tests.support.world import World
 
 pytestmark = pytest.mark.faults
 
@@ -37,7 +37,7 @@ def _told(dsn: str, *command: str) -> Any:
 
 
 def test_dispatcher_of_a_read_only_server_is_alive_and_not_ready(
-    scene: Scene, db: psycopg.Connection
+    world: World, db: psycopg.Connection
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listen = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -45,44 +45,44 @@ def test_dispatcher_of_a_read_only_server_is_alive_and_not_ready(
     def health(what: str) -> httpx.Response:
         return httpx.get(f"http://{listen}/healthz/{what}")
 
-    scene.endpoint()
-    scene.decisions.write("m_1")
-    with scene.dispatch("log", "--listen", listen) as running:
-        running.until(lambda: len(scene.receiver.seen) == 1)
+    world.endpoint()
+    world.decisions.write("m_1")
+    with world.dispatch("log", "--listen", listen) as running:
+        running.until(lambda: len(world.receiver.seen) == 1)
         running.until(lambda: health("ready").status_code == 200)
-        scene.decisions.write("m_2")
-        running.until(lambda: len(scene.receiver.seen) == 2)
+        world.decisions.write("m_2")
+        running.until(lambda: len(world.receiver.seen) == 2)
         _set_read_only(db, "on")
         running.until(lambda: "refuses to write" in health("ready").text)
         assert (health("ready").status_code, health("live").status_code) == (503, 200)
         db.execute(AGED)
-        done = holdfast("status", "--json", dsn=scene.dsn)
+        done = holdfast("status", "--json", dsn=world.dsn)
         status = json.loads(done.stdout)
         assert (done.returncode, status["read_only"]) == (ExitCode.DEGRADED, True)
         assert [each["pid"] for each in status["dispatchers"]] == [running.process.pid]
         assert [need["kind"] for need in status["needs"]] == ["cannot_write"]
-        assert _told(scene.dsn, "overview")["dispatchers_alive"] == 1
-        assert [row["alive"] for row in _told(scene.dsn, "dispatchers", "list")["dispatchers"]] == [
+        assert _told(world.dsn, "overview")["dispatchers_alive"] == 1
+        assert [row["alive"] for row in _told(world.dsn, "dispatchers", "list")["dispatchers"]] == [
             True
         ]
         _set_read_only(db, "off")
         running.until(lambda: health("ready").status_code == 200)
-        assert _told(scene.dsn, "status")["read_only"] is False
-        scene.decisions.write("m_3")
-        running.until(lambda: len(scene.receiver.seen) == 3)
+        assert _told(world.dsn, "status")["read_only"] is False
+        world.decisions.write("m_3")
+        running.until(lambda: len(world.receiver.seen) == 3)
         _set_read_only(db, "on")
         running.until(lambda: health("ready").status_code == 503)
         running.terminate()
         running.ends()
     # It could not remove its row, and is not called alive by it.
     db.execute(AGED)
-    assert _told(scene.dsn, "overview")["dispatchers_alive"] == 0
+    assert _told(world.dsn, "overview")["dispatchers_alive"] == 0
 
 
-def test_waiting_entry_of_a_read_only_server_says_so(scene: Scene, db: psycopg.Connection) -> None:
-    scene.endpoint()
-    scene.decisions.write("m_1")
+def test_waiting_entry_of_a_read_only_server_says_so(world: World, db: psycopg.Connection) -> None:
+    world.endpoint()
+    world.decisions.write("m_1")
     _set_read_only(db, "on")
-    key = scene.value("SELECT key::text FROM holdfast.entry")
-    (answer,) = _told(scene.dsn, "why", f"hf_{key.replace('-', '')}")["endpoints"]
+    key = world.value("SELECT key::text FROM holdfast.entry")
+    (answer,) = _told(world.dsn, "why", f"hf_{key.replace('-', '')}")["endpoints"]
     assert answer["verdict"] == "cannot_write"

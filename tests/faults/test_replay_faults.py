@@ -11,7 +11,7 @@ import pytest
 from holdfast.sink.contract.failpoints import ENVIRONMENT
 from tests.support.dispatch.delivery import DELIVERED, applied, progress
 from tests.support.dispatch.dispatching import drain
-from tests.support.dispatch.scene import LEASE_SECONDS, SHORT, Scene
+from tests.support.world import LEASE_SECONDS, SHORT, World
 
 pytestmark = pytest.mark.rest
 
@@ -37,60 +37,60 @@ PLAN = "plan(DELIVERED, reason='a test', id_=UUID(int=7))"
 
 
 @pytest.mark.parametrize("point", ["D16=kill@2", "D9=kill@40", "D17=kill@2"])
-def test_replay_goes_on_after_its_dispatcher_was_killed(scene: Scene, point: str) -> None:
-    scene.endpoint()
-    scene.decisions.write(*(f"m_{number % 60}" for number in range(120)))
-    drain(scene.dsn)
-    id_ = applied(scene.dsn, DELIVERED, rate=500)
-    with scene.dispatch("killed", *SHORT, failpoints=point) as process:
+def test_replay_goes_on_after_its_dispatcher_was_killed(world: World, point: str) -> None:
+    world.endpoint()
+    world.decisions.write(*(f"m_{number % 60}" for number in range(120)))
+    drain(world.dsn)
+    id_ = applied(world.dsn, DELIVERED, rate=500)
+    with world.dispatch("killed", *SHORT, failpoints=point) as process:
         assert process.ends() == -signal.SIGKILL
-    assert progress(scene.dsn, id_)["state"] == "applying"
-    scene.db.execute(EXPIRE)
-    drain(scene.dsn, lease_seconds=LEASE_SECONDS)
+    assert progress(world.dsn, id_)["state"] == "applying"
+    world.db.execute(EXPIRE)
+    drain(world.dsn, lease_seconds=LEASE_SECONDS)
 
-    assert progress(scene.dsn, id_) == {
+    assert progress(world.dsn, id_) == {
         "state": "applied",
         "items": 120,
         "settled": 120,
         "sent": 120,
         "delivered": 120,
     }
-    arrived = Counter(each.header("webhook-id") for each in scene.receiver.seen)
+    arrived = Counter(each.header("webhook-id") for each in world.receiver.seen)
     assert len(arrived) == 120
     assert min(arrived.values()) == 2
-    assert sum(count - 2 for count in arrived.values()) <= scene.unknown()
-    assert scene.value(NEXT) == 0
+    assert sum(count - 2 for count in arrived.values()) <= world.unknown()
+    assert world.value(NEXT) == 0
 
 
 @pytest.mark.parametrize("point", ["O1", "O2"])
 def test_plan_whose_process_is_killed_is_not_there_and_can_be_made_again(
-    scene: Scene, point: str
+    world: World, point: str
 ) -> None:
-    scene.endpoint()
-    scene.decisions.write("m_1", "m_2")
-    drain(scene.dsn)
-    assert _operator(scene, PLAN, point) == -signal.SIGKILL
+    world.endpoint()
+    world.decisions.write("m_1", "m_2")
+    drain(world.dsn)
+    assert _operator(world, PLAN, point) == -signal.SIGKILL
     kept = "(SELECT count(*) FROM holdfast.replay), (SELECT count(*) FROM holdfast.replay_item)"
     written = f"SELECT ({kept}, (SELECT count(*) FROM holdfast.operator_action))::text"
-    assert scene.value(written) == "(0,0,0)"
-    assert _operator(scene, PLAN) == 0
-    assert _operator(scene, PLAN) == 0
-    assert scene.value(written) == "(1,2,1)"
+    assert world.value(written) == "(0,0,0)"
+    assert _operator(world, PLAN) == 0
+    assert _operator(world, PLAN) == 0
+    assert world.value(written) == "(1,2,1)"
 
 
-def test_cancel_whose_process_is_killed_has_changed_nothing(scene: Scene) -> None:
-    scene.endpoint()
-    scene.decisions.write("m_1")
-    drain(scene.dsn)
-    id_ = applied(scene.dsn, DELIVERED)
-    assert _operator(scene, f"cancel(UUID({str(id_)!r}), 'why')", "O3") == -signal.SIGKILL
-    assert progress(scene.dsn, id_) == {"state": "applying", "items": 1, "waiting": 1}
-    drain(scene.dsn)
-    assert progress(scene.dsn, id_)["state"] == "applied"
+def test_cancel_whose_process_is_killed_has_changed_nothing(world: World) -> None:
+    world.endpoint()
+    world.decisions.write("m_1")
+    drain(world.dsn)
+    id_ = applied(world.dsn, DELIVERED)
+    assert _operator(world, f"cancel(UUID({str(id_)!r}), 'why')", "O3") == -signal.SIGKILL
+    assert progress(world.dsn, id_) == {"state": "applying", "items": 1, "waiting": 1}
+    drain(world.dsn)
+    assert progress(world.dsn, id_)["state"] == "applied"
 
 
-def _operator(scene: Scene, call: str, point: str | None = None) -> int:
+def _operator(world: World, call: str, point: str | None = None) -> int:
     """Run one call of the operator's store in a process of its own; returns how it ended."""
-    program = OPERATOR.format(dsn=scene.dsn, call=call)
+    program = OPERATOR.format(dsn=world.dsn, call=call)
     variables = {**os.environ, ENVIRONMENT: f"{point}=kill" if point else ""}
     return subprocess.run([sys.executable, "-c", program], env=variables, check=False).returncode

@@ -27,12 +27,12 @@ from holdfast.migrations.upgrade import upgrade
 from tests.soak.job import _server
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import SECRET, Process
-from tests.support.dispatch.scene import LEASE_SECONDS, Scene
 from tests.support.dispatch.sender import secret_text
 from tests.support.job.decisions import Decisions
 from tests.support.servers import fault_proxy as faults
 from tests.support.servers.databases import copy_of
 from tests.support.servers.fault_proxy import FaultProxy, Way
+from tests.support.world import LEASE_SECONDS, World
 
 FOLDER = Path(".holdfast/soak")
 SECONDS = float(os.environ.get("SOAK_DISPATCH_SECONDS", "60"))
@@ -59,8 +59,8 @@ BEFORE_POSTGRES = (faults.delay(0.01, 0.05), faults.half_open, faults.mute(Way.D
 class Soak:
     """One round; `draw` decides everything that is random in it."""
 
-    def __init__(self, scene: Scene, hooks: FaultProxy, base: FaultProxy, seed: int) -> None:
-        self._scene = scene
+    def __init__(self, world: World, hooks: FaultProxy, base: FaultProxy, seed: int) -> None:
+        self._world = world
         self._hooks = hooks
         self._base = base
         self._draw = random.Random(seed)  # noqa: S311 - faults, not secrets
@@ -75,7 +75,7 @@ class Soak:
         while time.monotonic() < end:
             for engine in ENGINES:
                 self._keep_running(engine)
-            self._scene.decisions.write(*self._draw.choices(SUBJECTS, k=60))
+            self._world.decisions.write(*self._draw.choices(SUBJECTS, k=60))
             name = self._draw.choice(("_kill", "_stand", "_bend", "_cut", "_lose", "_pause"))
             self.done.append(name.strip("_"))
             getattr(self, name)()
@@ -91,7 +91,7 @@ class Soak:
             process.terminate()
             process.ends()
             stack.close()
-        self._scene.heal()
+        self._world.heal()
 
     def _keep_running(self, engine: str) -> None:
         running = self._running.get(engine)
@@ -102,10 +102,10 @@ class Soak:
         self._starts += 1
         stack = ExitStack()
         process = stack.enter_context(
-            self._scene.dispatch(
+            self._world.dispatch(
                 f"{self._starts}-{engine}.log",
                 *("--lease-seconds", str(LEASE_SECONDS), "--stop-seconds", "2"),
-                dsn=self._base.dsn_of(self._scene.dsn),
+                dsn=self._base.dsn_of(self._world.dsn),
                 engine="httpx" if engine == "httpx" else "asyncio",
             )
         )
@@ -146,7 +146,7 @@ class Soak:
         self._base.heal()
 
     def _pause(self) -> None:
-        with Endpoints.connect(self._scene.dsn) as store:
+        with Endpoints.connect(self._world.dsn) as store:
             store.set_endpoint_state("payouts", "paused", "soak")
             Event().wait(self._draw.random())
             store.set_endpoint_state("payouts", "active", "soak")
@@ -159,11 +159,13 @@ class Soak:
 
 
 @contextmanager
-def _scene(folder: Path) -> Iterator[Scene]:
+def _world(folder: Path) -> Iterator[World]:
     with _server(folder) as at, copy_of(at, "template1") as dsn, webhooks.listening() as receiver:
         upgrade(dsn)
         with psycopg.connect(dsn, autocommit=True) as db, Decisions(dsn) as decisions:
-            yield Scene(dsn, db, decisions, receiver, folder)
+            yield World(
+                None, dsn=dsn, db=db, decisions=decisions, receiver=receiver, tmp_path=folder
+            )
 
 
 def main(seed: int) -> int:
@@ -174,14 +176,14 @@ def main(seed: int) -> int:
     folder.mkdir(parents=True)
     with (
         (folder / "healing.log").open("w") as log,
-        _scene(folder) as scene,
-        FaultProxy.before_port(scene.receiver.port, seed) as hooks,
-        FaultProxy.before_postgres(scene.dsn, seed) as base,
+        _world(folder) as world,
+        FaultProxy.before_port(world.receiver.port, seed) as hooks,
+        FaultProxy.before_postgres(world.dsn, seed) as base,
     ):
         configure(log)
         url = f"http://127.0.0.1:{hooks.port}/payouts"
-        scene.endpoint(url, schedule_seconds=[0, 1] * 50, order_policy="skip")
-        soak = Soak(scene, hooks, base, seed)
+        world.endpoint(url, schedule_seconds=[0, 1] * 50, order_policy="skip")
+        soak = Soak(world, hooks, base, seed)
         try:
             soak.attack()
             soak.heal()
@@ -189,9 +191,9 @@ def main(seed: int) -> int:
         except AssertionError as error:
             print(f"seed {seed}: {error}; see {folder}")
             return 1
-        arrived = len(scene.receiver.seen)
+        arrived = len(world.receiver.seen)
         print(
-            f"seed {seed}: {len(soak.done)} faults, {arrived} arrivals, {scene.unknown()} unknown,"
+            f"seed {seed}: {len(soak.done)} faults, {arrived} arrivals, {world.unknown()} unknown,"
             f" no loss, no inversion; at most {soak.rss_max >> 20} MiB"
         )
     shutil.rmtree(folder)

@@ -11,11 +11,11 @@ import pytest
 
 from holdfast.deploy.local.ports import free_port
 from tests.support.dispatch.dispatching import drain
-from tests.support.dispatch.scene import LEASE_SECONDS, Scene
 from tests.support.dispatch.sender import key_of, receipt
 from tests.support.dispatch.webhooks import Behaviour, Seen, answer, close
 from tests.support.monitoring.prometheus import MISSING, Watch, Watcher, program
 from tests.support.servers.fault_proxy import FaultProxy
+from tests.support.world import LEASE_SECONDS, World
 
 pytestmark = [
     pytest.mark.rest,
@@ -67,18 +67,18 @@ def started(watch: Watcher, address: str, *alerts: str) -> Watch:
 
 
 def test_alerts_about_a_receiver_are_fired_by_what_it_does(
-    scene: Scene, watch: Watcher, address: str
+    world: World, watch: Watcher, address: str
 ) -> None:
-    scene.receiver.script = lambda seen: FAULTS[seen.target.rpartition("/")[2]](seen)
+    world.receiver.script = lambda seen: FAULTS[seen.target.rpartition("/")[2]](seen)
     for name in FAULTS:
-        scene.endpoint(name=name)
-    scene.endpoint(name="barred", allow_cidrs=[])
+        world.endpoint(name=name)
+    world.endpoint(name="barred", allow_cidrs=[])
     nobody = f"http://127.0.0.1:{free_port()}/down"
-    scene.endpoint(nobody, name="down", breaker_threshold=2, schedule_seconds=[1] * 30)
-    with scene.dispatch("log", "--listen", address, *LEASE):
+    world.endpoint(nobody, name="down", breaker_threshold=2, schedule_seconds=[1] * 30)
+    with world.dispatch("log", "--listen", address, *LEASE):
         seen = started(watch, address, *OF_RECEIVERS)
         seen.sees('holdfast_breaker_state{endpoint="down"}')
-        scene.decisions.write(*MANY)
+        world.decisions.write(*MANY)
         seen.fires("HoldfastEntryDead", endpoint="dead")
         seen.fires("HoldfastAnswerOfAnotherKey", endpoint="mixed-up")
         seen.fires("HoldfastDecisionStale", endpoint="stale")
@@ -92,38 +92,38 @@ def test_alerts_about_a_receiver_are_fired_by_what_it_does(
 
 
 def test_alert_of_no_dispatcher_fires_until_one_runs(
-    scene: Scene, watch: Watcher, address: str
+    world: World, watch: Watcher, address: str
 ) -> None:
     seen = watch(address)
     seen.fires("HoldfastNoDispatcher")
-    with scene.dispatch("log", "--listen", address, *LEASE):
+    with world.dispatch("log", "--listen", address, *LEASE):
         seen.is_quiet("HoldfastNoDispatcher")
 
 
 @pytest.mark.long
 def test_stopped_process_fires_the_alert_of_an_outlived_lease(
-    scene: Scene, watch: Watcher, address: str
+    world: World, watch: Watcher, address: str
 ) -> None:
-    scene.endpoint()
-    with scene.dispatch("log", "--listen", address, *LEASE, failpoints="D10=stop") as running:
+    world.endpoint()
+    with world.dispatch("log", "--listen", address, *LEASE, failpoints="D10=stop") as running:
         seen = started(watch, address, "HoldfastLeaseOutlived")
-        scene.decisions.write("m_1")
+        world.decisions.write("m_1")
         running.stands_still()
-        assert drain(scene.dsn).counts["rescued"] == 1
+        assert drain(world.dsn).counts["rescued"] == 1
         running.go_on()
         seen.fires("HoldfastLeaseOutlived", endpoint="payouts")
 
 
 @pytest.mark.long
 def test_database_outage_of_a_lease_fires_the_alert_of_dropped_results(
-    scene: Scene, watch: Watcher, address: str
+    world: World, watch: Watcher, address: str
 ) -> None:
-    scene.endpoint()
-    with FaultProxy.before_postgres(scene.dsn) as proxy:
-        dsn, options = proxy.dsn_of(scene.dsn), ("--listen", address, *LEASE)
-        with scene.dispatch("log", *options, dsn=dsn, failpoints="D10=stop") as running:
+    world.endpoint()
+    with FaultProxy.before_postgres(world.dsn) as proxy:
+        dsn, options = proxy.dsn_of(world.dsn), ("--listen", address, *LEASE)
+        with world.dispatch("log", *options, dsn=dsn, failpoints="D10=stop") as running:
             seen = started(watch, address, "HoldfastResultsDropped")
-            scene.decisions.write("m_1")
+            world.decisions.write("m_1")
             running.stands_still()
             proxy.refuse()
             running.go_on()
@@ -133,37 +133,37 @@ def test_database_outage_of_a_lease_fires_the_alert_of_dropped_results(
 
 @pytest.mark.long
 def test_alert_of_a_gap_is_fired_by_an_entry_that_was_deleted(
-    scene: Scene, watch: Watcher, address: str
+    world: World, watch: Watcher, address: str
 ) -> None:
-    scene.endpoint(state="paused")
-    with scene.dispatch("log", "--listen", address, *LEASE) as running:
+    world.endpoint(state="paused")
+    with world.dispatch("log", "--listen", address, *LEASE) as running:
         seen = started(watch, address, "HoldfastSequenceGap")
-        scene.decisions.write("m_1", "m_1")
-        running.until(lambda: scene.value("SELECT count(*) FROM holdfast.lane"))
-        scene.db.execute("DELETE FROM holdfast.entry WHERE sequence = 1")
-        scene.db.execute("UPDATE holdfast.endpoint SET state = 'active'")
+        world.decisions.write("m_1", "m_1")
+        running.until(lambda: world.value("SELECT count(*) FROM holdfast.lane"))
+        world.db.execute("DELETE FROM holdfast.entry WHERE sequence = 1")
+        world.db.execute("UPDATE holdfast.endpoint SET state = 'active'")
         seen.fires("HoldfastSequenceGap")
 
 
 @pytest.mark.long
 def test_alert_of_a_fault_is_fired_by_an_exception_within_the_dispatcher(
-    scene: Scene, watch: Watcher, address: str
+    world: World, watch: Watcher, address: str
 ) -> None:
-    scene.endpoint()
-    with scene.dispatch("log", "--listen", address, *LEASE, failpoints="D3=raise"):
+    world.endpoint()
+    with world.dispatch("log", "--listen", address, *LEASE, failpoints="D3=raise"):
         seen = started(watch, address, "HoldfastDispatcherFault")
-        scene.decisions.write("m_1")
+        world.decisions.write("m_1")
         seen.fires("HoldfastDispatcherFault")
 
 
 @pytest.mark.long
 def test_alert_of_the_clock_is_fired_by_a_host_that_is_a_minute_ahead(
-    scene: Scene, watch: Watcher, address: str
+    world: World, watch: Watcher, address: str
 ) -> None:
-    clock = scene.folder / "clock"
+    clock = world.tmp_path / "clock"
     clock.write_text("60")
     bent = (BENT, "--clock-file", str(clock))
-    with scene.dispatch("log", "--listen", address, *LEASE, launcher=bent):
+    with world.dispatch("log", "--listen", address, *LEASE, launcher=bent):
         seen = watch(address)
         seen.fires("HoldfastClockSkew")
         seen.none_fires("HoldfastClockStopsDelivery")
@@ -173,14 +173,14 @@ def test_alert_of_the_clock_is_fired_by_a_host_that_is_a_minute_ahead(
 
 @pytest.mark.long
 def test_missing_future_partitions_fire_their_alert(
-    scene: Scene, watch: Watcher, address: str
+    world: World, watch: Watcher, address: str
 ) -> None:
-    with scene.dispatch("log", "--listen", address, *LEASE):
+    with world.dispatch("log", "--listen", address, *LEASE):
         seen = watch(address)
         seen.sees("holdfast_partition_days_ahead > 1")
         seen.none_fires("HoldfastPartitionsEnd")
-        partitions = scene.db.execute(TOMORROW).fetchall()
+        partitions = world.db.execute(TOMORROW).fetchall()
         assert partitions
         for (name,) in partitions:
-            scene.db.execute(f"DROP TABLE {name}".encode())
+            world.db.execute(f"DROP TABLE {name}".encode())
         seen.fires("HoldfastPartitionsEnd")

@@ -9,11 +9,11 @@ import psycopg
 import pytest
 
 from tests.support.dispatch.dispatching import dispatching
-from tests.support.dispatch.scene import LEASE_SECONDS, Scene
 from tests.support.monitoring.prometheus import MISSING, Watcher, program
 from tests.support.servers.databases import server_directory
 from tests.support.servers.old_ids import OldIds
 from tests.support.waiting import eventually
+from tests.support.world import LEASE_SECONDS, World
 
 pytestmark = [
     pytest.mark.rest,
@@ -34,34 +34,34 @@ TRANSACTIONS = 100
 OLD = 1_100_000_000
 
 
-def vacuumed(scene: Scene) -> bool:
+def vacuumed(world: World) -> bool:
     """VACUUM lanes and subjects; whether none of their dead rows was too young for it."""
-    scene.db.execute("VACUUM holdfast.lane, holdfast.subject")
+    world.db.execute("VACUUM holdfast.lane, holdfast.subject")
     dead = "SELECT sum(n_dead_tup) FROM pg_stat_user_tables WHERE relname IN ('lane', 'subject')"
-    return int(scene.value(dead)) == 0
+    return int(world.value(dead)) == 0
 
 
 def test_alerts_of_vacuum_are_fired_by_a_session_that_keeps_its_snapshot(
-    scene: Scene, watch: Watcher, address: str
+    world: World, watch: Watcher, address: str
 ) -> None:
-    scene.endpoint()
+    world.endpoint()
     options = ("--listen", address, "--lease-seconds", str(LEASE_SECONDS))
-    with scene.dispatch("log", *options, launcher=OFTEN) as running:
+    with world.dispatch("log", *options, launcher=OFTEN) as running:
         seen = watch(address)
         seen.sees("holdfast_postgres_dead_rows")
         seen.none_fires("HoldfastSnapshotHeld", "HoldfastDeadRows")
-        with psycopg.connect(scene.dsn, application_name="a report") as report:
+        with psycopg.connect(world.dsn, application_name="a report") as report:
             report.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             report.execute("SELECT count(*) FROM holdfast.lane")
-            scene.decisions.write(*(f"m_{number}" for number in range(SUBJECTS)))
-            running.until(lambda: scene.value("SELECT count(*) FROM holdfast.attempt") == SUBJECTS)
+            world.decisions.write(*(f"m_{number}" for number in range(SUBJECTS)))
+            running.until(lambda: world.value("SELECT count(*) FROM holdfast.attempt") == SUBJECTS)
             for _ in range(TRANSACTIONS):
-                scene.db.execute("SELECT pg_current_xact_id()")
-            assert not vacuumed(scene)
+                world.db.execute("SELECT pg_current_xact_id()")
+            assert not vacuumed(world)
             seen.fires("HoldfastSnapshotHeld", holder="other")
             seen.fires("HoldfastDeadRows", table="lane")
         seen.is_quiet("HoldfastSnapshotHeld")
-        eventually(lambda: vacuumed(scene))
+        eventually(lambda: vacuumed(world))
         seen.is_quiet("HoldfastDeadRows")
 
 

@@ -1,24 +1,32 @@
-"""What a start finds in a checkpoint, and the words for one that it cannot go on with."""
+"""A checkpoint: which one a start accepts, what commands say of it, and when it is written."""
 
 import json
+import shutil
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import pytest
+from py4j.protocol import Py4JJavaError
+from typer.testing import CliRunner
 
 from holdfast.sink import LedgerBehind, OutboxSink, UnadoptedCheckpoint
 from holdfast.sink.contract import failpoints
-from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.failpoints import FailpointHit
 from holdfast.spark_app.checkpoint.policy_history import PolicyHistory
+from holdfast.spark_app.checkpoint_manager.cli import app as commands
+from holdfast.spark_app.checkpoint_manager.folder import Folder
+from holdfast.spark_app.checkpoint_manager.listing import shown
+from holdfast.spark_app.checkpoint_manager.verify import verified
 from holdfast.spark_app.exposure.policy import Policy
 from holdfast.spark_app.exposure.policy_file import Limits
 from holdfast.spark_app.input.sources import Files
+from tests.support.command import holdfast
 from tests.support.job.driver import Driver
-from tests.support.job.jobs import POLICY, Play, at, micros
+from tests.support.job.jobs import POLICY, Play, at, event, micros
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
     from holdfast.spark_app.operator.job import Job
 
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
+
 """A checkpoint that has recorded a batch is judged by its own files alone."""
 
 
@@ -238,3 +247,133 @@ def test_a_file_that_was_about_to_take_its_name_is_found(play: Play) -> None:
     checkpoint = play.checkpoint
     (checkpoint / "holdfast-policy.json").rename(checkpoint / ".holdfast-policy.json.part")
     assert _claim(play).policy.version == Policy.parse(POLICY).version
+
+
+NEWEST = 3
+
+
+@pytest.fixture(scope="module")
+def made(shared_play: Play) -> Play:
+    """A checkpoint with a few batches, which is only read."""
+    files = ([event(f"e{number}", f"12:{number:02}", 1)] for number in range(NEWEST))
+    shared_play.put(*files)
+    shared_play.command()
+    return shared_play
+
+
+def _said(*words: str) -> str:
+    """Return what a command prints, in this process."""
+    done = CliRunner().invoke(commands, words)
+    assert done.exit_code == ExitCode.OK, done.output
+    return str(done.stdout)
+
+
+def _names(answer: Any) -> set[str]:
+    """The names of all fields of an answer, but those that are data: settings and kinds."""
+    if isinstance(answer, list):
+        return set().union(*map(_names, answer))
+    if not isinstance(answer, dict):
+        return set()
+    nested = (v for k, v in answer.items() if k not in ("spark", "pinned", "settings", "changes"))
+    return {*answer}.union(*map(_names, nested))
+
+
+@pytest.mark.rest
+def test_fields_are_named_as_in_the_rest_of_the_product(made: Play) -> None:
+    where, batch = ("--checkpoint", str(made.checkpoint), "--json"), str(NEWEST - 2)
+    answers = [
+        json.loads(_said(*words, *where))
+        for words in (
+            ("list",),
+            ("show", "--batch", batch),
+            ("verify",),
+            ("prune", "--keep-last", "2", "--dry-run"),
+        )
+    ]
+    for answer in answers:
+        assert (answer["checkpoint"], answer["stream"]) == (str(made.checkpoint), "payouts")
+        assert _names(answer).isdisjoint(
+            {"batch", "newest", "oldest", "planned", "previous", "at", "outbox_at", "judged_at"}
+        )
+    listed, shown, verified, _ = answers
+    [same] = [each for each in listed["batches"] if each["batch_id"] == NEWEST - 2]
+    assert same.items() <= shown.items()
+    assert listed["last_batch_id"] == verified["last_batch_id"] == NEWEST
+
+
+@pytest.mark.rest
+def test_list_and_show_read_an_optional_ledger_from_the_environment(made: Play) -> None:
+    where = ("--checkpoint", str(made.checkpoint))
+    commands = {"list": (), "show": ("--batch", str(NEWEST))}
+    for verb, options in commands.items():
+        words = ("job", "checkpoints", verb, *where, *options)
+        with_it = holdfast(*words, "--json", dsn=made.dsn, process=False)
+        assert with_it.returncode == ExitCode.OK, with_it.stderr
+        answer = json.loads(with_it.stdout)
+        newest = answer["batches"][0] if verb == "list" else answer
+        assert newest["written_at"]
+        without = holdfast(*words, process=False)
+        assert without.returncode == ExitCode.OK
+        assert without.stdout.count("The ledger's times are missing: pass --dsn or set") == 1
+        gone = holdfast(*words, dsn="host=127.0.0.1 port=1", process=False)
+        assert (gone.returncode, gone.stdout) == (ExitCode.OK, without.stdout)
+        assert gone.stderr.startswith("the ledger's times are missing: SinkUnavailable")
+        assert len(gone.stderr.splitlines()) == 1
+
+
+@pytest.mark.rest
+def test_show_names_a_snapshot_by_its_batch(made: Play) -> None:
+    answer = shown(Folder(str(made.checkpoint)), NEWEST, None)
+    for each in answer["state"]:
+        at = f"state/{each['operator']}/{each['partition']}"
+        [name] = [
+            f["file"] for f in answer["files"] if f["file"].endswith(".zip") and at in f["file"]
+        ]
+        # The state after batch N is version N + 1.
+        assert name.startswith(f"{at}/{each['snapshot_batch_id'] + 1}_")
+        assert each["changelogs"] == NEWEST - each["snapshot_batch_id"]
+    text = _said("show", "--batch", str(NEWEST), "--checkpoint", str(made.checkpoint))
+    assert f"snapshot of batch {answer['state'][0]['snapshot_batch_id']} and" in text
+
+
+@pytest.mark.rest
+def test_verify_prints_the_command_that_removes_what_no_batch_needs(
+    made: Play, tmp_path: Path
+) -> None:
+    copied = Path(shutil.copytree(made.checkpoint, tmp_path / "checkpoint"))
+    stale = copied / "state/0/0" / f"1_{uuid4()}.changelog"
+    stale.write_bytes(b"x")
+    (copied / "removed-1").mkdir()
+    answer, code = verified(Folder(str(copied)))
+    assert code == ExitCode.DEGRADED
+    assert f"{stale.relative_to(copied)}, removed-1/" in answer["advice"][-1]
+    words = answer["advice"][-1].partition(": holdfast ")[2].split()
+    done = holdfast(*words, dsn=made.dsn, process=False)
+    assert done.returncode == ExitCode.OK, done.stderr
+    answer, code = verified(Folder(str(copied)))
+    assert (code, answer["advice"]) == (ExitCode.OK, [])
+    assert not (copied / "removed-1").exists()
+
+
+@pytest.mark.parametrize("name", ["FileSystemBased", "FileContextBased"])
+def test_second_writer_of_a_file_does_not_replace_the_first(
+    spark: "SparkSession", tmp_path: Path, name: str
+) -> None:
+    """Of the job's file manager for local disks, and of Spark's default."""
+    context: Any = spark.sparkContext
+    package = context._jvm.org.apache.spark.sql.execution.streaming.checkpointing
+    place = context._jvm.org.apache.hadoop.fs.Path(str(tmp_path / "5"))
+    configuration = context._jsc.hadoopConfiguration()
+    manager = getattr(package, f"{name}CheckpointFileManager")(place, configuration)
+    first, second = (manager.createAtomic(place, False) for _ in range(2))
+    first.write(bytearray(b"first"))
+    second.write(bytearray(b"second"))
+    assert not (tmp_path / "5").exists()
+    first.close()
+    with pytest.raises(Py4JJavaError, match="AlreadyExists"):
+        second.close()
+    assert (tmp_path / "5").read_bytes() == b"first"
+    stream = manager.open(place)
+    assert context._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8") == "first"
+    stream.close()
+    assert (tmp_path / ".5.crc").exists()

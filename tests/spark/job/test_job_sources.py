@@ -1,24 +1,27 @@
-"""Several paths with one consistent cut, and the clock that closes the windows of a silent stream.
-
-Real: Spark and Postgres.
-"""
+"""Sources of a job: several paths, files that are gone, and Spark's log of files."""
 
 import json
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID, uuid4
 
 import psycopg
+import pyarrow as pa
 import pytest
 
 from holdfast.deploy.local.demo.reference import Event as Row
 from holdfast.deploy.local.demo.reference import Reference
+from holdfast.sink import OutboxSink
+from holdfast.sink.errors import Fenced
+from holdfast.sink.rows.batch import BatchInput
 from holdfast.spark_app.checkpoint_manager.batch_input import read_by
 from holdfast.spark_app.checkpoint_manager.folder import Folder
 from holdfast.spark_app.checkpoint_manager.restore import restored
@@ -26,17 +29,16 @@ from holdfast.spark_app.exposure.settings import SECOND_US, Settings
 from holdfast.spark_app.lifecycle.failure import QueryFailed
 from tests.support.job.job_outcome import ledger, published, required
 from tests.support.job.job_stream import SETTINGS, stream
-from tests.support.job.jobs import POLICY, Play, armed, event, forget_commit, patiently, put
+from tests.support.job.jobs import POLICY, Play, armed, event, forget_commit, order, patiently, put
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from holdfast.spark_app.lifecycle.failure import Failure
     from holdfast.spark_app.lifecycle.idle_clock import IdleClock
     from holdfast.spark_app.reporting.batch_counts import FinishedBatch
     from holdfast.spark_app.reporting.metrics import Metrics
-
-pytestmark = pytest.mark.rest
 
 WINDOW = timedelta(minutes=15)
 
@@ -94,6 +96,7 @@ def _watermarks(batches: Sequence[Sequence[Row]]) -> Iterator[int | None]:
         newest = max([*plausible, *([] if newest is None else [newest])], default=None)
 
 
+@pytest.mark.rest
 def test_slow_second_path_and_a_crash_equal_the_reference(
     spark: "SparkSession", dsn: str, db: psycopg.Connection, tmp_path: Path
 ) -> None:
@@ -138,6 +141,7 @@ def test_slow_second_path_and_a_crash_equal_the_reference(
     assert [_read_by(checkpoint, number, dsn) for number in range(len(cut))] == cut
 
 
+@pytest.mark.rest
 def test_unfinished_checkpoint_gains_a_path_and_the_idle_clock(
     spark: "SparkSession",
     dsn: str,
@@ -194,6 +198,7 @@ def _on(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
+@pytest.mark.rest
 def test_hold_ends_in_real_time_though_the_stream_is_silent(
     spark: "SparkSession",
     dsn: str,
@@ -281,6 +286,7 @@ def _until_released(play: Play) -> "Metrics":
     return metrics
 
 
+@pytest.mark.rest
 def test_a_tick_that_its_batch_reads_too_late_moves_nothing(spark: "SparkSession") -> None:
     from holdfast.spark_app.input.ticks import packed
 
@@ -315,3 +321,108 @@ def _be_silent(clock: "IdleClock") -> None:
     waits = {"isDataAvailable": False, "message": "Waiting for next trigger"}
     clock.ask(cast("StreamingQuery", SimpleNamespace(status=waits)))
     clock.observe(0)
+
+
+@pytest.mark.rest
+def test_listed_but_unplanned_files_are_read_one_a_batch(
+    play: Play, db: psycopg.Connection
+) -> None:
+    checkpoint = play.checkpoint
+    play.put([event("e1", "12:01", 6_000_000)])
+    play.command()
+    written = ledger(play.dsn)
+
+    # Nothing newer than before, so that no batch without rows follows.
+    play.put([event("e2", "12:00", 1), event("e1", "12:01", 6_000_000)], first=1)
+    play.command()
+    grown = ledger(play.dsn)
+    assert len(grown) == len(written) + 1
+    # As if the JVM had died when the second file was on the list and no batch was planned for it:
+    # what comes then has to be what was.
+    db.execute("DELETE FROM holdfast.batch WHERE batch_id >= %s", [len(written)])
+    db.execute("DELETE FROM holdfast.late_event")
+    for folder in ("offsets", "commits"):
+        for path in (checkpoint / folder).iterdir():
+            if int(path.name.strip(".").removesuffix(".crc")) >= len(written):
+                path.unlink()
+
+    play.put([event("e3", "12:21", 1), event("e2", "12:00", 1)], first=2)
+    play.command()
+    assert ledger(play.dsn)[: len(grown)] == grown
+    late = db.execute("SELECT event_id, reason FROM holdfast.late_event ORDER BY id")
+    assert late.fetchall() == [("e1", "duplicate"), ("e2", "duplicate")]
+
+
+@pytest.mark.guarantee(4)
+def test_driver_that_was_replaced_removes_nothing_from_the_checkpoint(
+    play: Play, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list of the newer driver has no plan yet: that of a dead driver would be removed."""
+    from holdfast.spark_app.checkpoint import journal
+
+    play.put([event("e1", "12:01", 6_000_000)])
+    play.command()
+    checkpoint = play.checkpoint
+    listed = checkpoint / "sources" / "0" / "1"
+    query_id = UUID(json.loads((checkpoint / "metadata").read_text())["id"])
+    forget, newer_run = journal.forget_unplanned, uuid4()
+
+    def replaced(*arguments: Any) -> None:
+        with closing(OutboxSink(dsn, stream="payouts")) as newer:
+            newer.start(query_id, newer_run)
+        listed.write_text("v1")
+        forget(*arguments)
+
+    monkeypatch.setattr(journal, "forget_unplanned", replaced)
+    with pytest.raises(QueryFailed, match=f"{Fenced.__name__}: .*run {newer_run} took the stream"):
+        play.command()
+    assert listed.read_text() == "v1"
+
+
+@pytest.mark.rest
+def test_missing_file_stops_the_job_until_it_is_back(play: Play, db: psycopg.Connection) -> None:
+    from holdfast.spark_app.lifecycle.failure import Cause
+    from holdfast.spark_app.operator import output
+
+    events, archive = play.folder / "events", play.folder / "archive"
+    archive.mkdir()
+    amounts = enumerate([1, 20, 300])
+    play.put(*([event(f"e{number}", "12:01", amount)] for number, amount in amounts))
+    play.put([event("last", "12:20", 0, merchant="m_2")], first=3)
+    # Each batch has a file too which Spark takes for a pattern, and then has the other one twice.
+    for number in range(4):
+        (pattern := events / f"[{number}].json").touch()
+        order(pattern, number)
+    missed: list[Failure] = []
+    listed = ["001.json", "002.json"]
+
+    def archive_next(blobs: pa.Table) -> BatchInput:
+        """Spark has listed all files in the first batch of a run, and planned those of one."""
+        if listed:
+            name = listed.pop(0)
+            (events / name).rename(archive / name)
+        return output.select(blobs)
+
+    def mend(failure: "Failure") -> None:
+        if failure.cause is not Cause.FILE:
+            return
+        missed.append(failure)
+        written = db.execute("SELECT count(*) FROM holdfast.batch").fetchone()
+        # The first time in the run that listed it, the second time as a batch that was planned.
+        if len(missed) <= 2:
+            assert written == (1,)
+        if len(missed) == 2:
+            (archive / "001.json").rename(events / "001.json")
+        if len(missed) == 3:
+            (events / "002.json").touch()
+            order(events / "002.json", 2)
+
+    play.options = {"max_files_per_trigger": 2}
+    play.supervised(mend, select=archive_next)
+    assert [failure.said.partition(". ")[0] for failure in missed] == [
+        f"{events / name} is gone, and batch {batch} was planned to read it"
+        for name, batch in (("001.json", 1), ("001.json", 1), ("002.json", 2))
+    ]
+    windows = db.execute("SELECT merchant_id, exposure_minor FROM holdfast.exposure_window")
+    # Without the file in whose place an empty one was put, and with the one that came back.
+    assert windows.fetchall() == [("m_1", 21)]

@@ -287,3 +287,19 @@ async def _read(reader: asyncio.StreamReader, connection: int) -> Seen:
     length = int(next(value for name, value in headers if name.lower() == "content-length"))
     body = await reader.readexactly(length)
     return Seen(method, target, headers, body, time.monotonic(), connection)
+
+
+class FirstOf:
+    """Behaves in one way when it sees a key first, if `when` says so; else in the other."""
+
+    def __init__(self, when: Callable[[Seen], bool], first: Behaviour, then: Behaviour) -> None:
+        self._when = when
+        self._first = first
+        self._then = then
+        self._known: set[tuple[str, str]] = set()
+
+    def __call__(self, seen: Seen) -> Behaviour:
+        met = seen.target, seen.header("webhook-id")
+        known = met in self._known
+        self._known.add(met)
+        return self._first if not known and self._when(seen) else self._then
