@@ -20,10 +20,10 @@ from holdfast.dispatcher.cli.options import (
 from holdfast.dispatcher.cli.output import Page, display, print_page, print_rows, shortened, visible
 from holdfast.dispatcher.operators.attempts.store import (
     SCAN_MAX,
+    AttemptFilter,
     AttemptPlace,
     Attempts,
     NewestPlace,
-    Wanted,
 )
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.entries.rules import key_of
@@ -79,7 +79,9 @@ def list_(
     place, newest = _place(before, all_subjects=parsed is None and subject is None)
     older: AttemptPlace | NewestPlace | None
     with Attempts.connect(dsn) as store:
-        wanted = Wanted(endpoint, outcome and outcome.value, store.moment(begin), store.moment(end))
+        wanted = AttemptFilter(
+            endpoint, outcome and outcome.value, store.moment(begin), store.moment(end)
+        )
         if parsed is not None:
             rows, older = store.of_key(parsed, wanted, limit=limit, before=place)
         elif subject is not None:

@@ -31,8 +31,8 @@ from holdfast.dispatcher.operators.subjects.store import (
     WAITING_MAX,
     Held,
     Repairs,
+    SubjectFilter,
     Subjects,
-    WantedSubjects,
 )
 from holdfast.dispatcher.shared.text import last_word
 from holdfast.sink.contract.exits import CommandError, ExitCode
@@ -99,7 +99,7 @@ def list_(
     for text in (prefix, after or ""):
         _check_name(text)
     with Subjects.connect(dsn) as store:
-        wanted = WantedSubjects(prefix, held, silenced)
+        wanted = SubjectFilter(prefix, held, silenced)
         rows, further = store.subjects(wanted, limit=limit, after=after)
     nothing = "no subject matches. Nothing was changed; names are compared exactly."
     if not rows and further is not None and not as_json:

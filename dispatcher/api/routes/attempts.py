@@ -9,7 +9,7 @@ from holdfast.dispatcher.api import bodies
 from holdfast.dispatcher.api.access import Session, Viewer
 from holdfast.dispatcher.api.requests import AskBody, Cursor, Limit, Name, Times
 from holdfast.dispatcher.api.responses import Json, Paged, ResponseModel, Time
-from holdfast.dispatcher.operators.attempts.store import Attempts, NewestPlace, Wanted
+from holdfast.dispatcher.operators.attempts.store import AttemptFilter, Attempts, NewestPlace
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.sink.contract.states import Outcome
 
@@ -46,11 +46,11 @@ def _wanted(
     times: Times,
     endpoint: Annotated[Name | None, Query(description="Only this endpoint.")] = None,
     outcome: Annotated[Outcome | None, Query(description="Only with this outcome.")] = None,
-) -> Wanted:
-    return Wanted(endpoint, outcome and outcome.value, times.since, times.until)
+) -> AttemptFilter:
+    return AttemptFilter(endpoint, outcome and outcome.value, times.since, times.until)
 
 
-WantedAttempts = Annotated[Wanted, Depends(_wanted)]
+WantedAttempts = Annotated[AttemptFilter, Depends(_wanted)]
 
 
 def page_of(

@@ -16,7 +16,7 @@ from holdfast.dispatcher.api.routes.why import Why, explaining
 from holdfast.dispatcher.operators.entries.verbs import ListedEntry
 from holdfast.dispatcher.operators.subjects.rules import By
 from holdfast.dispatcher.operators.subjects.skip_gap import GapSkipper
-from holdfast.dispatcher.operators.subjects.store import Held, Repairs, Subjects, WantedSubjects
+from holdfast.dispatcher.operators.subjects.store import Held, Repairs, SubjectFilter, Subjects
 from holdfast.dispatcher.operators.why.store import Why as Explains
 from holdfast.dispatcher.shared.states import LaneState
 from holdfast.sink.contract.exits import CommandError, ExitCode
@@ -138,7 +138,7 @@ def list_subjects(
     """
     with session.open(Subjects) as store:
         rows, further = store.subjects(
-            WantedSubjects(prefix, held, silenced), limit=limit, after=after
+            SubjectFilter(prefix, held, silenced), limit=limit, after=after
         )
     return SubjectPage.model_validate({"subjects": rows, "next_after": further})
 

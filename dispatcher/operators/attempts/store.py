@@ -60,7 +60,7 @@ class NewestPlace(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class AttemptFilter:
     """A filter of attempts; None means any."""
 
     endpoint: str | None = None
@@ -78,18 +78,18 @@ class Attempts(Entries):
     """Reads of attempts."""
 
     def of_key(
-        self, key: Key, wanted: Wanted, *, limit: int, before: AttemptPlace | None = None
+        self, key: Key, filter_: AttemptFilter, *, limit: int, before: AttemptPlace | None = None
     ) -> tuple[list[Row], AttemptPlace | None]:
         """Return attempts of one entry, as `of_subject`; raises `CommandError` as `entry`."""
         entry = self.entry(key)
         sequences = (entry["sequence"], entry["sequence"])
-        rows, place = self._page(entry["subject_id"], sequences, wanted, limit, before)
+        rows, place = self._page(entry["subject_id"], sequences, filter_, limit, before)
         return [{"subject": entry["subject"], **row} for row in rows], place
 
     def of_subject(
         self,
         subject: str,
-        wanted: Wanted,
+        filter_: AttemptFilter,
         *,
         sequence: int | None = None,
         limit: int,
@@ -102,11 +102,11 @@ class Attempts(Entries):
         """
         subject_id = self._subject_id(subject)
         sequences = _SEQUENCES if sequence is None else (sequence, sequence)
-        rows, place = self._page(subject_id, sequences, wanted, limit, before)
+        rows, place = self._page(subject_id, sequences, filter_, limit, before)
         return [{"subject": subject, **row} for row in rows], place
 
     def of_all_subjects(
-        self, wanted: Wanted, *, limit: int, before: NewestPlace | None = None
+        self, filter_: AttemptFilter, *, limit: int, before: NewestPlace | None = None
     ) -> tuple[list[Row], NewestPlace | None]:
         """Return the newest attempts of all subjects, and the cursor of the next page, or None.
 
@@ -115,19 +115,22 @@ class Attempts(Entries):
         `CommandError` (nothing matched) for an unknown endpoint.
         """
         since, until = ALWAYS
-        given: Row = {
-            "endpoint_id": self.endpoint_id(wanted.endpoint),
-            "outcome": wanted.outcome,
-            "since": wanted.since or since,
-            "until": wanted.until or until,
+        parameters: Row = {
+            "endpoint_id": self.endpoint_id(filter_.endpoint),
+            "outcome": filter_.outcome,
+            "since": filter_.since or since,
+            "until": filter_.until or until,
         }
         last = before or NewestPlace(until, 0, 0, 0, 0)
-        by_outcome = wanted.outcome not in (None, Outcome.DELIVERED)
-        if by_outcome or (given["endpoint_id"] is None and wanted.outcome is None):
+        by_outcome = filter_.outcome not in (None, Outcome.DELIVERED)
+        if by_outcome or (parameters["endpoint_id"] is None and filter_.outcome is None):
             name = "attempts/undelivered" if by_outcome else "attempts/newest"
-            rows, further = self._all(name, {**given, **_before(last), "limit": limit + 1}), None
+            rows, further = (
+                self._all(name, {**parameters, **_before(last), "limit": limit + 1}),
+                None,
+            )
         else:
-            rows, further = self._among_newest(given, limit + 1, last)
+            rows, further = self._among_newest(parameters, limit + 1, last)
         if len(rows) > limit:
             further = NewestPlace(*(rows[limit - 1][n] for n in NewestPlace._fields))
         return [_outward(row) for row in rows[:limit]], further
@@ -136,18 +139,18 @@ class Attempts(Entries):
         """Return the number of an endpoint; raises `CommandError` for an unknown name."""
         if name is None:
             return None
-        found = self._maybe("endpoints/id", {"endpoint": name})
-        if found is None:
+        row = self._maybe("endpoints/id", {"endpoint": name})
+        if row is None:
             raise CommandError(
                 f"no endpoint is called {name!r} (`holdfast endpoint list`). Nothing was changed.",
                 ExitCode.NOTHING_MATCHED,
                 code="unknown_endpoint",
             )
-        number: int = found["id"]
+        number: int = row["id"]
         return number
 
     def _among_newest(
-        self, given: Row, limit: int, before: NewestPlace
+        self, parameters: Row, limit: int, before: NewestPlace
     ) -> tuple[list[Row], NewestPlace | None]:
         """Scan runs of attempts until the page is full, because no index is by endpoint."""
         rows: list[Row] = []
@@ -156,9 +159,9 @@ class Attempts(Entries):
             if scanned >= SCAN_MAX:
                 return rows, before
             end = self._maybe(
-                "attempts/scan_end", {**given, "up_to": before.finished_at, "scan": scan}
+                "attempts/scan_end", {**parameters, "up_to": before.finished_at, "scan": scan}
             )
-            run = given if end is None else {**given, "since": end["finished_at"]}
+            run = parameters if end is None else {**parameters, "since": end["finished_at"]}
             left = {"limit": limit - len(rows)}
             rows += self._all("attempts/newest", {**run, **_before(before), **left})
             if end is None:
@@ -172,7 +175,7 @@ class Attempts(Entries):
         self,
         subject_id: int,
         sequences: tuple[int, int],
-        wanted: Wanted,
+        filter_: AttemptFilter,
         limit: int,
         before: AttemptPlace | None,
     ) -> tuple[list[Row], AttemptPlace | None]:
@@ -183,10 +186,10 @@ class Attempts(Entries):
                 "subject_id": subject_id,
                 "first_sequence": sequences[0],
                 "last_sequence": sequences[1],
-                "endpoint_id": self.endpoint_id(wanted.endpoint),
-                "outcome": wanted.outcome,
-                "since": wanted.since or since,
-                "until": wanted.until or until,
+                "endpoint_id": self.endpoint_id(filter_.endpoint),
+                "outcome": filter_.outcome,
+                "since": filter_.since or since,
+                "until": filter_.until or until,
                 **{f"before_{n}": before and getattr(before, n) for n in AttemptPlace._fields},
                 "limit": limit + 1,
             },

@@ -41,15 +41,15 @@ class Audit(OperatorSession):
         self._audit(action, target, "asked for", detail)
 
     def actions(
-        self, wanted: Actions, *, limit: int, before: int | None = None
+        self, filter_: Actions, *, limit: int, before: int | None = None
     ) -> tuple[list[Row], int | None]:
         """Return actions, the newest first, and the `before` of the next page, None on the last.
 
         A row has `id`, `acted_at`, `actor`, `action`, `target`, `reason` and `detail` (a mapping).
         Literal headers, which earlier versions wrote into the trail, are masked.
         """
-        given = {**asdict(wanted), "before": before, "limit": limit + 1}
-        rows = self._all("audit/list", given)
+        parameters = {**asdict(filter_), "before": before, "limit": limit + 1}
+        rows = self._all("audit/list", parameters)
         more = len(rows) > limit
         rows = [{**row, "detail": masked(row["detail"])} for row in rows]
         return rows[:limit], rows[limit - 1]["id"] if more else None

@@ -19,8 +19,8 @@ class Database(OperatorSession):
 
     def schema_mismatch(self) -> str | None:
         """Return why this version must not work on the schema; None if it may."""
-        found = read_range(self._connection)
-        return misfit(found["revision"], found["serves_from"])
+        stored = read_range(self._connection)
+        return misfit(stored["revision"], stored["serves_from"])
 
     def report(self) -> Row:
         """Return the state of the database now.
@@ -51,7 +51,7 @@ class Database(OperatorSession):
             snapshots = self._all("database/snapshots", {"limit": SNAPSHOTS_SHOWN})
             connections = self._all("database/connections", {"limit": CONNECTIONS_SHOWN})
         today = at.astimezone(UTC).date()
-        found = {
+        report = {
             **facts,
             "at": at,
             "clock_ahead_seconds": (at - (before + (after - before) / 2)).total_seconds(),
@@ -64,7 +64,7 @@ class Database(OperatorSession):
                 for parent in ("entry", "attempt")
             ],
         }
-        return {**found, "needs": [need.row() for need in database_needs(found)]}
+        return {**report, "needs": [need.row() for need in database_needs(report)]}
 
 
 def _with_query(snapshot: Row) -> Row:
@@ -76,15 +76,15 @@ def _named(session: Row) -> Row:
 
 
 def _partitions(parent: str, days: Sequence[Row], today: date) -> Row:
-    there = {each["day"] for each in days}
-    ahead = -1
-    while today + timedelta(days=ahead + 1) in there:
-        ahead += 1
+    days_there = {each["day"] for each in days}
+    days_ahead = -1
+    while today + timedelta(days=days_ahead + 1) in days_there:
+        days_ahead += 1
     return {
         "parent": parent,
         "days": len(days),
-        "days_ahead": ahead,
-        "days_behind": (today - min(there, default=today)).days,
+        "days_ahead": days_ahead,
+        "days_behind": (today - min(days_there, default=today)).days,
         "rows": sum(each["rows"] for each in days),
         "bytes": sum(each["bytes"] for each in days),
         "newest": [{name: each[name] for name in ("day", "rows", "bytes")} for each in days],

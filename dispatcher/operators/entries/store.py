@@ -92,13 +92,14 @@ class Entries(Streams):
                 ExitCode.NOTHING_MATCHED,
                 code="unknown_entry",
             )
-        found = self._maybe("entries/find", {**batch, "key": key.digest})
-        if found is None:
-            found = self._maybe("common/suppressed_cause", {**batch, "key": key.digest})
+        entry = self._maybe("entries/find", {**batch, "key": key.digest})
+        if entry is None:
+            suppressed = self._maybe("common/suppressed_cause", {**batch, "key": key.digest})
             became = "it was suppressed, or its day was dropped"
-            if found is not None:
+            if suppressed is not None:
                 became = (
-                    f"it was suppressed ({found['cause']}): `holdfast suppressed show {key.text}`"
+                    f"it was suppressed ({suppressed['cause']}): `holdfast suppressed show"
+                    f" {key.text}`"
                 )
             raise CommandError(
                 f"the key {key.text} was used by batch {batch['batch_id']} of stream"
@@ -108,13 +109,13 @@ class Entries(Streams):
                 ExitCode.NOTHING_MATCHED,
                 code="entry_not_stored",
             )
-        rows = self._all("entries/delivery", {**batch, **found})
-        delivery = [_standing(row, found["sequence"]) for row in rows]
-        return {"key": key.text, **found, "batch": batch, "delivery": delivery}
+        rows = self._all("entries/delivery", {**batch, **entry})
+        delivery = [_standing(row, entry["sequence"]) for row in rows]
+        return {"key": key.text, **entry, "batch": batch, "delivery": delivery}
 
     def newest(
         self,
-        wanted: Filter,
+        filter_: Filter,
         *,
         limit: int,
         before: Place | None = None,
@@ -132,37 +133,37 @@ class Entries(Streams):
         """
         since, until = ALWAYS
         parameters: Row = {
-            "type": wanted.type,
-            "stream": wanted.stream,
-            "since": wanted.since or since,
-            "until": wanted.until or until,
-            "batch_no": self._batch_no(wanted),
+            "type": filter_.type,
+            "stream": filter_.stream,
+            "since": filter_.since or since,
+            "until": filter_.until or until,
+            "batch_no": self._batch_no(filter_),
         }
         if data is not None:
-            named = wanted.subject
+            named = filter_.subject
             parameters |= {
                 "member": data[0],
                 "value": data[1],
                 "subject_id": None if named is None else self._subject_id(named),
             }
         further = None
-        if wanted.subject is None or data is not None:
+        if filter_.subject is None or data is not None:
             rows, further = self._among_batches(parameters, limit + 1, before)
         else:
-            rows = self._of_subject(wanted.subject, parameters, limit + 1, before)
+            rows = self._of_subject(filter_.subject, parameters, limit + 1, before)
         more = len(rows) > limit
         rows = [{**row, "key": Key(row["key"]).text} for row in rows[:limit]]
         last = Place(*(rows[-1][name] for name in Place._fields)) if more else further
         return rows, last
 
-    def _batch_no(self, wanted: Filter) -> int | None:
-        if wanted.stream is None:
+    def _batch_no(self, filter_: Filter) -> int | None:
+        if filter_.stream is None:
             return None
-        if wanted.batch is None:
-            self._known_stream(wanted.stream)
+        if filter_.batch is None:
+            self._known_stream(filter_.stream)
             return None
-        found: int = self._batch(wanted.stream, wanted.batch, wanted.query_id)["batch_no"]
-        return found
+        number: int = self._batch(filter_.stream, filter_.batch, filter_.query_id)["batch_no"]
+        return number
 
     def _of_subject(
         self, subject: str, parameters: Row, limit: int, before: Place | None
@@ -209,18 +210,18 @@ class Entries(Streams):
 
 
 def _standing(row: Row, sequence: int) -> Row:
-    found = standing(row, sequence)
+    place = standing(row, sequence)
     delivery = {
         "endpoint": row["endpoint"],
-        "state": found.stage.value,
-        "at": found.until,
-        "behind_sequence": found.behind,
-        "held_up": found.hold_reason,
+        "state": place.stage.value,
+        "at": place.until,
+        "behind_sequence": place.behind,
+        "held_up": place.hold_reason,
         "attempts": row["attempts"],
         "last_outcome": row["last_outcome"],
         "last_tried_at": row["last_tried_at"],
     }
-    if found.stage is Stage.DEAD:
+    if place.stage is Stage.DEAD:
         delivery |= {"dead_reason": row["dead_reason"], "dead_detail": row["dead_detail"]}
     return delivery
 
@@ -232,15 +233,15 @@ TAIL_ENTRIES = 1_000
 class Tail(Entries):
     """Follows the outbox: the newest entries, then new ones."""
 
-    def begin(self, wanted: Filter, lines: int) -> list[Row]:
+    def begin(self, filter_: Filter, lines: int) -> list[Row]:
         """Return the newest `lines` entries, the oldest of them first; `more` continues.
 
         Raises `CommandError` (nothing matched) for an unknown stream or subject.
         """
-        self._wanted = wanted
+        self._filter = filter_
         self._connection.isolation_level = IsolationLevel.REPEATABLE_READ
         with self._transaction():
-            rows = self.newest(wanted, limit=lines)[0] if lines else []
+            rows = self.newest(filter_, limit=lines)[0] if lines else []
             newest = self._one("entries/tail_newest")["batch_no"]
             self._cursor = BatchCursor(max(0, newest - SKIPPED_MAX))
             # A batch that is being written now has one of the last numbers.
@@ -250,11 +251,11 @@ class Tail(Entries):
 
     def more(self) -> Iterator[list[Row]]:
         """Yield the entries written since, batch by batch, until none is left."""
-        while found := self._batches(TAIL_BATCHES):
-            for batch in found:
-                if self._wanted.stream in (None, batch["stream"]) and batch["entry_count"]:
+        while batches := self._batches(TAIL_BATCHES):
+            for batch in batches:
+                if self._filter.stream in (None, batch["stream"]) and batch["entry_count"]:
                     yield from self._of(batch)
-            self._cursor.see([each["batch_no"] for each in found], time.monotonic())
+            self._cursor.see([each["batch_no"] for each in batches], time.monotonic())
 
     def _batches(self, limit: int) -> list[Row]:
         cursor = self._cursor
@@ -266,7 +267,7 @@ class Tail(Entries):
     def _of(self, batch: Row) -> Iterator[list[Row]]:
         place = {"after_subject_id": 0, "after_sequence": 0}
         names = {name: batch[name] for name in ("stream", "query_id", "batch_id", "batch_no")}
-        chosen = {"subject": self._wanted.subject, "type": self._wanted.type}
+        chosen = {"subject": self._filter.subject, "type": self._filter.type}
         while True:
             rows = self._all("entries/tail", {**batch, **chosen, **place, "limit": TAIL_ENTRIES})
             if rows:

@@ -40,14 +40,14 @@ class Proposals(OperatorSession):
                 ExitCode.USAGE,
                 code="invalid_proposal",
             ) from None
-        given = {"id": uuid4(), "verb": verb, "target": target, "sha256": sha256}
+        parameters = {"id": uuid4(), "verb": verb, "target": target, "sha256": sha256}
         with self._transaction():
             made = {"detail": Jsonb(detail), "reason": reason, "actor": actor(), "person": person()}
-            added = self._maybe("proposals/add", {**given, **made})
+            added = self._maybe("proposals/add", {**parameters, **made})
             if added is None:
-                return self.proposal(self._one("proposals/open", given)["id"])
-            said = {"proposal": added["id"], "verb": verb, "sha256": sha256.hex()}
-            self._audit("proposal.add", target, reason, said)
+                return self.proposal(self._one("proposals/open", parameters)["id"])
+            audited = {"proposal": added["id"], "verb": verb, "sha256": sha256.hex()}
+            self._audit("proposal.add", target, reason, audited)
         return self.proposal(added["id"])
 
     def approve(self, id_: UUID, reason: str) -> Row:
@@ -133,8 +133,8 @@ class Proposals(OperatorSession):
         open_: bool = True,
     ) -> list[Row]:
         """Return proposals without details, the newest first; `open_`: only those not ended."""
-        given = {"limit": limit, "before": before, "target": target, "open": open_}
-        return self._all("proposals/list", given)
+        parameters = {"limit": limit, "before": before, "target": target, "open": open_}
+        return self._all("proposals/list", parameters)
 
     def find_proposal(self, text: str) -> UUID:
         """Return the id that `text` gives in full or by at least its first 8 hex digits.

@@ -129,13 +129,16 @@ def put_entries(
                     meanwhile.append(now)
                     continue
                 now["put_back"] = store.put_back([number]).get(number)
-                with allowed(store, now, texts[number], way, proposal) as said:
-                    over = partial(write, overtakes=may_overtake(said["overtakes"]))
+                with allowed(store, now, texts[number], way, proposal) as audited:
+                    over = partial(write, overtakes=may_overtake(audited["overtakes"]))
                     detail = _put_back(over, now, texts[number])
                     if now["put_back"] and texts[number] == now["row"]:
-                        said["written"] = None  # The existing entry may be of a corrected row.
+                        audited["written"] = None  # The existing entry may be of a corrected row.
                     store.resolve(
-                        [number], QuarantineResolution.REQUEUED, reason, {"detail": detail, **said}
+                        [number],
+                        QuarantineResolution.REQUEUED,
+                        reason,
+                        {"detail": detail, **audited},
                     )
         except _RefusedAgain as again:
             refused.append({"id": number, "detail": str(again)})
@@ -221,7 +224,7 @@ def proposed(
     decision that it would follow, or None), `approve` (the command for the second person) and
     `apply` (the command for afterwards) of each.
     """
-    found = []
+    waiting = []
     for row in rows:
         text = texts[row["id"]]
         differs = [each._asdict() for each in differences(row, text)]
@@ -240,7 +243,7 @@ def proposed(
         made = store.propose(VERB, target(row["id"]), detail, reason)
         short = made["id"].hex[:8]
         command = f"holdfast quarantine requeue {row['id']} --proposal {short} --reason TEXT"
-        found.append(
+        waiting.append(
             {
                 "id": row["id"],
                 "proposal": made["id"],
@@ -252,7 +255,7 @@ def proposed(
                 "apply": command,
             }
         )
-    return found
+    return waiting
 
 
 class PutBack(NamedTuple):
@@ -390,7 +393,7 @@ def allowed(
     an approved proposal of exactly this.
     """
     overtakes = store.overtakes(row, text, suppress_repeats=way.suppress_repeats)
-    said: Row = {
+    audited: Row = {
         "kept": identity(row, row["row"]),
         "written": identity(row, text),
         "overtakes": overtakes,
@@ -399,7 +402,7 @@ def allowed(
         differs = differences(row, text)
         if differs or overtakes is not None:
             raise _by_hand(row, differs, overtakes)
-        yield said
+        yield audited
         return
     with store.applying(proposal, VERB, target(row["id"])) as plan:
         detail = plan["detail"]
@@ -421,7 +424,7 @@ def allowed(
                 code="proposal_outdated",
             )
         yield {
-            **said,
+            **audited,
             "proposal": proposal,
             "planned_by": plan["actor"],
             "approved_by": plan["approved_by"],

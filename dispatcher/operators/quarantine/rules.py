@@ -166,17 +166,17 @@ def differences(row: Mapping[str, Any], text: str) -> list[Difference]:
     if text == row["row"]:
         return []
     entry = is_entry(row)
-    kept, given = _members(row["row"]), _members(text)
+    kept, corrected = _members(row["row"]), _members(text)
     names = [*(ENTRY_MEMBERS if entry else SOURCE_MEMBERS)]
     if not entry:
         names += [name for name in READ_MEMBERS if _value(name, kept) is not None]
     free = {FREES.get(row["reason"])} | ({TIME} if _value(TIME, kept) is None else set())
-    found = [
-        Difference(name, _value(name, kept), _value(name, given))
+    differing = [
+        Difference(name, _value(name, kept), _value(name, corrected))
         for name in names
-        if name not in free and not _same(name, kept, given)
+        if name not in free and not _same(name, kept, corrected)
     ]
-    return found + _of_data(kept.get("data"), given.get("data")) if entry else found
+    return differing + _of_data(kept.get("data"), corrected.get("data")) if entry else differing
 
 
 def identity(row: Mapping[str, Any], text: str) -> dict[str, Any]:
@@ -191,47 +191,47 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _same(name: str, kept: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+def _same(name: str, kept: Mapping[str, Any], corrected: Mapping[str, Any]) -> bool:
     was = _value(name, kept)
-    return was is not None and was == _value(name, given)
+    return was is not None and was == _value(name, corrected)
 
 
-def _of_data(kept: Any, given: Any) -> list[Difference]:
+def _of_data(kept: Any, corrected: Any) -> list[Difference]:
     """Return the members of data that need a second person, with their values as JSON."""
-    if not (isinstance(kept, dict) and isinstance(given, dict)):
-        return [Difference("data", _json(kept), _json(given))]
+    if not (isinstance(kept, dict) and isinstance(corrected, dict)):
+        return [Difference("data", _json(kept), _json(corrected))]
     return [
         Difference(f"data.{name}", _json(*was), _json(*now))
-        for name in sorted(kept.keys() | given.keys())
-        for was, now in [([each[name]] if name in each else [] for each in (kept, given))]
+        for name in sorted(kept.keys() | corrected.keys())
+        for was, now in [([each[name]] if name in each else [] for each in (kept, corrected))]
         if not _corrects(was, now) or _NOT_TEXT.search(name)
     ]
 
 
-def _corrects(kept: Any, given: Any, levels: int = DEPTH_MAX) -> bool:
+def _corrects(kept: Any, corrected: Any, levels: int = DEPTH_MAX) -> bool:
     """Return whether two values differ at most in numbers without a canonical form."""
     if levels < 0:
         return False
     match kept:
         case dict():
             return (
-                isinstance(given, dict)
-                and kept.keys() == given.keys()
+                isinstance(corrected, dict)
+                and kept.keys() == corrected.keys()
                 and not any(_NOT_TEXT.search(name) for name in kept)
-                and all(_corrects(kept[name], given[name], levels - 1) for name in kept)
+                and all(_corrects(kept[name], corrected[name], levels - 1) for name in kept)
             )
         case list():
             return (
-                isinstance(given, list)
-                and len(kept) == len(given)
-                and all(_corrects(*each, levels - 1) for each in zip(kept, given, strict=True))
+                isinstance(corrected, list)
+                and len(kept) == len(corrected)
+                and all(_corrects(*each, levels - 1) for each in zip(kept, corrected, strict=True))
             )
         case str():
-            return kept == given and not _NOT_TEXT.search(kept)
+            return kept == corrected and not _NOT_TEXT.search(kept)
         case float() | int() if isinstance(kept, float) or abs(kept) > INTEGER_MAX:
-            return _is_number(given)
+            return _is_number(corrected)
         case _:
-            return type(kept) is type(given) and bool(kept == given)
+            return type(kept) is type(corrected) and bool(kept == corrected)
 
 
 def _is_number(value: Any) -> bool:

@@ -35,26 +35,26 @@ class Filter:
 class Quarantine(Proposals):
     """Reads and resolves quarantined rows."""
 
-    def newest(self, wanted: Filter, *, limit: int, before: int | None = None) -> list[Row]:
+    def newest(self, filter_: Filter, *, limit: int, before: int | None = None) -> list[Row]:
         """Return rows without texts, the newest first, all with ids below `before`.
 
         Raises `CommandError` (nothing matched) for an unknown stream.
         """
-        if wanted.stream is not None:
-            self._known_stream(wanted.stream)
-        parameters = {**asdict(wanted), "limit": limit, "before": before}
+        if filter_.stream is not None:
+            self._known_stream(filter_.stream)
+        parameters = {**asdict(filter_), "limit": limit, "before": before}
         return self._with_reasons(self._all("quarantine/list", parameters))
 
     @contextmanager
-    def export(self, wanted: Filter) -> Iterator[tuple[int, Iterator[Row]]]:
+    def export(self, filter_: Filter) -> Iterator[tuple[int, Iterator[Row]]]:
         """Yield the count of rows, and these with texts, the oldest first.
 
         Raises `CommandError` (nothing matched) for an unknown stream.
         """
-        if wanted.stream is not None:
-            self._known_stream(wanted.stream)
-        with self._export("quarantine/count", "quarantine/export", asdict(wanted)) as found:
-            yield found
+        if filter_.stream is not None:
+            self._known_stream(filter_.stream)
+        with self._export("quarantine/count", "quarantine/export", asdict(filter_)) as exported:
+            yield exported
 
     def take(self, ids: Sequence[int]) -> list[Row]:
         """Return rows with texts; raises `CommandError` (nothing matched) for an unknown id."""

@@ -201,24 +201,24 @@ class Difference(TypedDict):
     rows: list[DifferingRow]
 
 
-def _show(found: Row, _: Row) -> verbs.Text:
-    yield _title(found)
+def _show(batch: Row, _: Row) -> verbs.Text:
+    yield _title(batch)
     facts = ("batch_no", "run_id", "epoch", "written_at", "routed_at", "digest")
-    yield verbs.Facts({name: found[name] for name in facts}, 11)
+    yield verbs.Facts({name: batch[name] for name in facts}, 11)
     yield (
-        f"{counted(found['row_count'], 'row')} = {counted(found['entry_count'], 'entry')}"
-        f" + {counted(found['duplicate_count'], 'duplicate')}"
-        f" + {found['suppressed_count']} suppressed + {found['quarantined_count']} quarantined;"
-        f" {counted(found['differing_count'], 'duplicate')} with other content"
+        f"{counted(batch['row_count'], 'row')} = {counted(batch['entry_count'], 'entry')}"
+        f" + {counted(batch['duplicate_count'], 'duplicate')}"
+        f" + {batch['suppressed_count']} suppressed + {batch['quarantined_count']} quarantined;"
+        f" {counted(batch['differing_count'], 'duplicate')} with other content"
     )
-    yield from _offsets(found["source_offsets"], found["batch_id"])
-    yield verbs.Table(found["types"], ("type", "entries", "subjects"), "Entries by type")
-    yield verbs.Table(found["delivery"], _DELIVERY, "Delivery")
-    if found["refused"]:
-        yield verbs.Table(found["refused"], ("reason", "rows", "open"), "Quarantined")
-    if found["divergences"]:
+    yield from _offsets(batch["source_offsets"], batch["batch_id"])
+    yield verbs.Table(batch["types"], ("type", "entries", "subjects"), "Entries by type")
+    yield verbs.Table(batch["delivery"], _DELIVERY, "Delivery")
+    if batch["refused"]:
+        yield verbs.Table(batch["refused"], ("reason", "rows", "open"), "Quarantined")
+    if batch["divergences"]:
         columns = ("id", "run_id", "differing_count", "row_count", "found_at")
-        yield verbs.Table(found["divergences"], columns, "Diverged replays")
+        yield verbs.Table(batch["divergences"], columns, "Diverged replays")
 
 
 def _title(batch: Row) -> str:
@@ -240,8 +240,8 @@ def _offsets(offsets: Row | None, batch_id: int) -> list[str]:
     return [f"read, {times}:", *(f"  {shortened(line)}" for line in lines)]
 
 
-def _show_difference(found: Row, _: Row) -> verbs.Text:
-    batch, divergence, rows = found["batch"], found["divergence"], found["rows"]
+def _show_difference(difference: Row, _: Row) -> verbs.Text:
+    batch, divergence, rows = difference["batch"], difference["divergence"], difference["rows"]
     yield (
         f"{_title(batch)}, written {display(batch['written_at'])}: run {divergence['run_id']}"
         f" brought other content on {display(divergence['found_at'])}"
@@ -266,8 +266,8 @@ def _show_difference(found: Row, _: Row) -> verbs.Text:
     if divergence["kept_count"] < divergence["differing_count"]:
         keys = counted(divergence["differing_count"], "key")
         yield f"\nof {keys} {divergence['kept_count']} are stored"
-    if found["others"]:
-        others = ", ".join(map(str, found["others"]))
+    if difference["others"]:
+        others = ", ".join(map(str, difference["others"]))
         yield f"\nother diverged replays of this batch: --divergence {others}"
 
 
@@ -323,13 +323,17 @@ def show_batch(
     return store.batch(stream, batch_id, query_id)
 
 
-def _read(found: Row) -> tuple[str, Row]:
-    batch = found["batch"]
-    return f"{batch['stream']} batch {batch['batch_id']}", {"divergence": found["divergence"]["id"]}
+def _read(difference: Row) -> tuple[str, Row]:
+    batch = difference["batch"]
+    return f"{batch['stream']} batch {batch['batch_id']}", {
+        "divergence": difference["divergence"]["id"]
+    }
 
 
-def _without_bodies(found: Row) -> Row:
-    return found | {"rows": [row | {"body_then": None, "body_now": None} for row in found["rows"]]}
+def _without_bodies(difference: Row) -> Row:
+    return difference | {
+        "rows": [row | {"body_then": None, "body_now": None} for row in difference["rows"]]
+    }
 
 
 @GROUP.verb(

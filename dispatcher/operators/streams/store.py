@@ -30,12 +30,12 @@ class Streams(OperatorSession):
 
         Raises `CommandError` (nothing matched) for an unknown stream.
         """
-        found = self._stream(name)
+        row = self._stream(name)
         by_name: Row = {"stream": name}
         return {
-            **found,
+            **row,
             "checkpoints": self.checkpoints(name),
-            "newest_batches": self.batches(name, found["query_id"], limit=NEWEST_BATCHES),
+            "newest_batches": self.batches(name, row["query_id"], limit=NEWEST_BATCHES),
             "undelivered": self._all("streams/undelivered", {**by_name, **UNDELIVERED_MAX}),
             "open_quarantine": self._all("streams/quarantined", by_name),
             "divergences": self.divergences(name),
@@ -49,29 +49,29 @@ class Streams(OperatorSession):
         """Return the newest 20 replays of its batches that diverged, as `stream` does."""
         return self._all("streams/divergences", {"stream": stream})
 
-    def query_id(self, stream: str, given: UUID | None) -> UUID | None:
+    def query_id(self, stream: str, named_id: UUID | None) -> UUID | None:
         """Return the checkpoint of a command: the one given, else the adopted one.
 
         None when the stream has not adopted any. Raises `CommandError` for an unknown stream.
         """
-        found: UUID | None = self._stream(stream)["query_id"]
-        return given or found
+        adopted: UUID | None = self._stream(stream)["query_id"]
+        return named_id or adopted
 
     def page(
-        self, stream: str, given: UUID | None, *, limit: int, before: int | None
+        self, stream: str, named_id: UUID | None, *, limit: int, before: int | None
     ) -> tuple[UUID | None, list[Row]]:
         """Return the checkpoint, as `query_id` does, and its newest batches, as `batches` does.
 
         Raises `CommandError` (nothing matched) for an unknown checkpoint.
         """
-        meant = self.query_id(stream, given)
+        meant = self.query_id(stream, named_id)
         rows = self.batches(stream, meant, limit=limit, before=before)
-        if rows or given is None or given == self.query_id(stream, None):
+        if rows or named_id is None or named_id == self.query_id(stream, None):
             return meant, rows
         known = [str(row["query_id"]) for row in self.checkpoints(stream)]
-        if str(given) not in known:
+        if str(named_id) not in known:
             raise CommandError(
-                f"stream {stream!r} has no batch of query {given};"
+                f"stream {stream!r} has no batch of query {named_id};"
                 + (f" it has batches of {', '.join(known)}." if known else " it has no batch.")
                 + " Nothing was changed.",
                 ExitCode.NOTHING_MATCHED,
@@ -88,36 +88,36 @@ class Streams(OperatorSession):
             {"stream": stream, "query_id": query_id, "before": before, "limit": limit},
         )
 
-    def batch(self, stream: str, batch_id: int, given: UUID | None) -> Row:
+    def batch(self, stream: str, batch_id: int, named_id: UUID | None) -> Row:
         """Return a batch's ledger row, and the delivery and quarantine of its rows.
 
         Raises `CommandError` (nothing matched) when it was not written.
         """
-        found = self._batch(stream, batch_id, given)
+        row = self._batch(stream, batch_id, named_id)
         return {
-            **with_offsets(found),
-            "types": self._all("streams/batch_types", found),
-            "delivery": self._all("streams/batch_delivery", found),
-            "refused": self._all("streams/batch_quarantined", found),
-            "divergences": self._all("streams/divergence_list", found),
+            **with_offsets(row),
+            "types": self._all("streams/batch_types", row),
+            "delivery": self._all("streams/batch_delivery", row),
+            "refused": self._all("streams/batch_quarantined", row),
+            "divergences": self._all("streams/divergence_list", row),
         }
 
     def divergence(
-        self, stream: str, batch_id: int, given: UUID | None, *, number: int | None, limit: int
+        self, stream: str, batch_id: int, named_id: UUID | None, *, number: int | None, limit: int
     ) -> Row:
         """Return a batch with one of its diverged replays, the newest unless `number` names one.
 
         `rows` are at most `limit` of the kept ones. Raises `CommandError` (nothing matched) when
         the batch was not written or no replay of it diverged.
         """
-        batch = self._batch(stream, batch_id, given)
-        found = self._all("streams/divergence_list", batch)
-        chosen = [each for each in found if number in (None, each["id"])]
+        batch = self._batch(stream, batch_id, named_id)
+        divergences = self._all("streams/divergence_list", batch)
+        chosen = [each for each in divergences if number in (None, each["id"])]
         if not chosen:
             raise CommandError(
                 f"nothing diverged: no replay of batch {batch_id} of stream {stream!r}"
                 f" (query {batch['query_id']})"
-                + (f" has the id {number}." if found else " brought other content.")
+                + (f" has the id {number}." if divergences else " brought other content.")
                 + " Nothing was changed.",
                 ExitCode.NOTHING_MATCHED,
                 code="no_divergence",
@@ -128,7 +128,7 @@ class Streams(OperatorSession):
         return {
             "batch": with_offsets(batch),
             "divergence": chosen[0],
-            "others": [each["id"] for each in found if each is not chosen[0]],
+            "others": [each["id"] for each in divergences if each is not chosen[0]],
             "rows": [_comparable(row) for row in rows],
         }
 
@@ -168,14 +168,14 @@ class Streams(OperatorSession):
             self._audit("stream.adopt", stream, reason, detail)
         return {**before, **after, "changed": True}
 
-    def _require_known(self, stream: Row, query_id: UUID, found: UUID | None) -> None:
+    def _require_known(self, stream: Row, query_id: UUID, readable: UUID | None) -> None:
         writes = [row["name"] for row in self._all("streams/query_streams", {"query_id": query_id})]
-        if stream["name"] in writes or found == query_id:
+        if stream["name"] in writes or readable == query_id:
             return
         if writes:
             known = f"it writes stream {', '.join(writes)}"
-        elif found is not None:
-            known = f"the checkpoint that can be read from here is of query {found}"
+        elif readable is not None:
+            known = f"the checkpoint that can be read from here is of query {readable}"
         else:
             known = "its checkpoint cannot be read from here"
         raise CommandError(
@@ -190,11 +190,15 @@ class Streams(OperatorSession):
         self._known_stream(name)
         return self._one("streams/show", {"stream": name})
 
-    def _batch(self, stream: str, batch_id: int, given: UUID | None) -> Row:
-        by_id = {"stream": stream, "batch_id": batch_id, "query_id": self.query_id(stream, given)}
-        found = self._maybe("streams/batch_find", by_id)
-        if found is not None:
-            return found
+    def _batch(self, stream: str, batch_id: int, named_id: UUID | None) -> Row:
+        by_id = {
+            "stream": stream,
+            "batch_id": batch_id,
+            "query_id": self.query_id(stream, named_id),
+        }
+        row = self._maybe("streams/batch_find", by_id)
+        if row is not None:
+            return row
         elsewhere = [str(row["query_id"]) for row in self._all("streams/batch_elsewhere", by_id)]
         advice = (
             f"it is there under --query-id {', '.join(elsewhere)}"

@@ -17,7 +17,7 @@ class State(NamedTuple):
     last_type: str
     last_occurred_at: datetime
 
-    def said(self) -> dict[str, str]:
+    def as_json(self) -> dict[str, str]:
         """Return it as JSON values."""
         return {"last_type": self.last_type, "last_occurred_at": rfc3339(self.last_occurred_at)}
 
@@ -54,8 +54,8 @@ def state_after(state: Mapping[str, Any], by: By) -> State | None:
             ExitCode.NOTHING_MATCHED,
             code="not_silenced",
         )
-    given = by.type is not None or by.time is not None
-    if (given and (by.nothing or by.type is None or by.time is None)) or (
+    has_state = by.type is not None or by.time is not None
+    if (has_state and (by.nothing or by.type is None or by.time is None)) or (
         by.type is not None and not is_type(by.type)
     ):
         raise _invalid_state("the new state is a type and a time, or nothing")
@@ -66,12 +66,12 @@ def state_after(state: Mapping[str, Any], by: By) -> State | None:
     stored = None
     if state["stored_type"] is not None and state["stored_occurred_at"] is not None:
         stored = State(state["stored_type"], state["stored_occurred_at"])
-    if stored is not None and (given or by.nothing):
+    if stored is not None and (has_state or by.nothing):
         raise _invalid_state(
             "its stored entries determine the new state"
             f" ({stored.last_type} of {rfc3339(stored.last_occurred_at)}), so give none"
         )
-    if stored is None and not given and not by.nothing:
+    if stored is None and not has_state and not by.nothing:
         raise CommandError(
             "no stored entry determines the new state. Nothing was changed; give it with --to-type"
             " and --to-time (to_type, to_time), or with --to-nothing (to_nothing), after which the"

@@ -53,7 +53,7 @@ def _gap(lane: Row | None, subject: str, endpoint: str) -> Row:
             ExitCode.NOTHING_MATCHED,
             code="unknown_lane",
         )
-    first, found = lane["delivered_sequence"] + 1, lane["found"]
+    first, next_stored = lane["delivered_sequence"] + 1, lane["found"]
     if lane["leased"]:
         raise CommandError(
             f"{where} is under way; nothing was changed. Try again in a moment.",
@@ -62,8 +62,10 @@ def _gap(lane: Row | None, subject: str, endpoint: str) -> Row:
         )
     if lane["chooses"]:
         _nothing(where, "nothing is missing that it waits for, as it takes some types alone")
-    if first > lane["last_sequence"] or found == first:
-        _nothing(where, "nothing is missing at its head" if found else "it has nothing to deliver")
+    if first > lane["last_sequence"] or next_stored == first:
+        _nothing(
+            where, "nothing is missing at its head" if next_stored else "it has nothing to deliver"
+        )
     if not lane["due"]:
         raise CommandError(
             f"a dead letter holds {where}; nothing was changed. `holdfast why` says which, and what"
@@ -73,7 +75,7 @@ def _gap(lane: Row | None, subject: str, endpoint: str) -> Row:
     return {
         **lane,
         "passed_from": first,
-        "passed_to": lane["last_sequence"] if found is None else found - 1,
+        "passed_to": lane["last_sequence"] if next_stored is None else next_stored - 1,
     }
 
 

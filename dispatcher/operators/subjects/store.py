@@ -47,7 +47,7 @@ class Held(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class WantedSubjects:
+class SubjectFilter:
     """A filter of subjects."""
 
     prefix: str = ""
@@ -64,7 +64,7 @@ class Subjects(Entries):
     """Reads of subjects."""
 
     def subjects(
-        self, wanted: WantedSubjects, *, limit: int, after: str | None = None
+        self, filter_: SubjectFilter, *, limit: int, after: str | None = None
     ) -> tuple[list[Row], str | None]:
         """Return subjects in byte order of their names, and the `after` of the next page, or None.
 
@@ -76,27 +76,27 @@ class Subjects(Entries):
         With `held` a page may be short, or empty, although names follow: with very many such lanes
         it scans at most 20,000 names.
         """
-        given: Row = {
-            "prefix": wanted.prefix,
-            "beyond": beyond(wanted.prefix),
+        parameters: Row = {
+            "prefix": filter_.prefix,
+            "beyond": beyond(filter_.prefix),
             "after": after or "",
             "limit": limit + 1,
         }
         until: str | None = None
-        if wanted.silenced and wanted.held is not None:
+        if filter_.silenced and filter_.held is not None:
             raise CommandError(
                 "held and silenced are two lists: give one of them. Nothing was changed.",
                 ExitCode.USAGE,
                 code="conflicting_parameters",
             )
-        if wanted.silenced:
-            found = self._one("subjects/silenced_ids", {"most": HELD_MAX})
-            rows = self._all("subjects/list", {**given, **found})
-        elif wanted.held is None:
-            rows = self._all("subjects/list", {**given, "ids": None})
+        if filter_.silenced:
+            silenced = self._one("subjects/silenced_ids", {"most": HELD_MAX})
+            rows = self._all("subjects/list", {**parameters, **silenced})
+        elif filter_.held is None:
+            rows = self._all("subjects/list", {**parameters, "ids": None})
         else:
-            ids, until = self._held(wanted.held, given)
-            rows = self._all("subjects/list", {**given, "ids": ids})
+            ids, until = self._held(filter_.held, parameters)
+            rows = self._all("subjects/list", {**parameters, "ids": ids})
         if len(rows) > limit:
             return rows[:limit], rows[limit - 1]["name"]
         return rows, until
@@ -115,35 +115,35 @@ class Subjects(Entries):
 
         Raises `CommandError` (nothing matched) for an unknown subject.
         """
-        found = self._maybe("subjects/find", {"subject": name})
-        if found is None:
+        row = self._maybe("subjects/find", {"subject": name})
+        if row is None:
             raise CommandError(
                 f"no subject is called {name!r}. Nothing was changed; names are compared exactly"
                 " (`holdfast subjects list --prefix`).",
                 ExitCode.NOTHING_MATCHED,
                 code="unknown_subject",
             )
-        subject_id = found.pop("id")
+        subject_id = row.pop("id")
         lanes = self._all("subjects/lanes", {"subject_id": subject_id, "waiting_max": WAITING_MAX})
         entries, _ = self.newest(Filter(subject=name), limit=ENTRIES_SHOWN)
         return {
-            **found,
+            **row,
             "transitions": self._all("subjects/transitions", {"subject_id": subject_id}),
             "lanes": [{**lane, "head_key": _text(lane["head_key"])} for lane in lanes],
             "entries": entries,
         }
 
-    def _held(self, held: Held, given: Row) -> tuple[list[int], str | None]:
+    def _held(self, held: Held, parameters: Row) -> tuple[list[int], str | None]:
         """Return the ids of subjects with such lanes, and the last scanned name if not all."""
-        found = self._one("subjects/held_ids", {"held": held.value, "most": HELD_MAX})
-        if found["complete"]:
-            return found["ids"], None
+        held_ids = self._one("subjects/held_ids", {"held": held.value, "most": HELD_MAX})
+        if held_ids["complete"]:
+            return held_ids["ids"], None
         ids: list[int] = []
-        after, scanned, scan = given["after"], 0, SCAN_FIRST
-        while scanned < SCAN_MAX and len(ids) < given["limit"]:
+        after, scanned, scan = parameters["after"], 0, SCAN_FIRST
+        while scanned < SCAN_MAX and len(ids) < parameters["limit"]:
             walked = self._one(
                 "subjects/walk",
-                {**given, "held": held.value, "after": after, "scan": scan},
+                {**parameters, "held": held.value, "after": after, "scan": scan},
             )
             ids += walked["ids"]
             if walked["scanned"] < scan:
@@ -187,10 +187,10 @@ class Repairs(Proposals):
         with self._transaction():
             self._run("subjects/repair_snapshot")
             subject_id = self._subject_id(subject)
-            given = {"subject_id": subject_id, "tolerance": tolerance}
+            parameters = {"subject_id": subject_id, "tolerance": tolerance}
             states = [
-                self._with_overtaken(row, given)
-                for row in self._all("subjects/repair_states", given)
+                self._with_overtaken(row, parameters)
+                for row in self._all("subjects/repair_states", parameters)
             ]
         return {"subject": subject, "subject_id": subject_id, "states": states}
 
@@ -201,8 +201,8 @@ class Repairs(Proposals):
         `planned_by` and `approved_by`. Raises what `state_after` raises, and `CommandError` for a
         stream without a state.
         """
-        found = self.states(subject)
-        state = next((each for each in found["states"] if each["stream"] == stream), None)
+        subject_states = self.states(subject)
+        state = next((each for each in subject_states["states"] if each["stream"] == stream), None)
         if state is None:
             raise CommandError(
                 f"{one_line(subject)} has no transition state in a stream {stream!r}. Nothing was"
@@ -212,10 +212,10 @@ class Repairs(Proposals):
             )
         after = state_after(state, by)
         detail = {
-            "subject_id": found["subject_id"],
+            "subject_id": subject_states["subject_id"],
             "stream": stream,
             "before": _state_in_proposal(state),
-            "after": after and after.said(),
+            "after": after and after.as_json(),
         }
         made = self.propose(VERB, _target(subject), detail, reason)
         return {
@@ -236,17 +236,17 @@ class Repairs(Proposals):
         """
         with self.applying(proposal, VERB, _target(subject)) as plan:
             detail = plan["detail"]
-            given = {name: detail[name] for name in ("subject_id", "stream")}
-            self._run("subjects/repair_lock", given)
-            now = self._maybe("subjects/repair_state", given)
+            state_of = {name: detail[name] for name in ("subject_id", "stream")}
+            self._run("subjects/repair_lock", state_of)
+            now = self._maybe("subjects/repair_state", state_of)
             if now is None or _state_in_proposal(now) != detail["before"]:
                 raise _moved(proposal)
             after = detail["after"]
             if after is None:
-                self._run("subjects/repair_forget", given)
+                self._run("subjects/repair_forget", state_of)
             else:
                 moment = datetime.fromisoformat(after["last_occurred_at"])
-                self._run("subjects/repair_move", {**given, **after, "last_occurred_at": moment})
+                self._run("subjects/repair_move", {**state_of, **after, "last_occurred_at": moment})
             done = {
                 "subject": subject,
                 "stream": detail["stream"],
@@ -259,11 +259,11 @@ class Repairs(Proposals):
             self._audit(VERB, plan["target"], reason, done)
         return done
 
-    def _with_overtaken(self, state: Row, given: Row) -> Row:
+    def _with_overtaken(self, state: Row, parameters: Row) -> Row:
         rows = []
         if state["ahead"]:
             rows = self._all(
-                "subjects/repair_overtaken", {**given, **state, "limit": OVERTAKEN_SHOWN}
+                "subjects/repair_overtaken", {**parameters, **state, "limit": OVERTAKEN_SHOWN}
             )
         return {
             **{name: value for name, value in state.items() if name != "ahead_since"},
@@ -281,8 +281,8 @@ def _target(subject: str) -> str:
 
 def _state_in_proposal(state: Row) -> Row:
     """Return a state as in a proposal; `updated_at` reveals every change by the sink."""
-    said = State(state["last_type"], state["last_occurred_at"]).said()
-    return {**said, "updated_at": rfc3339(state["updated_at"])}
+    state_json = State(state["last_type"], state["last_occurred_at"]).as_json()
+    return {**state_json, "updated_at": rfc3339(state["updated_at"])}
 
 
 def _moved(proposal: UUID) -> CommandError:

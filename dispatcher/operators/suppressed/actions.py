@@ -21,10 +21,10 @@ def write_overtaken(
     lock, so it never follows a newer decision of the job.
     """
     new_key, write = new_key_of(key), writer()
-    with store.writing(key, proposal, reason) as (found, text, overtakes):
+    with store.writing(key, proposal, reason) as (decision, text, overtakes):
         [outcome] = write(
             dsn or "",
-            found["batch"]["stream"],
+            decision["batch"]["stream"],
             {batch_id_of(new_key.digest): text},
             suppress_repeats=True,
             suffix=REISSUED,
@@ -40,7 +40,7 @@ def write_overtaken(
     return {
         "key": key.text,
         "new_key": new_key.text,
-        **{name: found[name] for name in ("subject", "type")},
+        **{name: decision[name] for name in ("subject", "type")},
         "proposal": proposal,
         "detail": outcome.detail,
     }

@@ -15,9 +15,11 @@ def new_key_of(key: Key) -> Key:
     return Key.of(parts_of(key, 1))
 
 
-def text_of(found: Mapping[str, Any]) -> str:
+def text_of(decision: Mapping[str, Any]) -> str:
     """Return the entry of a suppressed decision, as JSON text for the sink."""
-    return entry_text({**found, "body": f'{{"data":{found["data"]}}}'}, parts_of(_key(found), 1))
+    return entry_text(
+        {**decision, "body": f'{{"data":{decision["data"]}}}'}, parts_of(_key(decision), 1)
+    )
 
 
 def write_command(key: str) -> str:
@@ -25,7 +27,7 @@ def write_command(key: str) -> str:
     return f"holdfast suppressed write --reason TEXT {key}"
 
 
-def state_said(state: Mapping[str, Any] | None) -> dict[str, str] | None:
+def state_json(state: Mapping[str, Any] | None) -> dict[str, str] | None:
     """Return a transition state as in a proposal; `updated_at` reveals every change by the sink."""
     if state is None:
         return None
@@ -33,46 +35,46 @@ def state_said(state: Mapping[str, Any] | None) -> dict[str, str] | None:
     return {"stream": state["stream"], "last_type": state["last_type"], **times}
 
 
-def require_writable(found: Mapping[str, Any]) -> None:
+def require_writable(decision: Mapping[str, Any]) -> None:
     """Raise `CommandError` when a suppressed decision must not be written in the present state."""
-    key, state = found["key"], found["state"]
-    if found["cause"] != SuppressedCause.OVERTAKEN:
+    key, state = decision["key"], decision["state"]
+    if decision["cause"] != SuppressedCause.OVERTAKEN:
         raise CommandError(
-            f"{key} repeats the decision before it (cause {found['cause']}): to write it would"
+            f"{key} repeats the decision before it (cause {decision['cause']}): to write it would"
             " change nothing at any receiver. Nothing was changed.",
             code="changes_nothing",
         )
-    if found["written_as"] is not None:
+    if decision["written_as"] is not None:
         raise CommandError(
-            f"{key} was written already, as {found['written_as']}. Nothing was changed; see"
-            f" `holdfast entries show {found['written_as']}`. If an approved proposal of it is"
+            f"{key} was written already, as {decision['written_as']}. Nothing was changed; see"
+            f" `holdfast entries show {decision['written_as']}`. If an approved proposal of it is"
             " still open, apply it, which records the write: `holdfast proposal list`.",
             code="already_written",
         )
     if state is None:
         return
-    if state["last_occurred_at"] > found["occurred_at"]:
+    if state["last_occurred_at"] > decision["occurred_at"]:
         raise CommandError(
             f"the transition state in {state['stream']} is of"
             f" {rfc3339(state['last_occurred_at'])}, after this decision of"
-            f" {rfc3339(found['occurred_at'])}. Nothing was changed. If the state is ahead of the"
-            " clock, repair the subject first (`holdfast subjects repair`); otherwise a later"
+            f" {rfc3339(decision['occurred_at'])}. Nothing was changed. If the state is ahead of"
+            " the clock, repair the subject first (`holdfast subjects repair`); otherwise a later"
             " decision was written, and this one is obsolete.",
             code="decision_obsolete",
         )
-    if state["last_type"] == found["type"]:
+    if state["last_type"] == decision["type"]:
         raise CommandError(
-            f"the last decision in {state['stream']} is of type {found['type']} too: to write {key}"
-            " would change nothing at any receiver. Nothing was changed.",
+            f"the last decision in {state['stream']} is of type {decision['type']} too: to write"
+            f" {key} would change nothing at any receiver. Nothing was changed.",
             code="changes_nothing",
         )
 
 
-def obsolete(found: Mapping[str, Any], seen: Mapping[str, Any]) -> CommandError:
+def obsolete(decision: Mapping[str, Any], seen: Mapping[str, Any]) -> CommandError:
     """Return the error for a decision after which later ones of its subject were suppressed."""
     last = seen["newest_later"]
     return CommandError(
-        f"{found['key']} is not the newest: later decisions of its subject were suppressed too"
+        f"{decision['key']} is not the newest: later decisions of its subject were suppressed too"
         f" ({seen['later']}), the newest {last['type']} of {last['occurred_at']} ({last['key']},"
         f" {last['cause']}), which is the subject's current decision. Nothing was changed; to write"
         " this one all the same, propose it with --despite-later (despite_later).",
@@ -80,5 +82,5 @@ def obsolete(found: Mapping[str, Any], seen: Mapping[str, Any]) -> CommandError:
     )
 
 
-def _key(found: Mapping[str, Any]) -> Key:
-    return Key.parse(found["key"])
+def _key(decision: Mapping[str, Any]) -> Key:
+    return Key.parse(decision["key"])

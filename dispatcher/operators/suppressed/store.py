@@ -23,7 +23,7 @@ from holdfast.dispatcher.operators.suppressed.rules import (
     new_key_of,
     obsolete,
     require_writable,
-    state_said,
+    state_json,
     text_of,
 )
 from holdfast.sink.contract.canonical import rfc3339
@@ -82,7 +82,7 @@ class SuppressedDecisions(OperatorSession):
     """Reads of suppressed decisions."""
 
     def newest(
-        self, wanted: Filter, *, limit: int, before: Place | None = None
+        self, filter_: Filter, *, limit: int, before: Place | None = None
     ) -> tuple[list[Row], Place | None]:
         """Return decisions without content, the newest first, and the cursor of the next page.
 
@@ -90,21 +90,21 @@ class SuppressedDecisions(OperatorSession):
         `CommandError` (nothing matched) for an unknown stream or subject.
         """
         since, until = ALWAYS
-        given: Row = {
-            "cause": wanted.cause,
-            "stream": wanted.stream,
-            "since": wanted.since or since,
-            "until": wanted.until or until,
+        parameters: Row = {
+            "cause": filter_.cause,
+            "stream": filter_.stream,
+            "since": filter_.since or since,
+            "until": filter_.until or until,
             "before_batch_no": before and before.batch_no,
             "before_key": before and before.key,
             "limit": limit + 1,
         }
-        if wanted.stream is not None:
-            self._known_stream(wanted.stream)
-        if wanted.subject is None:
-            rows = self._all("suppressed/list", given)
+        if filter_.stream is not None:
+            self._known_stream(filter_.stream)
+        if filter_.subject is None:
+            rows = self._all("suppressed/list", parameters)
         else:
-            rows = self._of_subject(wanted.subject, given)
+            rows = self._of_subject(filter_.subject, parameters)
         last = rows[limit - 1] if len(rows) > limit else None
         place = None if last is None else Place(last["batch_no"], last["key"])
         return [{**row, "key": Key(row["key"]).text} for row in rows[:limit]], place
@@ -119,29 +119,29 @@ class SuppressedDecisions(OperatorSession):
         dropped.
         """
         batch = self._maybe("common/entry_key_find", {"key": key.digest})
-        found = batch and self._maybe("suppressed/find", {**batch, "key": key.digest})
-        if batch is None or found is None:
+        row = batch and self._maybe("suppressed/find", {**batch, "key": key.digest})
+        if batch is None or row is None:
             raise CommandError(
                 f"no suppressed decision with the key {key.text} is stored. Nothing was changed;"
                 f" `holdfast why {key.text}` says what became of it.",
                 ExitCode.NOTHING_MATCHED,
                 code="unknown_suppressed_decision",
             )
-        state = self._maybe("suppressed/state", {**found, "stream": batch["stream"]})
+        state = self._maybe("suppressed/state", {**row, "stream": batch["stream"]})
         new_key = new_key_of(key)
         written = self._maybe("common/entry_key_find", {"key": new_key.digest})
         return {
             "key": key.text,
-            **found,
-            "key_parts": json.loads(found["key_parts"]),
+            **row,
+            "key_parts": json.loads(row["key_parts"]),
             "batch": batch,
             "state": state,
             "written_as": None if written is None else new_key.text,
         }
 
-    def _of_subject(self, subject: str, given: Row) -> list[Row]:
+    def _of_subject(self, subject: str, parameters: Row) -> list[Row]:
         subject_id = self._subject_id(subject)
-        rows = self._all("suppressed/of_subject", {**given, "subject_id": subject_id})
+        rows = self._all("suppressed/of_subject", {**parameters, "subject_id": subject_id})
         return [{"subject": subject, **row} for row in rows]
 
 
@@ -161,16 +161,16 @@ class OvertakenDecisions(SuppressedDecisions, Proposals):
         `newest_later` of them; `sha256` of the entry; `proposal`, `planned_by`, `approved_by`.
         Raises `CommandError` when it must not be written, or (nothing matched) is not stored.
         """
-        found = self.decision(key)
-        detail = self._detail(key, found)
-        require_writable(found)
+        decision = self.decision(key)
+        detail = self._detail(key, decision)
+        require_writable(decision)
         if detail["later"] and not despite_later:
-            raise obsolete(found, detail)
+            raise obsolete(decision, detail)
         made = self.propose(VERB, target(key), detail, reason)
         return {
-            **found,
+            **decision,
             **{name: detail[name] for name in ("new_key", "sha256", "later", "newest_later")},
-            "newest": self._one("reissue/subject", found),
+            "newest": self._one("reissue/subject", decision),
             "overtakes": detail.get("overtakes"),
             "proposal": made["id"],
             "planned_by": made["actor"],
@@ -187,39 +187,39 @@ class OvertakenDecisions(SuppressedDecisions, Proposals):
         proposal is approved and of exactly this entry, and when the subject's state changed since.
         """
         with self.applying(proposal, VERB, target(key)) as plan:
-            found, detail = self.decision(key), plan["detail"]
-            text = text_of(found)
+            decision, detail = self.decision(key), plan["detail"]
+            text = text_of(decision)
             if (sha256(text), new_key_of(key).text) != (detail["sha256"], detail["new_key"]):
                 raise CommandError(
                     f"proposal {proposal.hex[:8]} is of another entry than {key.text}. Nothing was"
                     " changed; propose it again.",
                     code="proposal_mismatch",
                 )
-            if found["written_as"] is None:
-                if self._detail(key, found) != detail:
-                    raise _moved(found, proposal)
-                require_writable(found)
+            if decision["written_as"] is None:
+                if self._detail(key, decision) != detail:
+                    raise _moved(decision, proposal)
+                require_writable(decision)
             self.try_audit()
-            yield found, text, detail.get("overtakes")
-            said = {name: detail[name] for name in ("subject", "type", "new_key", "sha256")}
+            yield decision, text, detail.get("overtakes")
+            audited = {name: detail[name] for name in ("subject", "type", "new_key", "sha256")}
             who = {"planned_by": plan["actor"], "approved_by": plan["approved_by"]}
-            self._audit(VERB, key.text, reason, {**said, "proposal": proposal, **who})
+            self._audit(VERB, key.text, reason, {**audited, "proposal": proposal, **who})
 
-    def _detail(self, key: Key, found: Row) -> Row:
+    def _detail(self, key: Key, decision: Row) -> Row:
         """Return exactly what would be written, and the subject's state that it depends on."""
-        stream = found["batch"]["stream"]
-        later = self._maybe("suppressed/later", {**found, "stream": stream})
-        newest = self._newest_decision(found["subject"], stream, found["type"])
-        over = overtaken(newest, found["occurred_at"], found["type"])
+        stream = decision["batch"]["stream"]
+        later = self._maybe("suppressed/later", {**decision, "stream": stream})
+        newest = self._newest_decision(decision["subject"], stream, decision["type"])
+        over = overtaken(newest, decision["occurred_at"], decision["type"])
         return {
-            **{name: found[name] for name in ("subject", "type")},
-            "occurred_at": rfc3339(found["occurred_at"]),
+            **{name: decision[name] for name in ("subject", "type")},
+            "occurred_at": rfc3339(decision["occurred_at"]),
             "stream": stream,
             "new_key": new_key_of(key).text,
-            "sha256": sha256(text_of(found)),
-            "state": state_said(found["state"]),
+            "sha256": sha256(text_of(decision)),
+            "state": state_json(decision["state"]),
             "later": 0 if later is None else later["count"],
-            "newest_later": later and _said(later),
+            "newest_later": later and _outward(later),
             **({"overtakes": over} if over else {}),
         }
 
@@ -229,17 +229,17 @@ def target(key: Key) -> str:
     return f"suppressed {key.text}"
 
 
-def _said(row: Row) -> Row:
-    said = {name: row[name] for name in ("type", "cause")}
-    return {"key": Key(row["key"]).text, "occurred_at": rfc3339(row["occurred_at"]), **said}
+def _outward(row: Row) -> Row:
+    members = {name: row[name] for name in ("type", "cause")}
+    return {"key": Key(row["key"]).text, "occurred_at": rfc3339(row["occurred_at"]), **members}
 
 
-def _moved(found: Row, proposal: UUID) -> CommandError:
+def _moved(decision: Row, proposal: UUID) -> CommandError:
     short = proposal.hex[:8]
     return CommandError(
         f"the subject has changed since proposal {short}: a decision was written or suppressed, or"
         " it was repaired. Nothing was changed; end the proposal with `holdfast proposal cancel"
-        f" {short} --reason TEXT`, see `holdfast suppressed show {found['key']}`, and propose again"
-        " if it should still be written.",
+        f" {short} --reason TEXT`, see `holdfast suppressed show {decision['key']}`, and propose"
+        " again if it should still be written.",
         code="proposal_outdated",
     )

@@ -4,7 +4,7 @@ import hashlib
 import json
 from typing import Any
 
-from holdfast.dispatcher.operators.attempts.store import Wanted
+from holdfast.dispatcher.operators.attempts.store import AttemptFilter
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.streams.store import with_offsets
 from holdfast.dispatcher.operators.why.store import Why
@@ -43,7 +43,7 @@ class Trace(Why):
         ids = {name: entry["batch"][name] for name in ("stream", "query_id", "batch_id")}
         ledger = self._one("streams/batch_find", ids)
         explanation = self.explain_key(key, "")
-        tried, older = self.of_key(key, Wanted(), limit=ATTEMPTS_MAX)
+        tried, older = self.of_key(key, AttemptFilter(), limit=ATTEMPTS_MAX)
         if not explanation.entry:
             raise CommandError(
                 f"the entry of {key.text} was dropped just now. Nothing was changed.",

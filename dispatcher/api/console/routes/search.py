@@ -11,7 +11,7 @@ from holdfast.dispatcher.api.console.frame.guard import Person
 from holdfast.dispatcher.api.console.rendering.filters import link
 from holdfast.dispatcher.api.requests import no_others
 from holdfast.dispatcher.api.routes.why import CachedTrace, explaining
-from holdfast.dispatcher.operators.subjects.store import Subjects, WantedSubjects
+from holdfast.dispatcher.operators.subjects.store import SubjectFilter, Subjects
 from holdfast.sink.contract.exits import CommandError, ExitCode
 
 router = APIRouter(dependencies=[Depends(no_others)])
@@ -60,7 +60,7 @@ def entry_of_subject(sought: str) -> tuple[str, int] | None:
 
 def _is_subject(person: Person, name: str) -> bool:
     with person.session.open(Subjects) as store:
-        rows, _ = store.subjects(WantedSubjects(name), limit=1)
+        rows, _ = store.subjects(SubjectFilter(name), limit=1)
     # Of all names with this prefix, the name itself comes first.
     return bool(rows) and bool(rows[0]["name"] == name)
 

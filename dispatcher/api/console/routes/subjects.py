@@ -16,7 +16,7 @@ from holdfast.dispatcher.api.routes.why import CachedTrace, explaining
 from holdfast.dispatcher.operators.common.verbs import Question
 from holdfast.dispatcher.operators.subjects.rules import repair_commands
 from holdfast.dispatcher.operators.subjects.skip_gap import GapSkipper
-from holdfast.dispatcher.operators.subjects.store import WAITING_MAX, Held, Subjects, WantedSubjects
+from holdfast.dispatcher.operators.subjects.store import WAITING_MAX, Held, SubjectFilter, Subjects
 from holdfast.dispatcher.operators.why.rules import Verdict
 from holdfast.dispatcher.shared.text import one_line
 from holdfast.sink.contract.exits import CommandError, ExitCode
@@ -42,7 +42,7 @@ def list_subjects(
     after: str = "",
 ) -> Response:
     """Show a page of subjects in the order of their names."""
-    wanted = WantedSubjects(given(prefix) or "", _held(held), _silenced(silenced))
+    wanted = SubjectFilter(given(prefix) or "", _held(held), _silenced(silenced))
     with person.session.open(Subjects) as store:
         rows, more = store.subjects(wanted, limit=ROWS, after=given(after))
     asked = {"prefix": prefix, "held": held, "silenced": silenced}

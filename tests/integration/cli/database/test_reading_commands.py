@@ -7,11 +7,11 @@ import psycopg
 import pytest
 
 from holdfast.dispatcher.operators.attempts import store as attempts_store
-from holdfast.dispatcher.operators.attempts.store import Attempts, NewestPlace, Wanted
+from holdfast.dispatcher.operators.attempts.store import AttemptFilter, Attempts, NewestPlace
 from holdfast.dispatcher.operators.overview import rules as needs
 from holdfast.dispatcher.operators.overview import store as overview_store
 from holdfast.dispatcher.operators.subjects import store as subjects_store
-from holdfast.dispatcher.operators.subjects.store import Held, Subjects, WantedSubjects
+from holdfast.dispatcher.operators.subjects.store import Held, SubjectFilter, Subjects
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch import webhooks
@@ -122,7 +122,7 @@ def test_blocked_subjects_are_listed_when_names_are_walked(
             names: list[str] = []
             after: str | None = ""
             while after is not None:
-                wanted = WantedSubjects(prefix, held)
+                wanted = SubjectFilter(prefix, held)
                 rows, after = store.subjects(wanted, limit=limit, after=after)
                 names += [row["name"] for row in rows]
             return names
@@ -191,7 +191,9 @@ def test_attempts_of_all_subjects_are_listed_with_small_limits(
             rows: list[dict[str, Any]] = []
             place = None
             while True:
-                page, place = store.of_all_subjects(Wanted(**wanted), limit=limit, before=place)
+                page, place = store.of_all_subjects(
+                    AttemptFilter(**wanted), limit=limit, before=place
+                )
                 rows += page
                 if place is None:
                     break
