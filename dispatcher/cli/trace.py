@@ -11,7 +11,7 @@ from holdfast.dispatcher.cli.output import counted, display, print_json, shorten
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.common.text import between
 from holdfast.dispatcher.operators.entries.rules import key_of
-from holdfast.dispatcher.operators.trace.store import ATTEMPTS_MAX, Trace
+from holdfast.dispatcher.operators.trace import ATTEMPTS_MAX, Trace
 from holdfast.sink.contract.money import money
 from holdfast.sink.contract.source_offsets import range_lines
 

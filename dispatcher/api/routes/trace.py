@@ -11,7 +11,7 @@ from holdfast.dispatcher.api.responses import KeyText as ShownKey
 from holdfast.dispatcher.api.routes.why import explaining
 from holdfast.dispatcher.operators.entries.rules import key_of
 from holdfast.dispatcher.operators.streams.batches import LedgerRow
-from holdfast.dispatcher.operators.trace.store import Trace
+from holdfast.dispatcher.operators.trace import Trace
 from holdfast.dispatcher.operators.why.rules import Verdict
 from holdfast.sink.contract.states import Outcome
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from holdfast.dispatcher.api.access import Session
 from holdfast.dispatcher.api.responses import Count, Json, KeyText, ResponseModel, Time
 from holdfast.dispatcher.operators.common.session import Row
-from holdfast.dispatcher.operators.trace.store import Trace
+from holdfast.dispatcher.operators.trace import Trace
 from holdfast.dispatcher.operators.why.rules import Verdict
 from holdfast.dispatcher.operators.why.store import Explanation
 from holdfast.dispatcher.operators.why.store import Why as Explains

@@ -1,1 +1,0 @@
-"""One decision from its batch to its receipts."""
