@@ -1,7 +1,7 @@
 """What a failed query is, and what is done about it."""
 
-import inspect
 from collections.abc import Callable
+from pathlib import Path
 from threading import Event, Thread
 
 import pytest
@@ -11,7 +11,7 @@ from tenacity import wait_fixed, wait_none
 
 from holdfast.sink import errors as sink_errors
 from holdfast.sink.contract.exits import CommandError
-from holdfast.spark_app.command.cli import run_job
+from holdfast.spark_app.command.options import JobOptions
 from holdfast.spark_app.command.values import mebibytes
 from holdfast.spark_app.exposure import errors as exposure_errors
 from holdfast.spark_app.lifecycle.failure import (
@@ -217,11 +217,9 @@ def test_an_error_of_our_own_code_is_tried_again() -> None:
 
 
 def test_the_command_has_the_defaults_of_the_code() -> None:
-    defaults = {
-        name: parameter.default for name, parameter in inspect.signature(run_job).parameters.items()
-    }
-    assert defaults["max_restarts"] == MAX_RESTARTS
-    assert mebibytes(defaults["state_memory"]) == session.STATE_MEMORY_MB
+    options = JobOptions(checkpoint="ck", stream="payouts", policy=Path("policy.toml"))
+    assert options.max_restarts == MAX_RESTARTS
+    assert mebibytes(options.state_memory) == session.STATE_MEMORY_MB
 
 
 def test_a_message_of_a_task_comes_without_its_stack() -> None:

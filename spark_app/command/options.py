@@ -1,0 +1,318 @@
+"""The options of `holdfast job run`: declared once, read from the command line or a file."""
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, dataclass, field, fields
+from inspect import Parameter, Signature
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.rows.quarantine_limit import REFUSED_ROWS
+from holdfast.spark_app.command.sources import Source
+from holdfast.spark_app.input.formats import Format, KeyRule, ValueFormat
+from holdfast.spark_app.operator.groups import STATE_PARTITIONS
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions:
+    """What a start of the job is given. Durations and sizes are texts such as `30s` and `512m`.
+
+    A checkpoint keeps its streams, topics, windows and partitions; another start may change the
+    rest, and add a path.
+    """
+
+    checkpoint: Annotated[
+        str, typer.Option(help="The directory in which Spark keeps its position and state.")
+    ]
+    stream: Annotated[str, typer.Option(help="The sink stream that the job writes.")]
+    policy: Annotated[Path, typer.Option(help="The policy file (TOML).")]
+    source: Annotated[
+        Source | None,
+        typer.Option(
+            help="Refuse the options of other sources.",
+            show_default="what --path and --topic name",
+        ),
+    ] = None
+    path: Annotated[
+        list[str],
+        typer.Option(help="A directory of event files, read recursively. Can be repeated."),
+    ] = field(default_factory=list)
+    topic: Annotated[list[str], typer.Option(help="A Kafka topic. Can be repeated.")] = field(
+        default_factory=list
+    )
+    topic_pattern: Annotated[
+        str | None,
+        typer.Option(help="A regular expression of Java: every topic that it matches, also later."),
+    ] = None
+    bootstrap_servers: Annotated[
+        str | None, typer.Option(help="Brokers of the cluster, as `host:9092,host:9092`.")
+    ] = None
+    starting: Annotated[
+        str,
+        typer.Option(help="Where a new topic begins: `earliest`, `latest` or a time (RFC 3339)."),
+    ] = "earliest"
+    max_offsets_per_trigger: Annotated[
+        int | None,
+        typer.Option(min=1, help="Maximum number of records of each --topic in a batch."),
+    ] = None
+    kafka_option: Annotated[
+        list[str],
+        typer.Option(
+            help="NAME=VALUE of Kafka's client (`kafka.*`) or of the connector; a secret only as"
+            " `env:NAME` or `file:PATH`. Can be repeated."
+        ),
+    ] = field(default_factory=list)
+    kafka_key: Annotated[
+        KeyRule, typer.Option(help="What the key of a record must be; another record is refused.")
+    ] = KeyRule.IGNORED
+    value_format: Annotated[ValueFormat, typer.Option(help="Format of the records' values.")] = (
+        ValueFormat.JSON
+    )
+    avro_schema: Annotated[
+        Path | None,
+        typer.Option(help="The Avro schema (a file) of all values, which are bare Avro."),
+    ] = None
+    schema_registry: Annotated[
+        str | None,
+        typer.Option(
+            help="URL of a registry with Confluent's API; each value names its schema there."
+        ),
+    ] = None
+    schema_registry_user: Annotated[
+        str | None, typer.Option(help="`env:NAME` or `file:PATH` with NAME:PASSWORD of its user.")
+    ] = None
+    schema_registry_ca: Annotated[
+        str | None, typer.Option(help="`env:NAME` or `file:PATH` with its authority's certificate.")
+    ] = None
+    accept_data_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-data-loss", help="Go on after the records that this start finds missing."
+        ),
+    ] = False
+    jars: Annotated[
+        list[str], typer.Option(help="A jar that Spark loads when it starts. Can be repeated.")
+    ] = field(default_factory=list)
+    packages: Annotated[
+        list[str],
+        typer.Option(
+            help="Maven coordinates that Spark downloads when it starts. Can be repeated."
+        ),
+    ] = field(default_factory=list)
+    format: Annotated[Format, typer.Option(help="Format of the files.")] = Format.JSON
+    available_now: Annotated[
+        bool, typer.Option("--available-now", help="Process what is available now, then exit.")
+    ] = False
+    max_files_per_trigger: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of files of each --path in a batch.")
+    ] = None
+    trigger_interval: Annotated[
+        str, typer.Option(help="Minimum time between the starts of two batches.")
+    ] = "200ms"
+    idle_timeout: Annotated[
+        str | None,
+        typer.Option(
+            help="Time without events after which the clock closes windows, as `60s`; 0 disables.",
+            show_default="60s with a topic, else 0",
+        ),
+    ] = None
+    dsn: Annotated[
+        str | None,
+        typer.Option(envvar="HOLDFAST_DSN", help="The database (libpq URI or keywords)."),
+    ] = None
+    key_groups: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=4096,
+            help="Number of key groups of the state; fixed for a checkpoint.",
+            show_default="as the checkpoint or savepoint has it; else four a partition",
+        ),
+    ] = None
+    partitions: Annotated[
+        int,
+        typer.Option(min=1, help="Number of tasks that share the state; fixed for a checkpoint."),
+    ] = STATE_PARTITIONS
+    watermark_delay: Annotated[
+        str, typer.Option(help="Delay of the watermark behind the newest event.")
+    ] = "30s"
+    late_cutoff: Annotated[
+        str, typer.Option(help="Time after its end in which a window accepts corrections.")
+    ] = "2m"
+    future_tolerance: Annotated[
+        str, typer.Option(help="How far ahead of its batch an event may be dated.")
+    ] = "5m"
+    state_memory: Annotated[
+        str, typer.Option(help="Memory for the state in each process, outside the Java heap.")
+    ] = "512m"
+    max_restarts: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Consecutive restarts without a written batch; 0 disables restarts."
+        ),
+    ] = 8
+    metrics_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the Prometheus metrics; 0 disables.")
+    ] = 0
+    metrics_host: Annotated[str, typer.Option(help="Address of the Prometheus metrics.")] = (
+        "127.0.0.1"
+    )
+    refused_rows: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Maximum refused rows of a batch; above it the whole batch is refused."
+        ),
+    ] = REFUSED_ROWS
+    doorbell: Annotated[
+        bool, typer.Option("--doorbell", help="Notify listening dispatchers after each batch.")
+    ] = False
+    from_savepoint: Annotated[
+        str | None,
+        typer.Option(
+            help="Begin the checkpoint, which must be new, with the state of a savepoint."
+        ),
+    ] = None
+    keep_batches: Annotated[
+        int, typer.Option(min=2, help="Number of batches that the checkpoint keeps to go back to.")
+    ] = 100
+    keep_for: Annotated[
+        str | None,
+        typer.Option(
+            help="Also keep every batch that can begin in this time: 2h.", show_default="no time"
+        ),
+    ] = None
+    master: Annotated[
+        str | None,
+        typer.Option(
+            help="Where Spark runs tasks, as `spark://host:7077`.",
+            show_default="all cores of this machine",
+        ),
+    ] = None
+    conf: Annotated[
+        list[str], typer.Option(help="A setting of Spark as NAME=VALUE. Can be repeated.")
+    ] = field(default_factory=list)
+
+    @property
+    def has_topics(self) -> bool:
+        """Whether there is a topic or a pattern of topics."""
+        return bool(self.topic or self.topic_pattern)
+
+
+NOT_WRITTEN = re.compile("secret|password|token|access[.]?key", re.IGNORECASE)
+"""Names of Spark's settings that may hold a secret, as Spark redacts them."""
+
+PrintConfig = Annotated[
+    bool, typer.Option("--print-config", help="Print these options as such a file, and exit.")
+]
+
+
+def command(run: Callable[[JobOptions], None]) -> Callable[..., None]:
+    """Return a command that takes the options, from the command line or a file, and runs `run`."""
+
+    def start(*, print_config: bool, config: Path | None, **given: Any) -> None:  # noqa: ARG001 - its callback reads it
+        options = JobOptions(**given)
+        if print_config:
+            typer.echo("\n".join(written(options)))
+        else:
+            run(options)
+
+    parameters = [_parameter(name, kind, default) for name, kind, default in _declared()]
+    parameters.append(_parameter("config", Config, None))
+    parameters.append(_parameter("print_config", PrintConfig, False))
+    start.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    start.__annotations__ = {each.name: each.annotation for each in parameters}
+    start.__doc__ = run.__doc__
+    return start
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Return the options of a file by name; raises CommandError (usage)."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
+        raise _unusable(path, f"it cannot be read: {error}") from error
+    kinds = {name: _written_as(get_args(kind)[0]) for name, kind, _ in _declared()}
+    for name, value in content.items():
+        if name not in kinds:
+            raise _unusable(path, f"there is no option {name!r}; there are {', '.join(kinds)}")
+        if type(value) is not kinds[name] or (
+            isinstance(value, list) and not all(isinstance(each, str) for each in value)
+        ):
+            raise _unusable(path, f"{name} must be {_NOUNS[kinds[name]]}, not {value!r}")
+    return content
+
+
+def written(options: JobOptions) -> Iterator[str]:
+    """Yield the lines of a file that gives the same options, without what may be a secret."""
+    for name, kind, default in _declared():
+        value = getattr(options, name)
+        if name == "dsn":
+            yield "# dsn is not written, because it may hold a password: set HOLDFAST_DSN"
+            continue
+        if name == "conf":
+            hidden = [each for each in value if NOT_WRITTEN.search(each.partition("=")[0])]
+            yield from (f"# conf {each.partition('=')[0]} is not written" for each in hidden)
+            value = [each for each in value if each not in hidden]
+        if value in (None, [], default):
+            continue
+        is_text = _written_as(get_args(kind)[0]) is str
+        yield f"{name} = {_toml(str(value) if is_text else value)}"
+
+
+def _declared() -> Iterator[tuple[str, Any, Any]]:
+    """Yield the name, the annotated type and the default of each option."""
+    kinds = get_type_hints(JobOptions, include_extras=True)
+    for each in fields(JobOptions):
+        default = Parameter.empty if each.default is MISSING else each.default
+        yield each.name, kinds[each.name], [] if each.default_factory is list else default
+
+
+def _parameter(name: str, kind: Any, default: Any) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+
+
+_NOUNS = {str: "a text", int: "a whole number", bool: "true or false", list: "a list of texts"}
+
+
+def _written_as(kind: Any) -> type:
+    """Return the type that a value of an option has in a file."""
+    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    first = get_origin(kinds[0]) or kinds[0]
+    return first if first in _NOUNS else str
+
+
+def _toml(value: Any) -> str:
+    """Return a value as TOML, whose texts and lists are also JSON but for one character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _unusable(path: Path, what: str) -> CommandError:
+    return CommandError(
+        f"--config {path}: {what}. Nothing was started; correct the file.",
+        ExitCode.USAGE,
+        code="invalid_config",
+    )
+
+
+def _load(context: typer.Context, path: Path | None) -> Path | None:
+    if path is not None:
+        context.default_map = read_config(path)
+    return path
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        is_eager=True,
+        callback=_load,
+        help='A file (TOML) with options by their names, as `trigger_interval = "1s"`. The command'
+        " line and the environment come first.",
+    ),
+]
