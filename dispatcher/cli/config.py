@@ -79,13 +79,13 @@ def check(dsn: Dsn = None, as_json: AsJson = False, _wide: Wide = False) -> None
 
 def _settings(context: typer.Context, database: Database) -> list[dict[str, Any]]:
     source_of = context.get_parameter_source("dsn")
-    given = source_of is not None and source_of.name == "COMMANDLINE"
+    from_option = source_of is not None and source_of.name == "COMMANDLINE"
     rows = []
     for value in settings.values(os.environ):
         shown, source, setting = value.shown, value.source, value.setting
-        if setting.name == settings.DSN and (shown or given):
+        if setting.name == settings.DSN and (shown or from_option):
             shown = database.dsn or settings.HIDDEN
-            source = "option" if given else source
+            source = "option" if from_option else source
         rows.append(
             {
                 "name": setting.name,
@@ -118,8 +118,8 @@ def _show(content: dict[str, Any]) -> None:
         if names:
             typer.echo(f"{title}: {', '.join(visible(name) for name in names)}")
     versions = [
-        {"part": part, "version": found or "not installed"}
-        for part, found in content["versions"].items()
+        {"part": part, "version": version or "not installed"}
+        for part, version in content["versions"].items()
     ]
     print_rows(versions, ("part", "version"), "Versions")
     typer.echo(f"engine: {content['engine'] or content['engine_fault']}")

@@ -155,5 +155,5 @@ def _references(prefixes: list[str] | None, folders: list[str] | None) -> "Refer
     """Return the rule of the options or, without them, of the environment. Raises `ValueError`."""
     from holdfast.dispatcher.outbound.reference_rule import rule_of, rule_with  # noqa: PLC0415 - see above
 
-    given = rule_of(os.environ)
-    return rule_with(prefixes or given.env_prefixes, folders or given.folders)
+    rule = rule_of(os.environ)
+    return rule_with(prefixes or rule.env_prefixes, folders or rule.folders)

@@ -64,8 +64,8 @@ COMMANDS = {
 """
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_set: bool) -> None:
+    if is_set:
         typer.echo(f"holdfast {version('holdfast')}")
         raise typer.Exit
 
@@ -75,7 +75,7 @@ def show_version(as_json: AsJson = False) -> None:
     if as_json:
         print_json({"version": version("holdfast")})
     else:
-        _show_version(wanted=True)
+        _show_version(is_set=True)
 
 
 def root(
@@ -106,12 +106,12 @@ def application(first: list[str]) -> typer.Typer:
     points = {point.name: point for point in entry_points(group="holdfast.commands")}
     known = {*COMMANDS, *points}
     app.command("version")(show_version)
-    wanted = set() if first in (["--version"], ["version"]) else known.intersection(first) or known
+    loaded = set() if first in (["--version"], ["version"]) else known.intersection(first) or known
     for name, place in COMMANDS.items():
-        if name in wanted:
+        if name in loaded:
             _add(app, name, place)
-    for name in sorted(wanted.intersection(points)):
-        app.add_typer(_load(points[name], wanted=first == [name]), name=name)
+    for name in sorted(loaded.intersection(points)):
+        app.add_typer(_load(points[name], is_named=first == [name]), name=name)
     fill_help(app)
     return app
 
@@ -242,7 +242,7 @@ def _write_out() -> None:
             raise
 
 
-def _load(point: EntryPoint, *, wanted: bool) -> typer.Typer:
+def _load(point: EntryPoint, *, is_named: bool) -> typer.Typer:
     """Load a group. If its extra is not installed, the help shows a placeholder."""
     try:
         loaded: typer.Typer = point.load()
@@ -250,7 +250,7 @@ def _load(point: EntryPoint, *, wanted: bool) -> typer.Typer:
         missing = (error.name or "").partition(".")[0]
         if missing == "holdfast":
             raise
-        if wanted:
+        if is_named:
             raise CommandError(
                 f"`holdfast {point.name}` needs the package {missing}, which is not installed:"
                 " pip install '/path/to/holdfast[local]' installs every part.",

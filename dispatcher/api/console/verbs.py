@@ -16,9 +16,9 @@ from holdfast.dispatcher.api.console.forms.fields import (
     SINCE_HINT,
     UNTIL_HINT,
     Field,
-    given,
+    filled,
     when_of,
-    whole,
+    whole_number,
 )
 from holdfast.dispatcher.api.console.frame.guard import Acting, Form, Login, Person, Posted
 from holdfast.dispatcher.api.console.frame.pages import page, redirect
@@ -225,8 +225,8 @@ def _parsed(member: Member, text: str) -> Any:
         case Kind.TIME:
             return when_of(member.name, text)
         case Kind.BEFORE_ID | Kind.BATCH:
-            return whole(member.name, text)
-    return given(text)
+            return whole_number(member.name, text)
+    return filled(text)
 
 
 def _resolved(store: OperatorSession, value: Any) -> Any:

@@ -94,21 +94,21 @@ def misbehaviour_of(
         cut = Cut() if drop_after_apply is None else Cut.of(drop_after_apply)
     except ValueError as error:
         raise options.usage(f"--drop-after-apply must be {error}.", code="invalid_value") from None
-    asked = Misbehaviour(status, fail_rate, latency, cut, retry_after)
-    if fault := asked.fault():
+    misbehaviour = Misbehaviour(status, fail_rate, latency, cut, retry_after)
+    if fault := misbehaviour.fault():
         raise options.usage(f"{fault}.", code="invalid_value")
-    return asked
+    return misbehaviour
 
 
 def keys_of(path: str) -> frozenset[str]:
     """Find the keys in a file of any format; raises `CommandError`."""
     content = options.bytes_of(path, "the file of --expect", EXPECT_BYTES_MAX)
-    found = frozenset(key.decode("ascii") for key in _KEY.findall(content))
-    if not found:
+    keys = frozenset(key.decode("ascii") for key in _KEY.findall(content))
+    if not keys:
         raise options.usage(
             f"--expect {path} holds no key (hf_ and 32 hex digits).", code="invalid_file"
         )
-    return found
+    return keys
 
 
 def path_of(path: str) -> str:
@@ -147,7 +147,7 @@ def listen(
         from holdfast.dispatcher.workbench.listen.server import Server  # noqa: PLC0415 - as above
 
     known = options.secrets_of(secret_ref)
-    asked = misbehaviour_of(status, fail_rate, latency, drop_after_apply, retry_after)
+    misbehaviour = misbehaviour_of(status, fail_rate, latency, drop_after_apply, retry_after)
     seconds = None if for_ is None else options.seconds_of("--for", for_)
     expected = None if expect is None else keys_of(expect)
     drawn = seed if seed is not None else random_source.randbelow(SEED_MAX)
@@ -155,7 +155,7 @@ def listen(
     out = _Output(events, as_json=as_json)
     listener = Listener(
         known,
-        asked,
+        misbehaviour,
         seed=drawn,
         subject_member=subject_member,
         heard=lambda arrival: out.say(
@@ -166,7 +166,7 @@ def listen(
     with Server(host, port, path_of(path)) as server, _heeding_signals(events):
         url = output.url_of(*server.address, path)
         command = output.add_command(url, server.address[0], secret_ref or [])
-        seeded = drawn if asked.draws else None
+        seeded = drawn if misbehaviour.draws else None
         out.say(
             output.ready_text(url, command, seeded),
             lambda: {"event": "ready", "url": url, "command": command, "seed": seeded},

@@ -48,17 +48,17 @@ def data_text(data: Mapping[str, Any]) -> str:
     """
     currency = data.get("currency")
     known = isinstance(currency, str) and len(currency) == _CURRENCY_CHARACTERS
-    said = []
+    members = []
     for name, value in data.items():
         if known and name == "currency" and any(_is_amount(*pair) for pair in data.items()):
             continue
         if known and _is_amount(name, value):
             amount = visible(money(value, str(currency)))
-            said.append(f"{_named(name.removesuffix(_MINOR))} {amount}")
+            members.append(f"{_named(name.removesuffix(_MINOR))} {amount}")
         else:
-            said.append(f"{_named(name)} {_short(_plain(value), VALUE_CHARACTERS_MAX)}")
-    more = len(said) - MEMBERS_MAX
-    return ", ".join(said[:MEMBERS_MAX]) + (f", and {more} more" if more > 0 else "")
+            members.append(f"{_named(name)} {_short(_plain(value), VALUE_CHARACTERS_MAX)}")
+    more = len(members) - MEMBERS_MAX
+    return ", ".join(members[:MEMBERS_MAX]) + (f", and {more} more" if more > 0 else "")
 
 
 def arrival_json(arrival: Arrival) -> dict[str, Any]:

@@ -144,12 +144,12 @@ def _sample(
 
     occurred_at = sample.OCCURRED_AT if at is None else options.moment_of("--at", at)
     try:
-        given = None if data is None else sample.data_of(options.bytes_of(data, "--data"))
+        content = None if data is None else sample.data_of(options.bytes_of(data, "--data"))
         return sample.compose(
             type_,
             subject=subject,
             sequence=sequence,
-            data=given,
+            data=content,
             changes=members or [],
             key=key,
             occurred_at=occurred_at,
@@ -195,5 +195,5 @@ def _print(to: "Destination", state: str | None, sent: "Sent", next_: dict[Outco
     if sent.asked_seconds is not None:
         typer.echo(f"  Retry-After: {sent.asked_seconds:g} s")
     typer.echo(f"outcome {sent.outcome.value}: {next_[sent.outcome]}")
-    said = f", and says {sent.receipt_outcome}" if sent.receipt_outcome else ""
-    typer.echo(f"receipt {sent.receipt}{said}")
+    outcome = f", and says {sent.receipt_outcome}" if sent.receipt_outcome else ""
+    typer.echo(f"receipt {sent.receipt}{outcome}")

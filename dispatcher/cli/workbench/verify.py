@@ -86,35 +86,35 @@ def verify(
     now = _judged_at(at, fields)
     check = receiver.verify_signature if signature_only else receiver.verify
     try:
-        found = check(fields, content, secrets, now=now, tolerance_seconds=tolerance)
+        verified = check(fields, content, secrets, now=now, tolerance_seconds=tolerance)
     except receiver.VerificationError as error:
         _refused(explain(error, fields, content, secrets, now), as_json=as_json)
         raise typer.Exit(ExitCode.FAILED) from None
     about: dict[str, Any] = {
         "genuine": True,
-        "signed_at": found.timestamp,
-        "age_seconds": round((now - found.timestamp).total_seconds()),
-        "secret_ref": (secret_ref or [])[secrets.index(found.secret)],
+        "signed_at": verified.timestamp,
+        "age_seconds": round((now - verified.timestamp).total_seconds()),
+        "secret_ref": (secret_ref or [])[secrets.index(verified.secret)],
         "bytes": len(content),
     }
-    if isinstance(found, receiver.Delivery):
+    if isinstance(verified, receiver.Delivery):
         about |= {
-            "key": found.key,
-            "type": found.body.type,
-            "sequence": found.body.sequence,
-            "timestamp": found.body.timestamp,
+            "key": verified.key,
+            "type": verified.body.type,
+            "sequence": verified.body.sequence,
+            "timestamp": verified.body.timestamp,
         }
     else:
-        about |= {"id": found.id}
+        about |= {"id": verified.id}
     _genuine(about, as_json=as_json)
 
 
-def _request(given: Sequence[str], path: str | None, body: str | None) -> tuple[Fields, bytes]:
+def _request(texts: Sequence[str], path: str | None, body: str | None) -> tuple[Fields, bytes]:
     """Return the header fields and the body, from options, files or standard input."""
     from holdfast.dispatcher.workbench.listen import capture  # noqa: PLC0415 - as above
 
     try:
-        fields = [capture.field_of(text.encode(errors="surrogateescape")) for text in given]
+        fields = [capture.field_of(text.encode(errors="surrogateescape")) for text in texts]
     except capture.NotAHeaderError:
         raise options.usage("-H must be 'name: value'.", code="invalid_value") from None
     captured = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from fastapi import Request
 from fastapi.responses import Response
 
-from holdfast.dispatcher.api.console.forms.fields import given
+from holdfast.dispatcher.api.console.forms.fields import filled
 from holdfast.dispatcher.api.console.frame.pages import page
 from holdfast.dispatcher.api.requests import TEXT
 from holdfast.dispatcher.operators.common.verbs import Question
@@ -96,7 +96,7 @@ def numbers_of(texts: Sequence[str]) -> list[int]:
 
 def one_of(name: str, text: str, choices: type[Choice]) -> Choice | None:
     """Parse a choice; None if empty; raises `CommandError` (usage) for an unknown one."""
-    if given(text) is None:
+    if filled(text) is None:
         return None
     try:
         return choices(text)

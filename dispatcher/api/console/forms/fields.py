@@ -23,7 +23,7 @@ class Field(NamedTuple):
 SINCE_HINT, UNTIL_HINT = "2h, yesterday, or 2026-11-02T12:15Z", "now, or a time like the other"
 
 
-def given(text: str) -> str | None:
+def filled(text: str) -> str | None:
     """Return the value of a field; None if it is blank.
 
     Raises `CommandError` (usage) for a text with a NUL character or a text longer than any name.
@@ -40,7 +40,7 @@ def given(text: str) -> str | None:
 
 def when_of(name: str, text: str) -> When | None:
     """Parse a time as a person writes it; raises `CommandError` (usage) for any other text."""
-    if given(text) is None:
+    if filled(text) is None:
         return None
     try:
         return when(text)
@@ -57,14 +57,14 @@ def _invalid_time(message: str) -> CommandError:
 def exact_time(name: str, text: str) -> datetime | None:
     """Parse a time that is the same whenever the form is posted; raises `CommandError` (usage)."""
     try:
-        return None if given(text) is None else exact(text)
+        return None if filled(text) is None else exact(text)
     except ValueError as error:
         raise _invalid_time(f"{name} {error}") from None
 
 
-def whole(name: str, text: str) -> int | None:
+def whole_number(name: str, text: str) -> int | None:
     """Parse a number >= 0; raises `CommandError` (usage) for any other text."""
-    if given(text) is None:
+    if filled(text) is None:
         return None
     plain = text.strip()
     if not is_whole(plain):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from holdfast.dispatcher.api.console.forms.fields import exact_time, given, whole
+from holdfast.dispatcher.api.console.forms.fields import exact_time, filled, whole_number
 from holdfast.dispatcher.operators.replays.rules import (
     ReplayFilter,
     ReplayFilterError,
@@ -26,7 +26,7 @@ BATCHES = re.compile(r"(\d{1,18})(?:\.\.(\d{1,18}))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ReplayFields:
     """The fields of the form as typed; empty: not given."""
 
     endpoint: str = ""
@@ -45,21 +45,21 @@ class Given:
     plan: str = ""
 
     @classmethod
-    def of(cls, form: "Posted") -> "Given":
+    def of(cls, form: "Posted") -> "ReplayFields":
         """Return the fields of a posted form."""
         texts = {each.name: form.get(each.name, "") for each in fields(cls) if each.name != "state"}
         return cls(**texts, state=tuple(form.getlist("state")))
 
 
-def filter_of(form: Given) -> ReplayFilter:
+def filter_of(form: ReplayFields) -> ReplayFilter:
     """Return the filter that the form describes; raises `CommandError` (usage) if it is not
     valid.
     """
     first, last = _batches(form.batch)
     wanted = ReplayFilter(
-        endpoint=given(form.endpoint),
-        subject=given(form.subject),
-        stream=given(form.stream),
+        endpoint=filled(form.endpoint),
+        subject=filled(form.subject),
+        stream=filled(form.stream),
         first_batch=first,
         last_batch=last,
         since=exact_time("written since", form.since),
@@ -75,18 +75,18 @@ def filter_of(form: Given) -> ReplayFilter:
     return wanted
 
 
-def rate_of(form: "Posted | Given") -> int | None:
+def rate_of(form: "Posted | ReplayFields") -> int | None:
     """Return the rate of a replay in entries per second; raises `CommandError` (usage)."""
-    text = form.rate if isinstance(form, Given) else form.get("rate", "")
-    rate = whole("entries per second", text)
+    text = form.rate if isinstance(form, ReplayFields) else form.get("rate", "")
+    rate = whole_number("entries per second", text)
     if rate is not None and not 1 <= rate <= RATE_MAX:
         raise _usage(f"the rate must be 1 to {RATE_MAX:,} entries per second", code="invalid_value")
     return rate
 
 
-def limit_of(form: Given) -> int | None:
+def limit_of(form: ReplayFields) -> int | None:
     """Return the maximum number of entries of a plan; raises `CommandError` (usage)."""
-    limit = whole("the maximum number of entries", form.limit)
+    limit = whole_number("the maximum number of entries", form.limit)
     if limit == 0:
         raise _usage("the maximum number of entries must be at least 1", code="invalid_value")
     return limit
@@ -111,13 +111,13 @@ def _states(texts: tuple[str, ...]) -> tuple[ReplayScope, ...]:
 
 def _types(text: str) -> tuple[str, ...]:
     types = tuple(dict.fromkeys(text.split()))
-    if len(types) > TYPES_MAX or any(given(each) is None for each in types):
+    if len(types) > TYPES_MAX or any(filled(each) is None for each in types):
         raise _usage(f"a replay takes at most {TYPES_MAX} types", code="invalid_value")
     return types
 
 
 def _batches(text: str) -> tuple[int | None, int | None]:
-    if given(text) is None:
+    if filled(text) is None:
         return None, None
     match = BATCHES.fullmatch(text.strip())
     if match is None:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from holdfast.dispatcher.api import bodies
-from holdfast.dispatcher.api.console.forms.fields import given, whole
+from holdfast.dispatcher.api.console.forms.fields import filled, whole_number
 from holdfast.dispatcher.api.console.frame.guard import Login, Person
 from holdfast.dispatcher.api.console.frame.pages import page
 from holdfast.dispatcher.api.console.frame.screens import ROWS, acts, older_than, wants_bodies
@@ -32,10 +32,10 @@ def list_batches(
     request: Request, person: Person, stream: str = "", query_id: str = "", before: str = ""
 ) -> Response:
     """Show the streams and the newest batches of one; of the only stream, if none is given."""
-    below, checkpoint = whole("before", before), query_of(query_id)
+    below, checkpoint = whole_number("before", before), query_of(query_id)
     with person.session.open(Streams) as streams:
         known = streams.streams()
-    name = given(stream) or (known[0]["name"] if len(known) == 1 else None)
+    name = filled(stream) or (known[0]["name"] if len(known) == 1 else None)
     rows: list[dict[str, Any]] = []
     older, meant, diverged, checkpoints = None, None, [], []
     if name is not None:
@@ -95,7 +95,7 @@ def show_difference(
             stream,
             batch_id,
             query_of(query_id),
-            number=whole("number", number),
+            number=whole_number("number", number),
             limit=ROWS_COMPARED,
         )
     asked = wants_bodies(request, person, body)
@@ -124,7 +124,7 @@ def show_difference(
 
 def query_of(text: str) -> UUID | None:
     """Parse a checkpoint's query id; raises `CommandError` (usage) if it is not a UUID."""
-    if given(text) is None:
+    if filled(text) is None:
         return None
     try:
         return UUID(text)

@@ -13,7 +13,7 @@ from holdfast.dispatcher.api.console.forms.confirm import (
     reason_of,
     values,
 )
-from holdfast.dispatcher.api.console.forms.fields import Field, given, whole
+from holdfast.dispatcher.api.console.forms.fields import Field, filled, whole_number
 from holdfast.dispatcher.api.console.frame.guard import Acting, Form, Login, Person
 from holdfast.dispatcher.api.console.frame.pages import page, redirect
 from holdfast.dispatcher.api.console.frame.screens import (
@@ -68,10 +68,10 @@ def list_rows(
     """Show quarantined rows, the newest first, without their text."""
     why, below, shown = (
         one_of("reason", reason, QuarantineReason),
-        whole("before", before),
+        whole_number("before", before),
         which_of(which),
     )
-    wanted = Filter(given(stream), why, shown == "open", shown == "resolved")
+    wanted = Filter(filled(stream), why, shown == "open", shown == "resolved")
     with person.session.open(Quarantine) as store:
         rows, none_because = rows_or_reason(
             lambda: store.newest(wanted, limit=ROWS + 1, before=below)

@@ -11,9 +11,9 @@ from fastapi.responses import Response
 
 from holdfast.dispatcher.api import bodies
 from holdfast.dispatcher.api.console.forms.confirm import ask, reason_of, typed, values
-from holdfast.dispatcher.api.console.forms.fields import exact_time, whole
+from holdfast.dispatcher.api.console.forms.fields import exact_time, whole_number
 from holdfast.dispatcher.api.console.forms.replay_form import (
-    Given,
+    ReplayFields,
     filter_of,
     id_of,
     limit_of,
@@ -81,7 +81,7 @@ def ask_new(
     keys: str = "",
 ) -> Response:
     """Show the form of a new replay. Query parameters prefill it."""
-    given = Given(
+    fields = ReplayFields(
         endpoint=endpoint,
         subject=subject,
         stream=stream,
@@ -92,34 +92,34 @@ def ask_new(
         types=types,
         keys=keys,
     )
-    return _form(request, person, given, None)
+    return _form(request, person, fields, None)
 
 
 @router.post("/replays")
 def plan(request: Request, person: Operator, form: Form) -> Response:
     """Store a plan. Nothing is sent before it is applied."""
-    given = Given.of(form)
+    fields = ReplayFields.of(form)
     try:
         with person.session.open(Replays) as store:
             row = planned(
                 store,
-                id_of(given.plan),
-                filter_of(given),
+                id_of(fields.plan),
+                filter_of(fields),
                 reason=reason_of(form),
-                rate=rate_of(given),
-                outside_window=bool(given.outside_window),
-                limit=limit_of(given),
+                rate=rate_of(fields),
+                outside_window=bool(fields.outside_window),
+                limit=limit_of(fields),
                 alone_max=request.app.state.settings.reissue_limit,
             )
     except CommandError as refused:
-        return _form(request, person, given, refused)
+        return _form(request, person, fields, refused)
     return redirect(request, person, f"/replays/{row['id']}", "Planned. Nothing is sent yet.")
 
 
 @router.get("/replays/{id}")
 def show_replay(request: Request, person: Person, id: ReplayId, after: str = "") -> Response:  # noqa: A002 - the parameter's name
     """Show a plan or the progress of a replay, and a page of its items."""
-    place = whole("after", after) or 0
+    place = whole_number("after", after) or 0
     with person.session.open(Replays) as store:
         id_ = store.find(id)
         row = store.show(id_)
@@ -253,7 +253,9 @@ def cancel(request: Request, person: Operator, id: ReplayId, form: Form) -> Resp
     return redirect(request, person, f"/replays/{id_}", "Cancelled: nothing more of it is sent.")
 
 
-def _form(request: Request, person: Login, given: Given, refused: CommandError | None) -> Response:
+def _form(
+    request: Request, person: Login, fields: ReplayFields, refused: CommandError | None
+) -> Response:
     with person.session.open(Endpoints) as store:
         names = [each["name"] for each in store.endpoints()]
     with person.session.open(Streams) as store:
@@ -266,9 +268,9 @@ def _form(request: Request, person: Login, given: Given, refused: CommandError |
         person,
         "delivery/replay_new.html",
         status=status,
-        given=given,
+        fields=fields,
         fault=str(refused) if refused else None,
-        plan=given.plan if refused is None and given.plan else str(uuid4()),
+        plan=fields.plan if refused is None and fields.plan else str(uuid4()),
         endpoints=names,
         streams=streams,
         states=values(ReplayScope),

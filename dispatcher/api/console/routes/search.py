@@ -6,7 +6,7 @@ from http import HTTPStatus
 from fastapi import APIRouter, Depends
 from fastapi.responses import RedirectResponse, Response
 
-from holdfast.dispatcher.api.console.forms.fields import given
+from holdfast.dispatcher.api.console.forms.fields import filled
 from holdfast.dispatcher.api.console.frame.guard import Person
 from holdfast.dispatcher.api.console.rendering.filters import link
 from holdfast.dispatcher.api.requests import no_others
@@ -23,7 +23,7 @@ SEQUENCE = re.compile(r"[0-9]{1,18}\Z")
 @router.get("/search")
 def search(person: Person, q: str = "") -> Response:
     """Redirect to the entry or subject that `q` names, else to the subjects with that prefix."""
-    sought = (given(q) or "").strip()
+    sought = (filled(q) or "").strip()
     if KEY.fullmatch(sought):
         return _to(f"/entries/{sought}")
     if not sought:

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from holdfast.dispatcher.api.console.forms.confirm import ask, reason_of
-from holdfast.dispatcher.api.console.forms.fields import Field, given
+from holdfast.dispatcher.api.console.forms.fields import Field, filled
 from holdfast.dispatcher.api.console.frame.guard import Acting, Form, Login, Person
 from holdfast.dispatcher.api.console.frame.pages import page, redirect
 from holdfast.dispatcher.api.console.frame.screens import acts
@@ -42,9 +42,9 @@ def list_subjects(
     after: str = "",
 ) -> Response:
     """Show a page of subjects in the order of their names."""
-    wanted = SubjectFilter(given(prefix) or "", _held(held), _silenced(silenced))
+    wanted = SubjectFilter(filled(prefix) or "", _held(held), _silenced(silenced))
     with person.session.open(Subjects) as store:
-        rows, more = store.subjects(wanted, limit=ROWS, after=given(after))
+        rows, more = store.subjects(wanted, limit=ROWS, after=filled(after))
     asked = {"prefix": prefix, "held": held, "silenced": silenced}
     return page(
         request,
@@ -124,7 +124,7 @@ def ask_pass(request: Request, person: Person, name: Named, endpoint: Named) -> 
 def pass_missing(request: Request, person: Operator, form: Form) -> Response:
     """Skip them. A lane where nothing is missing, or that a dead letter holds, is left alone."""
     reason = reason_of(form)
-    name, endpoint = (given(form.get(each, "")) or "" for each in ("name", "endpoint"))
+    name, endpoint = (filled(form.get(each, "")) or "" for each in ("name", "endpoint"))
     with person.session.open(GapSkipper) as store:
         done = store.pass_missing(name, endpoint, reason)
     first, last, then = done["passed_from"], done["passed_to"], done["next_sequence"]

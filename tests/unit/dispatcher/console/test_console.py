@@ -8,7 +8,7 @@ import pytest
 from jinja2 import UndefinedError
 
 from holdfast.dispatcher.api.console.forms.confirm import CHOSEN_MAX, numbers_of
-from holdfast.dispatcher.api.console.forms.fields import exact_time, when_of, whole
+from holdfast.dispatcher.api.console.forms.fields import exact_time, when_of, whole_number
 from holdfast.dispatcher.api.console.frame.templating import SCREENS, environment
 from holdfast.dispatcher.api.console.rendering import replays as plans
 from holdfast.dispatcher.api.console.rendering.charts import Series, per_minute, percentiles
@@ -110,9 +110,9 @@ def test_form_that_is_posted_twice_takes_no_relative_time() -> None:
 @pytest.mark.parametrize("text", ["-1", "1.5", "\u0663", "9" * 19, "x"])
 def test_number_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(CommandError):
-        whole("batch", text)
-    assert whole("batch", " 7 ") == 7
-    assert whole("batch", " ") is None
+        whole_number("batch", text)
+    assert whole_number("batch", " 7 ") == 7
+    assert whole_number("batch", " ") is None
 
 
 def test_bars_stand_upon_each_other_within_the_chart() -> None:
