@@ -195,10 +195,7 @@ def _reading(
         *("--trigger-interval", INTERVAL, "--keep-batches", "100000", *options),
     )
     jars = {connector.ENVIRONMENT: str(Path(connector.STAGED).absolute())}
-    with (
-        bench.server.fresh() as dsn,
-        running(folder, dsn, words, jars) as job,
-    ):
+    with bench.server.fresh() as dsn, running(folder, dsn, words, jars) as job:
         yield Reading(job, folder / "checkpoint", name), dsn
 
 

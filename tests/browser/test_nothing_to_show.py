@@ -37,10 +37,7 @@ AWAY = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %
 @pytest.fixture(scope="module")
 def empty(server_dsn: str, template_database: str) -> Iterator[Api]:
     """A server on an outbox to which nothing was ever written."""
-    with (
-        pytest.MonkeyPatch.context() as patched,
-        copy_of(server_dsn, template_database) as dsn,
-    ):
+    with pytest.MonkeyPatch.context() as patched, copy_of(server_dsn, template_database) as dsn:
         patched.setattr(operator_pool, "WAIT_SECONDS", 0.5)
         with serving(dsn) as api:
             yield api

@@ -103,13 +103,9 @@ def test_alerts_fire_when_they_should(promtool: Callable[..., str]) -> None:
 
 
 FOLDER = ROOT / "deploy" / "grafana"
-
 PICTURES = ROOT / "docs" / "operators" / "dashboards"
-
 PICTURES_BYTES_MAX = 150_000
-
 _NUMBER = re.compile(r"(?<=[<>=] )[\d.e]+")
-
 UNITS = {"s", "short", "reqps", "ops", "rowsps", "bytes"}
 
 PANELS = [

@@ -33,9 +33,7 @@ def _load(name: str) -> Any:
 
 
 CANONICAL = _load("canonical_json")
-
 KEYS = _load("keys")
-
 ENVELOPES = _load("envelopes")
 
 

@@ -138,10 +138,7 @@ def test_demo_loses_and_repeats_nothing_though_both_halves_are_killed(
     assert report["seconds"] > 0
     assert [
         (c["action"], c["window_end"][11:16], c["exposure_minor"]) for c in report["story"]
-    ] == [
-        ("block", "12:15", 8_500_000),
-        ("release", "12:30", 2_200_000),
-    ]
+    ] == [("block", "12:15", 8_500_000), ("release", "12:30", 2_200_000)]
 
     assert processes_of(mark, directory) == []
     assert (directory / "secrets" / "webhook").stat().st_mode & 0o777 == 0o600

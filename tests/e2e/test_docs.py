@@ -330,10 +330,7 @@ def test_revision_of_a_receiver_is_a_revision(make_database: Callable[[str | Non
     names = executed(blocks_of("docs/receivers/receiver.md", "python")[1], {})
     dsn = make_database(None)
     engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(dsn))
-    with (
-        engine.begin() as connection,
-        Operations.context(MigrationContext.configure(connection)),
-    ):
+    with engine.begin() as connection, Operations.context(MigrationContext.configure(connection)):
         names["upgrade"]()
         assert "inbox" in inspect(connection).get_table_names("payouts")
         names["downgrade"]()

@@ -31,6 +31,7 @@ from tests.support.job.job_process import QUICK, job_process
 from tests.support.job.jobs import Play, commits, event
 from tests.support.pages import ROOT
 from tests.support.transcript import Transcripts
+from tests.support.world import World
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,26 +127,24 @@ def _bodies(db: psycopg.Connection) -> list[dict[str, Any]]:
 
 @pytest.mark.timeout(900)
 def test_m_482_is_blocked_once_and_released_once_wherever_the_driver_dies(
+    world: World,
     spark: "SparkSession",
-    dsn: str,
-    db: psycopg.Connection,
-    tmp_path: Path,
     reader: Callable[[str], str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    page, play = Transcripts(PAGE, reader), Play(spark, dsn, tmp_path)
+    page, play = Transcripts(PAGE, reader), Play(spark, world.dsn, world.tmp_path)
     play.put(*FILES)
 
     # Inside the transaction of e920's batch: nothing of it is there.
     _run_and_kill(play, "S6", turn=3)
     assert (_batches(play), commits(play.checkpoint)) == ([0, 1], [0, 1])
-    assert _bodies(db) == []
+    assert _bodies(world.db) == []
     page.check("S6")
 
     # The database has it, Spark does not know: once when COMMIT was answered ...
     _run_and_kill(play, "S8", turn=1)
     assert (_batches(play), commits(play.checkpoint)) == ([0, 1, E920], [0, 1])
-    assert [body["type"] for body in _bodies(db)] == ["payout_hold.block"]
+    assert [body["type"] for body in _bodies(world.db)] == ["payout_hold.block"]
     page.check("S8")
 
     # ... and once, two batches later, when foreachBatch was about to return.
@@ -156,7 +155,7 @@ def test_m_482_is_blocked_once_and_released_once_wherever_the_driver_dies(
     play.command()
     assert f"batch={RELEASE} outcome=replayed " in capsys.readouterr().err
 
-    block, release = _bodies(db)
+    block, release = _bodies(world.db)
     assert (block["type"], block["sequence"]) == ("payout_hold.block", 1)
     assert (release["type"], release["sequence"]) == ("payout_hold.release", 2)
     assert (block["data"]["window_end"], release["data"]["window_end"]) == (
@@ -165,9 +164,9 @@ def test_m_482_is_blocked_once_and_released_once_wherever_the_driver_dies(
     )
     assert block["data"]["exposure_minor"] == 8_500_000
     assert release["data"]["exposure_minor"] == 2_200_000
-    assert db.execute("SELECT count(*) FROM holdfast.entry").fetchone() == (2,)
-    assert db.execute("SELECT count(*) FROM holdfast.late_event").fetchone() == (0,)
-    assert db.execute("""
+    assert world.db.execute("SELECT count(*) FROM holdfast.entry").fetchone() == (2,)
+    assert world.db.execute("SELECT count(*) FROM holdfast.late_event").fetchone() == (0,)
+    assert world.db.execute("""
         SELECT sum(duplicate_count), sum(suppressed_count), sum(quarantined_count)
         FROM holdfast.batch
     """).fetchone() == (0, 0, 0)

@@ -6,15 +6,11 @@ next version is in `test_versions_together.py`; here it is the row of `alembic_v
 
 import os
 import signal
-from pathlib import Path
 
-import psycopg
 import pytest
 
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.schema import SCHEMA_REVISION
-from tests.support.dispatch.delivery import attempts, lanes
-from tests.support.dispatch.dispatching import drain
 from tests.support.dispatch.webhooks import Gate, answer
 from tests.support.upgrades import builds
 from tests.support.waiting import eventually
@@ -46,7 +42,7 @@ def test_dispatcher_that_is_served_no_more_settles_what_it_sent_and_ends(
     world.endpoint(total_timeout_ms=20_000)
     gate = Gate(answer(200))
     world.receiver.script = lambda _seen: gate
-    world.decisions.write("m_1", "m_1", "m_2")
+    world.write("m_1", "m_1", "m_2")
     with world.dispatch("log", "--lease-seconds", "auto") as process:
         process.until(lambda: len(world.receiver.seen) == 2)
         with world.db.transaction():
@@ -57,42 +53,38 @@ def test_dispatcher_that_is_served_no_more_settles_what_it_sent_and_ends(
         gate.open()
         assert process.ends() == ExitCode.FAILED, process.text()
         assert "upgrade this process" in process.text()
-    assert [row.outcome for row in attempts(world.db)] == ["delivered", "delivered"]
-    assert {lane.state.value for lane in lanes(world.db).values()} == {"idle", "due"}
+    assert [row.outcome for row in world.attempts()] == ["delivered", "delivered"]
+    assert {lane.state.value for lane in world.lanes().values()} == {"idle", "due"}
     assert world.value("SELECT count(*) FROM holdfast.dispatcher_instance") == 0
 
     world.db.execute(UNDONE)
     if lacks:
         world.db.execute(WITH_THE_TABLE)
-    drain(world.dsn)
+    world.drain()
     assert world.receiver.sequences("m_1") == [1, 2]
     assert world.receiver.sequences("m_2") == [1]
     world.check()
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["open connections", "lost connections"])
-def test_api_server_that_is_served_no_more_ends(
-    dsn: str, db: psycopg.Connection, tmp_path: Path, lost: bool
-) -> None:
-    with builds.server(builds.this_build(), dsn, "", tmp_path) as server:
+def test_api_server_that_is_served_no_more_ends(world: World, lost: bool) -> None:
+    with builds.server(builds.this_build(), world.dsn, "", world.tmp_path) as server:
         process = server.process
         process.until(lambda: "listening on" in process.text())
-        eventually(lambda: db.execute("SELECT FROM holdfast.code_session").fetchall())
-        db.execute(CONTRACTED)
+        eventually(lambda: world.db.execute("SELECT FROM holdfast.code_session").fetchall())
+        world.db.execute(CONTRACTED)
         if lost:
-            db.execute(LOST)
+            world.db.execute(LOST)
         assert process.ends() == ExitCode.FAILED, process.text()
         assert "upgrade this process" in process.text()
 
 
-def test_api_server_ends_although_the_database_answers_nothing_any_more(
-    dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
-    with builds.server(builds.this_build(), dsn, "", tmp_path) as server:
+def test_api_server_ends_although_the_database_answers_nothing_any_more(world: World) -> None:
+    with builds.server(builds.this_build(), world.dsn, "", world.tmp_path) as server:
         process = server.process
         process.until(lambda: "listening on" in process.text())
-        eventually(lambda: db.execute(SESSION).fetchall())
-        [(stopped,)] = db.execute(SESSION).fetchall()
+        eventually(lambda: world.db.execute(SESSION).fetchall())
+        [(stopped,)] = world.db.execute(SESSION).fetchall()
         os.kill(stopped, signal.SIGSTOP)
         try:
             process.send(signal.SIGINT)

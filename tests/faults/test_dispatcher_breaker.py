@@ -28,9 +28,7 @@ SUBJECTS = [f"m_{n}" for n in range(60)]
 THRESHOLD = 5
 
 
-def test_healed_receiver_gets_a_probe_then_a_ramp_then_everything(
-    world: World,
-) -> None:
+def test_healed_receiver_gets_a_probe_then_a_ramp_then_everything(world: World) -> None:
     world.receiver.script = lambda seen: answer(200 if seen.target.endswith("ledger") else 503)
     world.endpoint(
         types=[BLOCK], breaker_threshold=THRESHOLD, slow_start_seconds=2, schedule_seconds=[0] * 10

@@ -155,9 +155,7 @@ def test_settlement_whose_commit_was_not_answered_is_stored_once(
     assert world.unknown() == 0
 
 
-def test_nobody_resends_within_the_lease_without_heartbeats(
-    world: World,
-) -> None:
+def test_nobody_resends_within_the_lease_without_heartbeats(world: World) -> None:
     gate = _gated(world, "m_1")
     launcher = (
         "tests.support.dispatch.bent_dispatch",

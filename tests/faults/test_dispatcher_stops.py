@@ -99,9 +99,7 @@ def test_first_signal_lets_five_hundred_requests_end(world: World) -> None:
     assert world.unknown() == 0
 
 
-def test_second_signal_records_five_hundred_requests_as_unknown(
-    world: World,
-) -> None:
+def test_second_signal_records_five_hundred_requests_as_unknown(world: World) -> None:
     with _five_hundred(world, webhooks.silence, "--stop-seconds", "60") as running:
         running.terminate()
         running.says("dispatcher.stopping")

@@ -154,9 +154,7 @@ def test_start_waits_for_a_recovery_that_takes_its_time(directory: Path) -> None
         assert connection.execute("SELECT pg_is_in_recovery()").fetchone() == (False,)
 
 
-def test_recovery_beyond_the_deadline_ends_without_processes(
-    directory: Path,
-) -> None:
+def test_recovery_beyond_the_deadline_ends_without_processes(directory: Path) -> None:
     server = EmbeddedPostgres(directory)
     server.start()
     server.stop()

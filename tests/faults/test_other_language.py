@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -19,7 +18,6 @@ from holdfast.sink.errors import AccessDenied, SinkUnavailable
 from holdfast.sink.transaction.database import Timeouts
 from tests.support.dispatch.dispatching import add_endpoint, dispatching
 from tests.support.dispatch.sender import decision
-from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.job.decisions import Decisions
 from tests.support.job.driver import Driver
 from tests.support.servers.databases import (
@@ -31,6 +29,7 @@ from tests.support.servers.databases import (
     speaks,
     template_on,
 )
+from tests.support.world import World
 
 pytestmark = pytest.mark.faults
 
@@ -59,22 +58,20 @@ def russian(server: str) -> Iterator[str]:
 
 
 @needs_russian
-def test_changed_plan_ends_no_dispatcher_of_a_russian_server(
-    russian: str, receiver: WebhookReceiver, tmp_path: Path
-) -> None:
+def test_changed_plan_ends_no_dispatcher_of_a_russian_server(world: World, russian: str) -> None:
     with (
         psycopg.connect(russian, autocommit=True) as db,
         Decisions(russian) as decisions,
-        dispatching(russian, tmp_path / "log") as running,
+        dispatching(russian, world.tmp_path / "log") as running,
     ):
         with pytest.raises(psycopg.errors.SyntaxError, match="ошибка синтаксиса"):
             db.execute("selec")
-        add_endpoint(db, receiver.url)
+        add_endpoint(db, world.receiver.url)
         decisions.write("m_1")
-        running.until(lambda: len(receiver.seen) == 1)
+        running.until(lambda: len(world.receiver.seen) == 1)
         db.execute("ALTER TABLE holdfast.batch ALTER entry_count TYPE integer")
         decisions.write("m_2")
-        running.until(lambda: len(receiver.seen) == 2)
+        running.until(lambda: len(world.receiver.seen) == 2)
         running.until(lambda: running.lines("store.back"))
         running.terminate()
         assert running.ends() == ExitCode.OK, running.text()

@@ -36,9 +36,7 @@ def _told(dsn: str, *command: str) -> Any:
     return json.loads(holdfast(*command, "--json", dsn=dsn).stdout)
 
 
-def test_dispatcher_of_a_read_only_server_is_alive_and_not_ready(
-    world: World, db: psycopg.Connection
-) -> None:
+def test_dispatcher_of_a_read_only_server_is_alive_and_not_ready(world: World) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listen = f"127.0.0.1:{listener.getsockname()[1]}"
 
@@ -46,16 +44,16 @@ def test_dispatcher_of_a_read_only_server_is_alive_and_not_ready(
         return httpx.get(f"http://{listen}/healthz/{what}")
 
     world.endpoint()
-    world.decisions.write("m_1")
+    world.write("m_1")
     with world.dispatch("log", "--listen", listen) as running:
         running.until(lambda: len(world.receiver.seen) == 1)
         running.until(lambda: health("ready").status_code == 200)
-        world.decisions.write("m_2")
+        world.write("m_2")
         running.until(lambda: len(world.receiver.seen) == 2)
-        _set_read_only(db, "on")
+        _set_read_only(world.db, "on")
         running.until(lambda: "refuses to write" in health("ready").text)
         assert (health("ready").status_code, health("live").status_code) == (503, 200)
-        db.execute(AGED)
+        world.db.execute(AGED)
         done = holdfast("status", "--json", dsn=world.dsn)
         status = json.loads(done.stdout)
         assert (done.returncode, status["read_only"]) == (ExitCode.DEGRADED, True)
@@ -65,23 +63,23 @@ def test_dispatcher_of_a_read_only_server_is_alive_and_not_ready(
         assert [row["alive"] for row in _told(world.dsn, "dispatchers", "list")["dispatchers"]] == [
             True
         ]
-        _set_read_only(db, "off")
+        _set_read_only(world.db, "off")
         running.until(lambda: health("ready").status_code == 200)
         assert _told(world.dsn, "status")["read_only"] is False
-        world.decisions.write("m_3")
+        world.write("m_3")
         running.until(lambda: len(world.receiver.seen) == 3)
-        _set_read_only(db, "on")
+        _set_read_only(world.db, "on")
         running.until(lambda: health("ready").status_code == 503)
         running.terminate()
         running.ends()
     # It could not remove its row, and is not called alive by it.
-    db.execute(AGED)
+    world.db.execute(AGED)
     assert _told(world.dsn, "overview")["dispatchers_alive"] == 0
 
 
 def test_waiting_entry_of_a_read_only_server_says_so(world: World, db: psycopg.Connection) -> None:
     world.endpoint()
-    world.decisions.write("m_1")
+    world.write("m_1")
     _set_read_only(db, "on")
     key = world.value("SELECT key::text FROM holdfast.entry")
     (answer,) = _told(world.dsn, "why", f"hf_{key.replace('-', '')}")["endpoints"]

@@ -34,6 +34,7 @@ from tests.support.job.sink_program import BATCHES, drive
 from tests.support.servers.databases import copy_of
 from tests.support.servers.postgres_proxy import Fault, PostgresProxy
 from tests.support.waiting import eventually
+from tests.support.world import World
 
 pytestmark = pytest.mark.faults
 
@@ -115,24 +116,24 @@ def _cases(*kept: tuple[Any, ...], of: Iterable[tuple[Any, ...]]) -> list[Any]:
     ),
 )
 def test_driver_killed_at_a_point_leaves_what_an_undisturbed_run_leaves(
-    dsn: str, undisturbed: dict[bool, Outcome], tmp_path: Path, point: str, *, staged: bool
+    world: World, undisturbed: dict[bool, Outcome], point: str, *, staged: bool
 ) -> None:
-    _kill_at(point, dsn, tmp_path, *(["staged"] if staged else []))
-    outcomes = drive(dsn, tmp_path, QUERY_ID, staged=staged)
+    _kill_at(point, world.dsn, world.tmp_path, *(["staged"] if staged else []))
+    outcomes = drive(world.dsn, world.tmp_path, QUERY_ID, staged=staged)
     assert outcomes == ["Replayed" if point in COMMITTED else "Written", "Written"]
-    assert _outcome(dsn) == undisturbed[staged]
+    assert _outcome(world.dsn) == undisturbed[staged]
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("point", ["S4", "S8"])
 @pytest.mark.parametrize("staged", [True, False])
 def test_batch_that_was_begun_on_one_path_is_finished_on_the_other(
-    dsn: str, undisturbed: dict[bool, Outcome], tmp_path: Path, point: str, *, staged: bool
+    world: World, undisturbed: dict[bool, Outcome], point: str, *, staged: bool
 ) -> None:
-    _kill_at(point, dsn, tmp_path, "staged" if staged else "plain")
-    outcomes = drive(dsn, tmp_path, QUERY_ID, staged=not staged, plain=True)
+    _kill_at(point, world.dsn, world.tmp_path, "staged" if staged else "plain")
+    outcomes = drive(world.dsn, world.tmp_path, QUERY_ID, staged=not staged, plain=True)
     assert outcomes == ["Replayed" if point in COMMITTED else "Written", "Written"]
-    assert _outcome(dsn) == undisturbed[True]
+    assert _outcome(world.dsn) == undisturbed[True]
 
 
 def _at(monkeypatch: pytest.MonkeyPatch, point: str, strike: Callable[[], object]) -> list[str]:
@@ -158,15 +159,12 @@ def _at(monkeypatch: pytest.MonkeyPatch, point: str, strike: Callable[[], object
 @pytest.mark.parametrize(
     ("point", "staged"),
     _cases(
-        ("S7", False),
-        of=[(point, staged) for staged in (False, True) for point in POINTS[1:7]],
+        ("S7", False), of=[(point, staged) for staged in (False, True) for point in POINTS[1:7]]
     ),
 )
 def test_backend_killed_at_a_point_costs_one_more_attempt(
-    dsn: str,
+    world: World,
     undisturbed: dict[bool, Outcome],
-    db: psycopg.Connection,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     point: str,
     *,
@@ -175,16 +173,16 @@ def test_backend_killed_at_a_point_costs_one_more_attempt(
     killed: list[object] = []
 
     def strike() -> None:
-        found = db.execute(
+        found = world.db.execute(
             "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity"
             " WHERE application_name = 'holdfast sink payouts' AND datname = current_database()"
         ).fetchone()
         killed.append(found)
 
     passed = _at(monkeypatch, point, strike)
-    assert drive(dsn, tmp_path, QUERY_ID, staged=staged) == ["Written"] * BATCHES
+    assert drive(world.dsn, world.tmp_path, QUERY_ID, staged=staged) == ["Written"] * BATCHES
     assert (killed, len(passed)) == ([(1,)], BATCHES + 1)
-    assert _outcome(dsn) == undisturbed[staged]
+    assert _outcome(world.dsn) == undisturbed[staged]
 
 
 @pytest.mark.parametrize(
@@ -200,9 +198,8 @@ def test_backend_killed_at_a_point_costs_one_more_attempt(
     ),
 )
 def test_commit_without_an_answer_is_settled_by_the_ledger(
-    dsn: str,
+    world: World,
     undisturbed: dict[bool, Outcome],
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     fault: Fault,
     number: int,
@@ -210,72 +207,68 @@ def test_commit_without_an_answer_is_settled_by_the_ledger(
     staged: bool,
 ) -> None:
     timeouts = Timeouts(transaction_seconds=5) if fault is Fault.SILENCE else PATIENT
-    with PostgresProxy(dsn, fault, number) as proxy:
+    with PostgresProxy(world.dsn, fault, number) as proxy:
         if not number:
             # Tasks commit as well: the next COMMIT after the point is that of the batch.
             _at(monkeypatch, "S7", proxy.strike)
-        outcomes = drive(proxy.dsn, tmp_path, QUERY_ID, timeouts, staged=staged)
+        outcomes = drive(proxy.dsn, world.tmp_path, QUERY_ID, timeouts, staged=staged)
         assert outcomes == ["Written"] * BATCHES
         assert proxy.struck.is_set()
-    assert _outcome(dsn) == undisturbed[staged]
+    assert _outcome(world.dsn) == undisturbed[staged]
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("point", ["S5", "S7"])
 def test_half_open_line_is_cut_and_the_batch_written_on_another(
-    dsn: str,
-    undisturbed: dict[bool, Outcome],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    point: str,
+    world: World, undisturbed: dict[bool, Outcome], monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     # The server, too, must find out by itself that nobody is there, before its locks are free.
     impatient = Timeouts(lock_seconds=1, idle_seconds=2, transaction_seconds=2, deadline_seconds=60)
-    with PostgresProxy(dsn) as proxy:
+    with PostgresProxy(world.dsn) as proxy:
         _at(monkeypatch, point, proxy.swallow)
-        assert drive(proxy.dsn, tmp_path, QUERY_ID, impatient) == ["Written"] * BATCHES
+        assert drive(proxy.dsn, world.tmp_path, QUERY_ID, impatient) == ["Written"] * BATCHES
         assert proxy.struck.is_set()
-    assert _outcome(dsn) == undisturbed[False]
+    assert _outcome(world.dsn) == undisturbed[False]
 
 
 @pytest.mark.rest
 def test_half_open_line_in_copy_blocks_nobody_past_the_deadline(
-    dsn: str, undisturbed: dict[bool, Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, undisturbed: dict[bool, Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A server that reads a COPY looks at no timeout: the line itself must be found dead.
     impatient = Timeouts(lock_seconds=1, transaction_seconds=2, deadline_seconds=4)
-    with PostgresProxy(dsn) as proxy:
+    with PostgresProxy(world.dsn) as proxy:
         _at(monkeypatch, "S4", proxy.swallow)
         with pytest.raises(
             SinkUnavailable, match=r"Batch 1 was not written by this run\. Spark replays it"
         ):
-            drive(proxy.dsn, tmp_path, QUERY_ID, impatient)
+            drive(proxy.dsn, world.tmp_path, QUERY_ID, impatient)
         assert proxy.struck.is_set()
         proxy.give_up()
-        assert drive(proxy.dsn, tmp_path, QUERY_ID) == ["Written"] * (BATCHES - 1)
-    assert _outcome(dsn) == undisturbed[False]
+        assert drive(proxy.dsn, world.tmp_path, QUERY_ID) == ["Written"] * (BATCHES - 1)
+    assert _outcome(world.dsn) == undisturbed[False]
 
 
 @pytest.mark.rest
 def test_unknown_commit_is_reported_and_resolved_by_the_restart(
-    dsn: str, undisturbed: dict[bool, Outcome], tmp_path: Path
+    world: World, undisturbed: dict[bool, Outcome]
 ) -> None:
     hasty = Timeouts(connect_seconds=2, deadline_seconds=1)
     words = r"COMMIT of batch 1 may have been sent, and was not answered.*the ledger decides"
     with (
-        PostgresProxy(dsn, Fault.ANSWER_LOST_AND_SERVER_GONE, SECOND_BATCH_COMMIT) as proxy,
+        PostgresProxy(world.dsn, Fault.ANSWER_LOST_AND_SERVER_GONE, SECOND_BATCH_COMMIT) as proxy,
         pytest.raises(SinkUnavailable, match=words),
     ):
-        drive(proxy.dsn, tmp_path, QUERY_ID, hasty)
-    assert drive(dsn, tmp_path, QUERY_ID) == ["Replayed", "Written"]
-    assert _outcome(dsn) == undisturbed[False]
+        drive(proxy.dsn, world.tmp_path, QUERY_ID, hasty)
+    assert drive(world.dsn, world.tmp_path, QUERY_ID) == ["Replayed", "Written"]
+    assert _outcome(world.dsn) == undisturbed[False]
 
 
 def test_driver_that_stands_still_loses_its_locks_and_is_fenced(
-    dsn: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    standing = Driver(dsn, query_id=QUERY_ID, timeouts=Timeouts(idle_seconds=0.5))
-    newer = Driver(dsn, query_id=QUERY_ID)
+    standing = Driver(world.dsn, query_id=QUERY_ID, timeouts=Timeouts(idle_seconds=0.5))
+    newer = Driver(world.dsn, query_id=QUERY_ID)
     try:
         standing.batch(0, decision("m_1"))
 
@@ -291,19 +284,21 @@ def test_driver_that_stands_still_loses_its_locks_and_is_fenced(
     finally:
         standing.sink.close()
         newer.sink.close()
-    written = db.execute("SELECT batch_id, epoch FROM holdfast.batch ORDER BY 1").fetchall()
+    written = world.db.execute("SELECT batch_id, epoch FROM holdfast.batch ORDER BY 1").fetchall()
     assert written == [(0, 1), (1, 2)]
 
 
 def test_lock_that_somebody_holds_is_waited_for(
-    dsn: str, db: psycopg.Connection, caplog: pytest.LogCaptureFixture
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    spark = Driver(dsn, query_id=QUERY_ID, timeouts=Timeouts(lock_seconds=0.2, deadline_seconds=60))
+    spark = Driver(
+        world.dsn, query_id=QUERY_ID, timeouts=Timeouts(lock_seconds=0.2, deadline_seconds=60)
+    )
     try:
         spark.batch(0)
         with ThreadPoolExecutor(1) as thread:
-            with db.transaction():
-                db.execute("SELECT FROM holdfast.stream FOR UPDATE")
+            with world.db.transaction():
+                world.db.execute("SELECT FROM holdfast.stream FOR UPDATE")
                 writing = thread.submit(spark.batch, 1, decision())
                 eventually(lambda: "lock timeout" in caplog.text)
             assert isinstance(writing.result(60), Written)

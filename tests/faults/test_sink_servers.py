@@ -69,11 +69,7 @@ def _written(dsn: str) -> tuple[object, ...]:
     return [row[2:5] for row in found["batch"]], found["subject"], len(found["entry"])
 
 
-EXPECTED = (
-    [(0, 1, 1), (1, 2, 2)],
-    [("m_1", 1, BLOCK), ("m_2", 1, BLOCK), ("m_3", 1, BLOCK)],
-    3,
-)
+EXPECTED = ([(0, 1, 1), (1, 2, 2)], [("m_1", 1, BLOCK), ("m_2", 1, BLOCK), ("m_3", 1, BLOCK)], 3)
 
 
 @pytest.mark.parametrize("point", ["S3", "S4", "S7"])

@@ -36,16 +36,11 @@ PREVIOUS = os.environ.get("HOLDFAST_TEST_PREVIOUS", builds.PREVIOUS)
 
 @pytest.fixture
 def stage(
-    make_database: Callable[[str | None], str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    make_database: Callable[[str | None], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Stage]:
     monkeypatch.setenv(SECRET, secret_text())
     dsn = make_database(None)
-    with (
-        psycopg.connect(dsn, autocommit=True) as db,
-        payouts(make_database(None)) as service,
-    ):
+    with psycopg.connect(dsn, autocommit=True) as db, payouts(make_database(None)) as service:
         stage = Stage(dsn, db, tmp_path, service, LOAD)
         try:
             yield stage

@@ -23,12 +23,10 @@ TOKEN = """
     INSERT INTO holdfast.access_token (id, name, role, sha256, created_by, expires_at)
     VALUES (gen_random_uuid(), %s, 'admin', sha256(%s), 'a', now())
 """
-
 REPLAY = """
     INSERT INTO holdfast.replay (id, verb, filter, item_count, reason, actor)
     VALUES (gen_random_uuid(), 'redeliver', '{"subject": "m"}', 0, 'r', %s)
 """
-
 PROPOSAL = """
     INSERT INTO holdfast.proposal (id, verb, target, detail, sha256, reason, actor, person)
     VALUES (gen_random_uuid(), 'v', 't', '{}', sha256('x'), 'r', 'Alice', 'alice')
@@ -87,11 +85,8 @@ def test_proposal_needs_the_approval_of_another_person(world: World) -> None:
 
 
 BEFORE = "0023"
-
 START = "now() - interval '3 hours'"
-
 STREAM = "INSERT INTO holdfast.stream (name) VALUES ('test')"
-
 BATCH = f"""
     INSERT INTO holdfast.batch (stream, query_id, batch_id, run_id, epoch, row_count, entry_count,
         duplicate_count, differing_count, suppressed_count, quarantined_count, digest, written_at,
@@ -99,13 +94,11 @@ BATCH = f"""
     VALUES ('test', gen_random_uuid(), 0, gen_random_uuid(), 1, 0, 0, 0, 0, 0, 0,
         decode(repeat('00', 32), 'hex'), {START} + %s * interval '1 minute', now())
 """
-
 ENDPOINT = f"""
     INSERT INTO holdfast.endpoint (name, url, secret_refs, starts_at, created_at) VALUES
         ('now', 'https://a.example/', '{{env:S}}', {START}, {START}),
         ('all', 'https://b.example/', '{{env:S}}', NULL, {START})
 """
-
 MARKS = "SELECT name, starts_after, starts_late::text FROM holdfast.endpoint ORDER BY id"
 
 

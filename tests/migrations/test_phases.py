@@ -40,23 +40,19 @@ SINK = """
     INSERT INTO holdfast.code_session (kind, name, revision, works_from, seen_at)
     VALUES ('sink', 'payouts', '0032', '0031', now() - interval '40 days');
 """
-
 BATCH = """
     INSERT INTO holdfast.batch (stream, query_id, batch_id, run_id, epoch, row_count, entry_count,
         duplicate_count, differing_count, suppressed_count, quarantined_count, digest, written_at)
     SELECT name, query_id, 0, run_id, 1, 0, 0, 0, 0, 0, 0, sha256('x'), now() FROM holdfast.stream
 """
-
 DISPATCHER = """
     INSERT INTO holdfast.dispatcher_instance (id, host, pid, version, heartbeat_at)
     VALUES ('018f3a1e-0000-4000-8000-000000000000', 'host-1', 42, '0.1.0', now() - interval '2 h');
 """
-
 RECORDED = """
     INSERT INTO holdfast.code_session (kind, name, revision, works_from)
     VALUES ('dispatcher', '018f3a1e-0000-4000-8000-000000000000', '{revision}', '{works_from}');
 """
-
 SERVER = """
     INSERT INTO holdfast.code_session (kind, name, revision, works_from, seen_at)
     VALUES ('api', 'host-2 pid 7', '0032', '0031', now() - interval '{age}');

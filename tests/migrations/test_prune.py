@@ -265,7 +265,6 @@ WAIT_IN_THE_SCAN = """
     ALTER TABLE holdfast.{day} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
     CREATE POLICY waits ON holdfast.{day} USING (public.wait_here());
 """
-
 ROUTE = """
     INSERT INTO holdfast.lane (endpoint_id, subject_id, delivered_sequence, last_sequence, priority,
         due_at, head_created_at)
@@ -302,12 +301,10 @@ INSERT = """
         batch_no, body)
     VALUES (1, 99, now(), gen_random_uuid(), 'payout_hold.block', now(), 0, 1, '{}')
 """
-
 WAITS = """
     SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'relation'
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
-
 WAITS_FOR_TURN = """
     SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())

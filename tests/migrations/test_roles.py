@@ -50,7 +50,6 @@ ACTION = """
     INSERT INTO holdfast.operator_action (actor, action, target, reason)
     VALUES ('a', 'pause', 'e', 'because')
 """
-
 QUARANTINED = """
     INSERT INTO holdfast.quarantine (batch_no, reason, detail, row)
     VALUES (1, 'malformed', 'd', '{')

@@ -247,11 +247,8 @@ def test_downgrade_revision_must_exist(dsn: str) -> None:
 
 
 DAILY = "report.daily"
-
 BEFORE = "SELECT name, last_type, last_occurred_at FROM holdfast.subject ORDER BY 1"
-
 LONG = "p" * 63
-
 ACTS_FOR = 'SELECT name, acts_for FROM holdfast.stream ORDER BY name COLLATE "C"'
 
 

@@ -137,11 +137,7 @@ def test_second_driver_on_the_checkpoint_fences_the_first(
     one_core = (*RUN, *options(cluster, "spark.cores.max=1"))
     (folder / "first").mkdir()
     with job_process(
-        folder / "first",
-        dsn,
-        *one_core,
-        root=str(folder),
-        environment={ENVIRONMENT: "S1=stop@2"},
+        folder / "first", dsn, *one_core, root=str(folder), environment={ENVIRONMENT: "S1=stop@2"}
     ) as first:
         first.until(lambda: first.stands)
         with job_process(folder, dsn, *one_core) as second:

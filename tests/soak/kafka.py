@@ -304,11 +304,7 @@ def play(seed: int, postgres: EmbeddedPostgres | None, folder: Path, asked: Aske
 
 
 def _judged(
-    seed: int,
-    played: Round,
-    lines: int,
-    applied: Sequence[database.Row],
-    numbers: database.Row,
+    seed: int, played: Round, lines: int, applied: Sequence[database.Row], numbers: database.Row
 ) -> Result:
     recomputed = played.recomputed()
     actions: list[Action] = [applied_action(row) for row in applied]

@@ -18,6 +18,7 @@ from holdfast.sink.foreach_batch import UNKNOWN_BYTES, Identity, WritePath, plan
 from tests.support.dispatch.sender import BLOCK, RELEASE
 from tests.support.job.job_outcome import contents, sequences
 from tests.support.job.jobs import commits, forget_commit
+from tests.support.world import World
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,14 +85,14 @@ def _founding_example(folder: Path) -> None:
 
 
 def test_each_micro_batch_is_written_with_sparks_own_ids(
-    play: Play, dsn: str, db: psycopg.Connection, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    world: World, play: Play, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _founding_example(tmp_path)
+    _founding_example(world.tmp_path)
     caplog.set_level(logging.INFO, "holdfast.sink")
     also_saw: list[int] = []
-    checkpoint = tmp_path / "one"
+    checkpoint = world.tmp_path / "one"
     sink = OutboxSink(
-        dsn,
+        world.dsn,
         stream="payouts",
         checkpoint=checkpoint.as_uri(),
         also=lambda _connection, rows: also_saw.append(rows.num_rows),
@@ -99,7 +100,7 @@ def test_each_micro_batch_is_written_with_sparks_own_ids(
     query = play(sink)
 
     query_id = json.loads((checkpoint / "metadata").read_text())["id"]
-    rows = db.execute(
+    rows = world.db.execute(
         "SELECT query_id::text, batch_id, run_id::text, epoch, entry_count, source_offsets"
         " FROM holdfast.batch ORDER BY batch_id"
     ).fetchall()
@@ -111,7 +112,7 @@ def test_each_micro_batch_is_written_with_sparks_own_ids(
     assert query.id == query_id
     bodies: list[dict[str, Any]] = [
         json.loads(body)
-        for (body,) in db.execute(
+        for (body,) in world.db.execute(
             "SELECT convert_from(body, 'UTF8') FROM holdfast.entry ORDER BY sequence"
         )
     ]
@@ -124,52 +125,46 @@ def test_each_micro_batch_is_written_with_sparks_own_ids(
 
 
 @pytest.mark.guarantee(3)
-def test_new_checkpoint_ends_the_query_until_it_is_adopted(
-    play: Play, dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
+def test_new_checkpoint_ends_the_query_until_it_is_adopted(world: World, play: Play) -> None:
     from pyspark.errors import StreamingQueryException
 
-    _founding_example(tmp_path)
-    sink = OutboxSink(dsn, stream="payouts")
+    _founding_example(world.tmp_path)
+    sink = OutboxSink(world.dsn, stream="payouts")
     play(sink)
-    before = contents(db)["entry"]
+    before = contents(world.db)["entry"]
 
     with pytest.raises(StreamingQueryException, match="UnadoptedCheckpoint") as raised:
         play(sink, "two")
-    new_id = json.loads((tmp_path / "two" / "metadata").read_text())["id"]
+    new_id = json.loads((world.tmp_path / "two" / "metadata").read_text())["id"]
     assert f"holdfast stream adopt payouts --query-id {new_id} --reason TEXT" in str(raised.value)
     assert isinstance(sink.failure, UnadoptedCheckpoint)
 
-    db.execute("UPDATE holdfast.stream SET query_id = %s, adopted_at = now()", [new_id])
+    world.db.execute("UPDATE holdfast.stream SET query_id = %s, adopted_at = now()", [new_id])
     play(sink, "two")
     assert sink.failure is None
     assert sink.last is not None
     assert sink.last.counts.duplicates == 1
-    assert contents(db)["entry"] == before
-    assert sequences(db, "m_482") == [1, 2]
+    assert contents(world.db)["entry"] == before
+    assert sequences(world.db, "m_482") == [1, 2]
     sink.close()
 
 
 def test_job_is_refused_a_database_or_stream_without_its_batches(
-    play: Play,
-    dsn: str,
-    make_database: Callable[[str | None], str],
-    template_database: str,
-    tmp_path: Path,
+    world: World, play: Play, make_database: Callable[[str | None], str], template_database: str
 ) -> None:
     from pyspark.errors import StreamingQueryException
 
-    _founding_example(tmp_path)
-    checkpoint = tmp_path / "one"
-    sink = OutboxSink(dsn, stream="payouts", checkpoint=checkpoint, suppress_repeats=True)
+    _founding_example(world.tmp_path)
+    checkpoint = world.tmp_path / "one"
+    sink = OutboxSink(world.dsn, stream="payouts", checkpoint=checkpoint, suppress_repeats=True)
     play(sink)
     sink.close()
-    _file(tmp_path, 2, ("m_482", "release", "2026-11-02T12:45:00Z", 2_100_000))
+    _file(world.tmp_path, 2, ("m_482", "release", "2026-11-02T12:45:00Z", 2_100_000))
     empty = make_database(template_database)
     refused = [
         (OutboxSink(empty, stream="payouts", checkpoint=checkpoint), LedgerBehind),
         (OutboxSink(empty, stream="payouts"), LedgerBehind),
-        (OutboxSink(dsn, stream="renamed", checkpoint=checkpoint), UnadoptedCheckpoint),
+        (OutboxSink(world.dsn, stream="renamed", checkpoint=checkpoint), UnadoptedCheckpoint),
     ]
     for each, error in refused:
         with pytest.raises(StreamingQueryException, match=f"{error.__name__}.*Nothing was written"):
@@ -178,7 +173,7 @@ def test_job_is_refused_a_database_or_stream_without_its_batches(
         each.close()
     with psycopg.connect(empty) as connection:
         assert contents(connection)["batch"] == []
-    again = OutboxSink(dsn, stream="payouts", checkpoint=checkpoint, suppress_repeats=True)
+    again = OutboxSink(world.dsn, stream="payouts", checkpoint=checkpoint, suppress_repeats=True)
     play(again)
     assert again.last is not None
     assert (again.last.batch_id, again.last.counts.suppressed) == (2, 1)
@@ -188,32 +183,32 @@ def test_job_is_refused_a_database_or_stream_without_its_batches(
 @pytest.mark.guarantee(1)
 @pytest.mark.parametrize("path", ["auto", "driver", "staged"])
 def test_every_path_leaves_the_same_bodies_and_finds_a_replay(
-    play: Play, dsn: str, db: psycopg.Connection, tmp_path: Path, path: WritePath
+    world: World, play: Play, path: WritePath
 ) -> None:
-    _founding_example(tmp_path)
-    first = OutboxSink(dsn, stream="payouts", path=path)
+    _founding_example(world.tmp_path)
+    first = OutboxSink(world.dsn, stream="payouts", path=path)
     play(first).stop()
     first.close()
-    before = contents(db)
+    before = contents(world.db)
     bodies = [json.loads(row[-1]) for row in before["entry"]]
     assert [(body["type"], body["sequence"]) for body in bodies] == [(BLOCK, 1), (RELEASE, 2)]
 
-    forget_commit(tmp_path / "one", 1)
-    second = OutboxSink(dsn, stream="payouts", path=path)
+    forget_commit(world.tmp_path / "one", 1)
+    second = OutboxSink(world.dsn, stream="payouts", path=path)
     play(second)
     assert isinstance(second.last, Replayed)
-    assert commits(tmp_path / "one") == [0, 1]
-    assert contents(db) == before
+    assert commits(world.tmp_path / "one") == [0, 1]
+    assert contents(world.db) == before
     second.close()
 
 
 def test_auto_stages_a_batch_whose_files_are_large(
-    play: Play, dsn: str, db: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _file(tmp_path, 0, ("m_482", "block", "2026-11-02T12:15:00Z", 1))
-    _file(tmp_path, 1, *((f"m_{n}", "block", "2026-11-02T12:30:00Z", n) for n in range(100)))
+    _file(world.tmp_path, 0, ("m_482", "block", "2026-11-02T12:15:00Z", 1))
+    _file(world.tmp_path, 1, *((f"m_{n}", "block", "2026-11-02T12:30:00Z", n) for n in range(100)))
     monkeypatch.setattr("holdfast.sink.foreach_batch.STAGED_BYTES", 5_000)
-    sink = OutboxSink(dsn, stream="payouts")
+    sink = OutboxSink(world.dsn, stream="payouts")
     staged: list[int] = []
     really = sink.apply_staged
 
@@ -224,7 +219,7 @@ def test_auto_stages_a_batch_whose_files_are_large(
     monkeypatch.setattr(sink, "apply_staged", note)
     play(sink)
     assert staged == [1]
-    assert [row[3] for row in contents(db)["batch"]] == [1, 100]
+    assert [row[3] for row in contents(world.db)["batch"]] == [1, 100]
     sink.close()
 
 

@@ -46,7 +46,6 @@ def peak_of(read: Callable[[], int]) -> Iterator[Callable[[], int]]:
 
 
 QUERY_ID, RUN_ID = uuid4(), uuid4()
-
 SCHEMA_WITH_TIMES = SCHEMA.set(
     SCHEMA.get_field_index("data"),
     pa.field(
@@ -61,13 +60,11 @@ SCHEMA_WITH_TIMES = SCHEMA.set(
 )
 
 GOOD = [row for n in range(30) for row in alternating(f"m_{n:02}", range(n % 5))]
-
 BAD = [
     decision(f"bad_{n}") | bad
     for n, (bad, _) in enumerate(BAD_ROWS.values())
     if "priority" not in bad
 ]
-
 ROWS = [
     *GOOD,
     *BAD,
@@ -186,9 +183,7 @@ def test_hundred_megabytes_stay_out_of_the_driver(spark: "SparkSession", sinks: 
     assert growth() < 512 << 20
 
 
-def test_batch_too_large_for_the_driver_names_the_staged_path(
-    spark: "SparkSession",
-) -> None:
+def test_batch_too_large_for_the_driver_names_the_staged_path(spark: "SparkSession") -> None:
     conf = spark.sparkContext._jsc.sc().conf()
     conf.set("spark.driver.maxResultSize", "1k")
     df = _frame(spark, GOOD, 2)

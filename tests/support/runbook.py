@@ -43,11 +43,8 @@ PAGES = Path(__file__).parents[2] / "deploy" / "runbook"
 AGAIN_SECONDS = 60.0
 
 _PLACE = re.compile(r"<([A-Z_]+)>")
-
 _EXPECTED = re.compile(r"(Exit|Again until exit) (\d)(?:, shows: (`[^`]+`(?:, `[^`]+`)*))?\.")
-
 _ELSEWHERE = re.compile(r"Elsewhere: \*\*(.+?)\.\*\*.*")
-
 _SHELL = re.compile(r"[|>$;&\n]")
 
 
@@ -186,7 +183,6 @@ _TIMES = """
 """
 
 _SCHEDULE = ",".join(["1"] * 32)
-
 """Longer than the receiver takes to start on a busy machine."""
 
 _LEFT = """

@@ -18,14 +18,12 @@ from tests.run import REST
 from tests.support.pages import PACKAGES, ROOT, blocks, name_of
 
 README_WORDS_MAX = 800
-
 """A screen; `docs/` has the rest."""
 
 LANGUAGES = {
     *("", "sh", "python", "toml", "sql", "json", "yaml", "mermaid"),
     *("go", "java", "php", "ts"),  # of receivers
 }
-
 """Of blocks. `tests/e2e/test_docs.py` executes them; mermaid is compared with the code."""
 
 
@@ -111,7 +109,6 @@ def test_page_names_what_shows_each_guarantee() -> None:
 
 
 PANELS = [panel for each in dashboards() for panel in each.panels]
-
 LATE = next(each for each in PANELS if each.alert == "HoldfastDecisionsLate")
 
 

@@ -17,9 +17,7 @@ from tests.support.servers.certificates import Authority
 from tests.support.servers.fault_proxy import FaultProxy
 
 Server = AbstractContextManager[WebhookReceiver | FaultProxy]
-
 ROUNDS = 30
-
 """Whether a connection is lost depends on where the end falls between two steps of the loop."""
 
 

@@ -96,10 +96,7 @@ class Shape:
         """Run a case once, with a process, a receiver and a database of its own."""
         size, running, count = self.bench.size, self.bench.server, len(self.subjects)
         template = self.template(case, tree)
-        with (
-            running.fresh(tree, copy_of=template) as dsn,
-            receiver(*self.options) as to,
-        ):
+        with running.fresh(tree, copy_of=template) as dsn, receiver(*self.options) as to:
             running.checkpoint()
             with working(case, dsn, to, size.connections, self.folder, tree) as work:
                 server_s = running.used_s()

@@ -65,16 +65,12 @@ def come_in(browser: httpx.Client, token: str) -> Iterator[Served]:
     """Log in at the console with a token, and let a program use it too."""
     browser.timeout = httpx.Timeout(SECONDS)
     answer = browser.post(
-        "/login",
-        data={"token": token, "next": "/"},
-        headers={"Sec-Fetch-Site": "same-origin"},
+        "/login", data={"token": token, "next": "/"}, headers={"Sec-Fetch-Site": "same-origin"}
     )
     if answer.status_code != httpx.codes.SEE_OTHER:
         raise RuntimeError(f"the login was refused: {answer.status_code}")
     with httpx.Client(
-        base_url=browser.base_url,
-        timeout=SECONDS,
-        headers={"Authorization": f"Bearer {token}"},
+        base_url=browser.base_url, timeout=SECONDS, headers={"Authorization": f"Bearer {token}"}
     ) as program:
         yield Served(browser, program)
 

@@ -5,13 +5,13 @@ Real: Spark, Postgres, the dispatcher, the payouts service, the API, Prometheus.
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from holdfast.deploy.local.stack.dashboards.panels import dashboards
 from tests.support.monitoring.observed import observed
 from tests.support.monitoring.prometheus import MISSING, Prometheus, program
+from tests.support.world import World
 
 pytestmark = [
     pytest.mark.rest,
@@ -39,9 +39,9 @@ def _without_a_value(prometheus: Prometheus) -> list[str]:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_every_expression_of_a_panel_has_a_value_under_load(
-    dsn: str, make_database: Callable[[str | None], str], tmp_path: Path
+    world: World, make_database: Callable[[str | None], str]
 ) -> None:
-    with observed(dsn, make_database(None), tmp_path) as seen:
+    with observed(world.dsn, make_database(None), world.tmp_path) as seen:
         seen.shows("sum(rate(holdfast_job_entries_total[5m]))")
         seen.shows('sum(rate(holdfast_attempts_total{outcome="delivered"}[5m]))')
         assert set(seen.prometheus.targets().values()) == {"up"}

@@ -118,9 +118,7 @@ def test_alerts_about_rows_are_fired_by_what_a_file_has(running: Running) -> Non
     seen.fires("HoldfastJobStuck", stream="payouts")
 
 
-def test_growing_state_and_a_slow_machine_fire_checkpoint_alerts(
-    running: Running,
-) -> None:
+def test_growing_state_and_a_slow_machine_fire_checkpoint_alerts(running: Running) -> None:
     seen = running.seen
     seen.none_fires("HoldfastStateGrowing", "HoldfastCheckpointSlow")
     with arriving(running.source, events=200):
@@ -130,9 +128,7 @@ def test_growing_state_and_a_slow_machine_fire_checkpoint_alerts(
             seen.fires("HoldfastCheckpointSlow", stream="payouts")
 
 
-def test_repeated_jvm_kills_fire_the_alert_of_restarts(
-    running: Running,
-) -> None:
+def test_repeated_jvm_kills_fire_the_alert_of_restarts(running: Running) -> None:
     job, seen = running.job, running.seen
     seen.none_fires("HoldfastJobRestarts")
     for number in range(1, KILLS + 1):

@@ -9,11 +9,7 @@ from tests.support.runbook import Reader, World, world
 
 
 @pytest.fixture
-def here(
-    dsn: str,
-    make_database: Callable[[str | None], str],
-    tmp_path: Path,
-) -> Iterator[World]:
+def here(dsn: str, make_database: Callable[[str | None], str], tmp_path: Path) -> Iterator[World]:
     """A world with nothing in it."""
     with world(dsn, make_database(None), tmp_path) as here:
         yield here

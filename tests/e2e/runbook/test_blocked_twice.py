@@ -27,6 +27,6 @@ def test_one_block_came_twice_and_was_applied_once_and_another_was_decided(
     reader.finds = {"KEY": r"(?s).*(hf_[0-9a-f]{32})"}
     reader.follow("blocked-twice", {})
     assert [action for _, action, effect in here.applied() if effect == "applied"] == [
-        *("block", "release", "block"),
+        *("block", "release", "block")
     ]
     assert here.value("SELECT count(*) FROM holdfast.attempt WHERE outcome = 'unknown'") == 1

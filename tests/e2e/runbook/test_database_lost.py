@@ -82,11 +82,7 @@ def test_what_was_lost_is_decided_again_and_what_was_done_is_not_repeated(
         here.dispatch()
         assert here.applied() == done
 
-    reader.known |= {
-        "URL": here.url,
-        "CIDR": "127.0.0.0/8",
-        "SECRET_FILE": str(here.secret_file),
-    }
+    reader.known |= {"URL": here.url, "CIDR": "127.0.0.0/8", "SECRET_FILE": str(here.secret_file)}
     reader.follow(
         PAGE,
         {

@@ -94,10 +94,7 @@ def test_the_next_decision_corrects_and_nothing_is_rewritten_or_repeated(
         job.driver.sink.close()
 
     reader.known["NEW_VERSION"] = "2026-11-02b"
-    reader.finds = {
-        "KEY": r"(hf_[0-9a-f]{32})",
-        "VERSION": r'"policy_version":"([^"]+)"',
-    }
+    reader.finds = {"KEY": r"(hf_[0-9a-f]{32})", "VERSION": r'"policy_version":"([^"]+)"'}
     reader.follow(
         PAGE,
         {

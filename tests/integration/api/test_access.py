@@ -52,7 +52,6 @@ LEAST = {
         """,
     },
 }
-
 """The least role that each route takes: a new route needs a place here."""
 
 ROUTES = {
@@ -61,7 +60,6 @@ ROUTES = {
     for role, paths in roles.items()
     for path in paths.split()
 }
-
 NOBODY = ("none", "wrong", "malformed", "revoked", "expired", "login")
 
 

@@ -33,11 +33,8 @@ pytestmark = pytest.mark.rest
 
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - it is refused
-
 CANARY = "pw-canary-3141"
-
 TOKENS = f"{V1}/tokens"
-
 NEW = {"name": "x", "role": "viewer", "days": 1, "reason": "a test"}
 
 
@@ -391,7 +388,6 @@ def test_db_error_hidden_before_login(dsn: str) -> None:
 
 
 SLOW = 260
-
 """More than the requests that are worked on at once."""
 
 

@@ -32,15 +32,10 @@ from tests.support.servers.databases import copy_of
 from tests.support.world import World
 
 LITERAL, REFERENCED = "c4n4ry-literal", "c4n4ry-referenced"
-
 NAMES = ("x-jwt", "x-pwd", "x-authtoken", "x-signature", "x-functions-code", "x-tenant")
-
 HEADERS = {**dict.fromkeys(NAMES, LITERAL), "authorization": "env:HOLDFAST_SECRET_TOKEN"}
-
 OLD = {"before": {"headers": {"x-jwt": LITERAL}}, "after": {"headers": HEADERS}}
-
 KEY = key_text("m_1")
-
 WHY = ("--reason", "a test")
 
 
@@ -177,7 +172,6 @@ def test_audit_rows_that_are_written_have_no_literal(planted: tuple[Api, str]) -
 TOKEN = "c4n4ry/referenced+t0ken="
 
 SIGNING = secret_text().removeprefix("whsec_")
-
 CANARIES = (TOKEN, LITERAL, SIGNING)
 
 

@@ -36,7 +36,6 @@ from tests.support.waiting import eventually
 from tests.support.world import World
 
 REVIEWED = Path(__file__).parents[2] / "contract" / "vectors" / "openapi.json"
-
 PROBLEM = {"schema": {"$ref": "#/components/schemas/Problem"}}
 
 
@@ -96,7 +95,6 @@ def test_every_read_is_a_get_that_takes_nothing_but_an_address(described: dict[s
 
 
 EXAMPLES = 6
-
 """Requests for each operation: such that fit its description, and such that do not."""
 
 CHECKS = [
@@ -109,25 +107,18 @@ CHECKS = [
 ]
 
 NAMES = {"endpoints": "payouts", "streams": "test", "tokens": "viewer"}
-
 THERE: dict[str, Any] = {"key": key_text("m_1"), "stream": "test", "batch_id": 1, "number": 1}
-
 WANTED = {"stream": "test", "endpoint": "payouts", "name": DEAD, "subject": DEAD}
-
 """What the world has, by the names of the parameters of paths and queries."""
 
 OF_THE_SERVER = {"connection", "content-length", "expect", "host", "transfer-encoding", "upgrade"}
-
 """Headers that the HTTP server judges, before a request is one of the API."""
 
 schema = schemathesis.openapi.from_dict(application(ApiSettings("")).openapi())
-
 OPERATIONS = {each.ok().label: each.ok() for each in schema.get_all_operations()}
-
 Operation = type(next(iter(OPERATIONS.values())))
 
 SEEN: Counter[int] = Counter()
-
 """How many answers had which status."""
 
 

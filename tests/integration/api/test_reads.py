@@ -13,13 +13,9 @@ from tests.support.command import holdfast
 from tests.support.console.admin_api import ANSWERED, DEAD, SET_ASIDE, STRANGE, Api, key_text
 
 KEY, DEAD_KEY, UNUSED = key_text("m_1"), key_text(DEAD), f"hf_{'0' * 32}"
-
 SUPPRESSED_KEY = key_text("j_1", 3)
-
 NAMED = f"name={quote(STRANGE, safe='')}"
-
 ALL = "limit=500"
-
 LIST = ("entries", "list")
 
 MOVING = {
@@ -30,7 +26,6 @@ MOVING = {
     *("vacuumed_at", "autovacuumed_at", "analyzed_at", "connections", "snapshots", "tables"),
     *("series", "sentence", "drain_seconds", "last_used_at"),
 }
-
 """What is another value, or another order, a moment later."""
 
 SAME = (
@@ -75,7 +70,6 @@ SAME = (
     ("/check", ("check",)),
     ("/receipts?endpoint=payouts", ("receipts", "--endpoint", "payouts")),
 )  # fmt: skip
-
 """A path, and the command that says the same."""
 
 
@@ -157,7 +151,6 @@ PRIVATE = (
     ),
     ("/dead-letters/1", "entry.read", DEAD_KEY, ANSWERED),
 )
-
 """A path, how it is noted that somebody read a body there, and what stands in that."""
 
 

@@ -22,7 +22,6 @@ from tests.support.console.admin_api import PAGES, Api, csrf_of, filled, logged_
 HOSTILE = (
     """"'><svg/onload=alert(1)><a href=javascript:x hx-get=//evil>&#0;{{7919*7919}}</script>"""
 )
-
 """What would break out of an attribute, an element, a script or a template."""
 
 POISON = """
@@ -39,7 +38,6 @@ POISON = """
     INSERT INTO holdfast.operator_action (actor, action, target, reason, detail)
         SELECT t, t, t, t, jsonb_build_object(t, t) FROM (SELECT %(text)s::text AS t) poison
 """
-
 FILTERS = """
     /entries?before /entries?stream /entries?type /audit?actor /search?q /subjects?prefix
     /subjects/show?name /dead?reason /dead?which /login?next /replays/new?keys /replays/new?types
@@ -133,11 +131,9 @@ LISTS = {
     ("batch", "list", "payouts"): "batch_id",
     ("token", "list"): "name",
 }
-
 """Each list, and a column that no terminal leaves out."""
 
 _KEY_OR_TIME = re.compile(r"hf_[0-9a-f]*|\d{4}-\d\d-\d\dT[0-9:.Z]*")
-
 _WHOLE = re.compile(r"hf_[0-9a-f]{32}|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 _RUN = """

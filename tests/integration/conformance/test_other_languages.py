@@ -30,18 +30,14 @@ from tests.support.servers.fault_proxy import FaultProxy
 from tests.support.waiting import eventually
 
 PAGE = "docs/receivers/other-languages.md"
-
 FOLDERS = ROOT / "dispatcher" / "receiver" / "snippets"
-
 PROGRAMS = {
     "go": ("go",),
     "java": ("java", "javac", "mvn"),
     "php": ("php",),
     "typescript": ("node", "npm"),
 }
-
 PATH = f"{os.environ['PATH']}:/usr/local/go/bin"
-
 BUILD_SECONDS_MAX = 300
 
 
@@ -140,18 +136,15 @@ def _output(*words: str, folder: Path | None = None) -> str:
 LANGUAGES = os.environ.get("HOLDFAST_TEST_RECEIVERS", "php").split()
 
 READERS_DISAGREE = {"body.member-twice", "body.float", "body.large-integer", "body.nul"}
-
 WARNINGS = {
     "go": READERS_DISAGREE | {"body.lone-surrogate"},
     "java": READERS_DISAGREE | {"body.lone-surrogate"},
     "php": READERS_DISAGREE,
     "typescript": READERS_DISAGREE | {"body.lone-surrogate", "body.deep"},
 }
-
 """What the JSON reader of a language lets pass; a receiver SHOULD refuse it."""
 
 PAUSE = 482
-
 """An advisory lock: while a test has it, the action of a receiver waits for it, before COMMIT."""
 
 PAUSED = """
@@ -160,17 +153,14 @@ PAUSED = """
     CREATE TRIGGER pause AFTER INSERT ON payouts.hold
         FOR EACH STATEMENT EXECUTE FUNCTION payouts.pause()
 """
-
 WAITING = """
     SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 482 AND NOT granted
        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
-
 OTHERS = """
     SELECT count(*) FROM pg_stat_activity
      WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
-
 KEPT = "SELECT (SELECT count(*) FROM payouts.inbox), (SELECT count(*) FROM payouts.hold)"
 
 

@@ -23,7 +23,6 @@ from tests.support.dispatch.inboxes import (
 from tests.support.servers.pgbouncer import PgBouncer
 
 APPLIED, DUPLICATE = ReceiptOutcome.APPLIED, ReceiptOutcome.DUPLICATE
-
 IDLE = TransactionStatus.IDLE
 
 
@@ -104,18 +103,13 @@ def test_delivery_begins_behind_what_another_task_is_sending(payouts_dsn: str) -
     on_async_connection(payouts_dsn, case)
 
 
-def test_end_cancelled_while_a_task_sends_keeps_nothing(
-    payouts_dsn: str,
-) -> None:
+def test_end_cancelled_while_a_task_sends_keeps_nothing(payouts_dsn: str) -> None:
     async def case(connection: psycopg.AsyncConnection) -> None:
         begun: asyncio.Queue[Receipt] = asyncio.Queue()
         sending: list[asyncio.Task[None]] = []
 
         async def receive() -> None:
-            async with (
-                connection.transaction(),
-                receiving_async(connection, delivery()) as receipt,
-            ):
+            async with connection.transaction(), receiving_async(connection, delivery()) as receipt:
                 sending.append(await _sending(connection, "SELECT pg_sleep(0.2)"))
                 begun.put_nowait(receipt)
 
@@ -356,9 +350,7 @@ def test_key_and_fence_of_any_subject_are_found_by_index(
         assert connection.execute(scans.encode()).fetchone() == (0,)
 
 
-def test_subject_invalid_in_postgres_is_refused(
-    connection: psycopg.Connection,
-) -> None:
+def test_subject_invalid_in_postgres_is_refused(connection: psycopg.Connection) -> None:
     with pytest.raises(psycopg.DataError):
         receive(connection, delivery(), "m\x00482")
     assert connection.info.transaction_status is TransactionStatus.IDLE
@@ -427,9 +419,7 @@ def test_driver_transactions_nest_around_and_inside_the_block(
     assert tables_there.fetchone() == ("payouts.done", None)
 
 
-def test_block_that_closes_its_connection_is_no_answer(
-    connection: psycopg.Connection,
-) -> None:
+def test_block_that_closes_its_connection_is_no_answer(connection: psycopg.Connection) -> None:
     """The driver ends a transaction on a closed connection without an error."""
     with ExitStack() as stack:
         receipt = stack.enter_context(receiving(connection, delivery()))
@@ -461,14 +451,9 @@ def test_block_that_hides_a_failed_statement_is_no_answer(
     assert count(connection, "SELECT count(to_regclass('payouts.kept'))") == outer
 
 
-def test_failed_inner_block_rolls_back_only_itself(
-    connection: psycopg.Connection,
-) -> None:
+def test_failed_inner_block_rolls_back_only_itself(connection: psycopg.Connection) -> None:
     with receiving(connection, delivery(1)) as outer:
-        with (
-            pytest.raises(ZeroDivisionError),
-            receiving(connection, delivery(1, "m_7"), "m_7"),
-        ):
+        with pytest.raises(ZeroDivisionError), receiving(connection, delivery(1, "m_7"), "m_7"):
             raise ZeroDivisionError
         with receiving(connection, delivery(1, "m_8"), "m_8") as inner:
             assert inner.outcome is APPLIED
@@ -481,10 +466,7 @@ def test_result_that_the_table_refuses_takes_the_action_back(
     connection: psycopg.Connection,
 ) -> None:
     connection.execute("ALTER TABLE payouts.inbox ADD CHECK (result IS NULL)")
-    with (
-        pytest.raises(psycopg.errors.CheckViolation),
-        receiving(connection, delivery()) as receipt,
-    ):
+    with pytest.raises(psycopg.errors.CheckViolation), receiving(connection, delivery()) as receipt:
         Inbox().store_result_sync(connection, receipt, {"hold": 7})
     assert connection.info.transaction_status is TransactionStatus.IDLE
     assert count(connection) == 0
@@ -527,8 +509,7 @@ def test_lost_connection_is_the_drivers_error_and_no_answer(
             kept.append(receipt)
             with psycopg.connect(payouts_dsn, autocommit=True) as other:
                 other.execute(
-                    "SELECT pg_terminate_backend(%s, 10000)",
-                    [connection.info.backend_pid],
+                    "SELECT pg_terminate_backend(%s, 10000)", [connection.info.backend_pid]
                 )
 
     with pytest.raises(psycopg.OperationalError):

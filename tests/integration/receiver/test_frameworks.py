@@ -28,12 +28,7 @@ from holdfast.receiver import (
     answer_inquiry,
     unknown_key,
 )
-from holdfast.receiver.fastapi import (
-    answer_problems,
-    respond,
-    verified_delivery,
-    verified_inquiry,
-)
+from holdfast.receiver.fastapi import answer_problems, respond, verified_delivery, verified_inquiry
 from holdfast.receiver.wsgi import DeliveriesApp
 from holdfast.sink.contract.wire import INQUIRY_PATH, KEY_WINDOW
 from tests.support.dispatch.inboxes import receiving

@@ -10,13 +10,7 @@ import pytest
 
 from holdfast.receiver import Delivery, Inbox, NoTransaction, Receipt
 from holdfast.sink.contract.wire import ReceiptOutcome
-from tests.support.dispatch.inboxes import (
-    DRIVERS,
-    SUBJECT,
-    Act,
-    delivery,
-    receiving,
-)
+from tests.support.dispatch.inboxes import DRIVERS, SUBJECT, Act, delivery, receiving
 from tests.support.waiting import eventually
 
 DUPLICATES, AT_ONCE = 50, 16
@@ -69,10 +63,7 @@ def test_action_and_key_are_rolled_back_together(deliver: Deliver) -> None:
 def test_key_belongs_to_the_services_own_transaction(
     deliver: Deliver, other: psycopg.Connection
 ) -> None:
-    with (
-        other.transaction(force_rollback=True),
-        receiving(other, delivery()) as receipt,
-    ):
+    with other.transaction(force_rollback=True), receiving(other, delivery()) as receipt:
         assert receipt.outcome is ReceiptOutcome.APPLIED
     assert deliver(delivery()).outcome is ReceiptOutcome.APPLIED
 
@@ -130,10 +121,7 @@ def test_running_transaction_is_not_waited_for(
 def test_concurrent_delivery_is_applied_if_the_first_one_fails(
     deliver: Deliver, other: psycopg.Connection
 ) -> None:
-    with (
-        other.transaction(force_rollback=True),
-        receiving(other, delivery()),
-    ):
+    with other.transaction(force_rollback=True), receiving(other, delivery()):
         assert deliver(delivery()).outcome is ReceiptOutcome.IN_PROGRESS
     assert deliver(delivery()).outcome is ReceiptOutcome.APPLIED
 
@@ -246,10 +234,7 @@ def test_schema_is_the_services_choice_and_schemas_do_not_meet(
     payouts_dsn: str, deliver: Deliver
 ) -> None:
     elsewhere = Inbox(schema='Pay"outs {2} 5%(s:x')
-    with (
-        psycopg.connect(payouts_dsn) as connection,
-        connection.transaction(force_rollback=True),
-    ):
+    with psycopg.connect(payouts_dsn) as connection, connection.transaction(force_rollback=True):
         for _ in range(2):
             connection.execute(elsewhere.ddl)
         receipt = elsewhere.receive_sync(connection, delivery(), subject=SUBJECT)

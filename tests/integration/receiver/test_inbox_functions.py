@@ -18,21 +18,12 @@ from holdfast.receiver.ddl import ddl
 from holdfast.sink.contract.wire import ReceiptOutcome
 from tests.integration.dispatcher.delivery.store.test_search_path import NOTED, OPERATORS
 from tests.support.console.catalogue import STRUCTURE
-from tests.support.dispatch.inboxes import (
-    DRIVERS,
-    Driver,
-    delivery,
-    engine_of,
-    receiving,
-)
+from tests.support.dispatch.inboxes import DRIVERS, Driver, delivery, engine_of, receiving
 from tests.support.waiting import eventually
 
 KEY = "hf_" + "a" * 32
-
 OTHER = "hf_" + "b" * 32
-
 CALL = "SELECT outcome FROM payouts.inbox_receive('{}', sha256('{}'), '{}', {})"
-
 SQL = files("holdfast.receiver").joinpath("inbox.sql").read_text(encoding="utf-8")
 
 
@@ -242,9 +233,7 @@ def test_prune_keeps_what_a_sender_may_repeat(connection: psycopg.Connection) ->
             connection.execute(f"SELECT payouts.inbox_prune({arguments})".encode())
 
 
-def test_functions_use_no_name_of_the_callers_search_path(
-    connection: psycopg.Connection,
-) -> None:
+def test_functions_use_no_name_of_the_callers_search_path(connection: psycopg.Connection) -> None:
     """Operators in a schema before the server's own record that they were called."""
     connection.execute(NOTED)
     for number, (symbol, kind, function, result) in enumerate(OPERATORS):
@@ -319,14 +308,12 @@ FIRST_VERSION = """
         CONSTRAINT ck_inbox_subject_last_sequence CHECK (last_sequence >= 1)
     ) WITH (fillfactor = 70);
 """
-
 WITHOUT_FUNCTIONS = """
     DROP TRIGGER tr_inbox_commit ON payouts.inbox;
     DROP FUNCTION payouts.inbox_receive, payouts.inbox_result, payouts.inbox_find,
         payouts.inbox_prune, payouts.inbox_commit, payouts.inbox_version;
     DROP INDEX payouts.ix_inbox_received_at
 """
-
 NEW = """
     INSERT INTO payouts.inbox (key, body_sha256, subject, sequence, outcome)
     VALUES ('hf_' || repeat('a', 32), sha256('x'), 'm_482', 1, 'applied')
@@ -428,7 +415,6 @@ def test_connection_goes_on_where_the_tables_are_made_anew(payouts_dsn: str) -> 
 
 # The catalogue describes the schema of this name, whoever made it.
 SCHEMA = "holdfast"
-
 QUERIES = {
     **STRUCTURE,
     "storage": "SELECT reloptions FROM pg_class WHERE relname LIKE 'inbox%'",
@@ -448,7 +434,6 @@ else:
 with context.begin_transaction():
     context.run_migrations()
 """
-
 REVISION = """
 from alembic import op
 from holdfast.receiver import ddl

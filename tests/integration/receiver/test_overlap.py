@@ -29,7 +29,6 @@ from tests.support.dispatch.inboxes import (
 from tests.support.dispatch.sender import KEY_BYTES, Sent
 
 APPLIED = ReceiptOutcome.APPLIED
-
 IDLE = TransactionStatus.IDLE
 
 Case = Callable[[psycopg.AsyncConnection], Awaitable[None]]
@@ -217,9 +216,7 @@ def kept_sequences(connection: psycopg.Connection[Any]) -> list[int]:
     return [sequence for (sequence,) in rows]
 
 
-def test_keys_beyond_the_window_are_forgotten_oldest_first_in_chunks(
-    payouts_dsn: str,
-) -> None:
+def test_keys_beyond_the_window_are_forgotten_oldest_first_in_chunks(payouts_dsn: str) -> None:
     inbox = Inbox(window=timedelta(days=10))
     with psycopg.connect(payouts_dsn, autocommit=True) as connection:
         for sequence in range(1, 6):
@@ -299,15 +296,11 @@ def test_prune_reads_no_more_than_it_forgets(payouts_dsn: str) -> None:
 
 
 MERCHANTS = count()
-
 Play = Callable[[list[Sent]], None]
-
 Storm = Callable[[list[list[Sent]]], None]
 
 ACTIONS = st.lists(st.sampled_from(["block", "release"]), min_size=1, max_size=6)
-
 GROUPS = st.integers(min_value=1, max_value=4)
-
 ARRIVALS = st.lists(st.integers(min_value=0, max_value=5), min_size=1, max_size=15)
 
 
@@ -351,9 +344,7 @@ async def _deliver(pool: Pool, plan: list[Sent]) -> None:
 
 
 @settings(
-    max_examples=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(actions=ACTIONS, arrivals=ARRIVALS)
 def test_final_hold_is_the_highest_sequence_that_arrived(
@@ -386,9 +377,7 @@ def test_final_hold_is_the_highest_sequence_that_arrived(
 
 
 @settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data(), transitions=st.integers(min_value=1, max_value=6), size=GROUPS)
 def test_any_interleaving_ends_as_in_order_delivery_once_each_does(

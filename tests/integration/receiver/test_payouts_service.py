@@ -170,10 +170,7 @@ def test_inquiry_tells_what_the_first_delivery_was_answered(service: Payouts) ->
     service.send(late)
     known = service.ask(key_of("m_482", 3))
     assert known.status_code == 200
-    assert known.json() == {
-        **first.json(),
-        "body_sha256": hashlib.sha256(sent.content).hexdigest(),
-    }
+    assert known.json() == {**first.json(), "body_sha256": hashlib.sha256(sent.content).hexdigest()}
     assert known.headers["holdfast-key-window"] == first.headers["holdfast-key-window"] == "3888000"
     stale = service.ask(key_of("m_482", 2))
     assert stale.json()["outcome"] == "stale"
@@ -248,7 +245,6 @@ def test_history_and_log_cannot_be_rewritten(service: Payouts) -> None:
 
 
 REFERENCE = ("--secret-ref", "env:TEST_SECRET")
-
 WITH_SECRET = ("payouts", "serve", "--port", "0", *REFERENCE)
 
 
@@ -301,9 +297,7 @@ def test_held_merchants_are_listed_for_people_and_for_programs(service: Payouts)
 
 
 @pytest.mark.rest
-def test_database_without_the_tables_is_named(
-    make_database: Callable[[str | None], str],
-) -> None:
+def test_database_without_the_tables_is_named(make_database: Callable[[str | None], str]) -> None:
     error = invoke("held", "--dsn", make_database(None)).exception
     assert isinstance(error, CommandError)
     assert "`holdfast payouts serve`" in str(error)
@@ -457,9 +451,7 @@ def scraped(service: Payouts) -> Samples:
     }
 
 
-def test_counters_and_the_hold_gauge_match_the_table(
-    service: Payouts,
-) -> None:
+def test_counters_and_the_hold_gauge_match_the_table(service: Payouts) -> None:
     before = scraped(service)
     assert before["held",] == 0
     service.send(Sent.of("m_482", "block", 1))

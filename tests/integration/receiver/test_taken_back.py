@@ -13,14 +13,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from holdfast.receiver import (
-    Inbox,
-    NoTransaction,
-    Receipt,
-    TakenBack,
-    UnsupportedDriver,
-    answer,
-)
+from holdfast.receiver import Inbox, NoTransaction, Receipt, TakenBack, UnsupportedDriver, answer
 from holdfast.receiver.sqlalchemy_inbox import (
     async_connection_of,
     connection_of,
@@ -44,7 +37,6 @@ from tests.support.dispatch.inboxes import (
 )
 
 CIRCULAR: list[Any] = []
-
 CIRCULAR.append(CIRCULAR)
 
 
@@ -128,19 +120,14 @@ def test_row_that_fails_behind_the_block_takes_the_answer_back(payouts_dsn: str)
     """A session writes at the end of the savepoint: behind the block, before the `with` is left."""
     assert held(payouts_dsn) == 0
     with Session(engine_of(payouts_dsn)) as session, session.begin():
-        with (
-            suppress(IntegrityError),
-            transaction(session) as connection,
-        ):
+        with suppress(IntegrityError), transaction(session) as connection:
             receipt = Inbox().receive_sync(connection, delivery(), subject=SUBJECT)
             session.add(Kept(merchant=SUBJECT))
         assert not is_answered(receipt)
     assert held(payouts_dsn) == 0
 
 
-def test_failed_row_behind_an_async_block_revokes_the_answer(
-    payouts_dsn: str,
-) -> None:
+def test_failed_row_behind_an_async_block_revokes_the_answer(payouts_dsn: str) -> None:
     async def run() -> Receipt:
         async with AsyncSession(async_engine_of(payouts_dsn)) as session, session.begin():
             with suppress(IntegrityError):
@@ -171,10 +158,7 @@ def test_block_hiding_transaction_control_is_refused(
                 session.execute(text(statement))
 
     with Session(engine_of(payouts_dsn)) as session:
-        with (
-            pytest.raises(TakenBack),
-            transaction(session) as connection,
-        ):
+        with pytest.raises(TakenBack), transaction(session) as connection:
             act(Inbox().receive_sync(connection, delivery(), subject=SUBJECT))
         session.rollback()
     assert [is_answered(each) for each in receipts] == [False]
@@ -303,9 +287,7 @@ def test_action_that_fails_leaves_what_the_service_did_before(
     assert session.get(Hold, "before") is not None
 
 
-def test_failed_async_action_keeps_earlier_work(
-    holds: str,
-) -> None:
+def test_failed_async_action_keeps_earlier_work(holds: str) -> None:
     async def run() -> None:
         async with AsyncSession(async_engine_of(holds)) as session:
             session.add(Hold(merchant="before"))
@@ -370,9 +352,6 @@ def test_other_databases_are_refused_before_anything_is_written() -> None:
 
 def test_connection_that_commits_each_statement_is_refused(holds: str) -> None:
     engine = engine_of(holds, isolation_level="AUTOCOMMIT")
-    with (
-        engine.connect() as connection,
-        pytest.raises(NoTransaction),
-    ):
+    with engine.connect() as connection, pytest.raises(NoTransaction):
         on_a_connection(connection, delivery(), SUBJECT)
     assert rows(holds) == [(0, 0)]

@@ -239,9 +239,7 @@ def test_also_may_use_a_savepoint_around_what_may_fail(driver: MakeDriver) -> No
 
 
 QUERY, OTHER = UUID(int=1), UUID(int=2)
-
 IN_SPARK = {"OutboxSink"}
-
 """Run by tests/spark/test_outbox_sink_example.py."""
 
 

@@ -287,11 +287,11 @@ def test_offsets_of_a_local_checkpoint_are_kept(world: World, tmp_path: Path, sc
 
 @pytest.mark.parametrize("stored", [b"v1\n\xff", b"v1\n\0"], ids=["no text", "NUL"])
 def test_source_offsets_that_cannot_be_kept_stop_no_batch(
-    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, stored: bytes
+    world: World, caplog: pytest.LogCaptureFixture, stored: bytes
 ) -> None:
-    (tmp_path / "offsets").mkdir()
-    (tmp_path / "offsets" / "0").write_bytes(stored)
-    world.driver(checkpoint=tmp_path).batch(0, decision())
+    (world.tmp_path / "offsets").mkdir()
+    (world.tmp_path / "offsets" / "0").write_bytes(stored)
+    world.driver(checkpoint=world.tmp_path).batch(0, decision())
     assert world.db.execute("SELECT source_offsets FROM holdfast.batch").fetchall() == [(None,)]
     assert "source's offsets of batch 0" in caplog.text
 

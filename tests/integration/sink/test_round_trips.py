@@ -53,14 +53,12 @@ def test_small_batch_has_a_bounded_count_of_waits(world: World, rows: int, most:
 
 
 ROWS, SUBJECTS = 60_000, 1_000
-
 """About 24 MB of entries; one COPY has 16 MB of pages before it has to use them again."""
 
 BULK = """
     SELECT sum(extends), sum(reuses) FROM pg_stat_io
     WHERE object = 'relation' AND context = 'bulkwrite'
 """
-
 OTHERS = """
     SELECT count(*) FROM pg_stat_activity
     WHERE datname = current_database() AND backend_type = 'client backend'
@@ -121,7 +119,6 @@ def test_no_key_is_no_work(db: psycopg.Connection) -> None:
 PLAN_SUBJECTS = KEYS = 250_000
 
 LATEST = KEYS // 100
-
 SOME_KEYS = f"{{{UUID(int=1)},{UUID(int=2)}}}"
 
 EXPECTED: list[tuple[str, dict[str, Any], set[str]]] = [
@@ -188,13 +185,11 @@ TABLE = """
 """
 
 _text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=8)
-
 _moment = st.datetimes(
     datetime(1, 1, 2),  # noqa: DTZ001 - hypothesis wants naive bounds
     datetime(9999, 12, 30),  # noqa: DTZ001 - hypothesis wants naive bounds
     timezones=st.just(UTC),
 )
-
 _row = st.tuples(
     st.integers(-(2**63), 2**63 - 1),
     _text,

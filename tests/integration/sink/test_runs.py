@@ -290,15 +290,15 @@ def test_next_batch_misses_one_that_the_database_lost(world: World) -> None:
 @pytest.mark.parametrize("staged", [False, True])
 @pytest.mark.parametrize("with_checkpoint", [True, False])
 def test_database_put_back_before_the_first_batch_of_a_query_is_refused(
-    world: World, tmp_path: Path, lost: str, staged: bool, with_checkpoint: bool
+    world: World, lost: str, staged: bool, with_checkpoint: bool
 ) -> None:
     """To a moment between the run's start and its batch 0, or an empty database."""
-    settings = {"staged": staged, "checkpoint": str(tmp_path) if with_checkpoint else None}
+    settings = {"staged": staged, "checkpoint": str(world.tmp_path) if with_checkpoint else None}
     spark = world.driver(**settings)
     if lost == "batches":
         spark.sink.start(spark.query_id, spark.run_id)
     before = contents(world.db)
-    _checkpoint(tmp_path, spark.query_id, planned=4, committed=3)
+    _checkpoint(world.tmp_path, spark.query_id, planned=4, committed=3)
     restarted = world.driver(query_id=spark.query_id, **settings)
     with pytest.raises(LedgerBehind, match=r"first_batch=4"):
         restarted.batch(4, decision("m_5"))
@@ -338,14 +338,12 @@ def test_old_query_begins_at_the_declared_batch(world: World, tmp_path: Path) ->
 @pytest.mark.guarantee(3)
 @pytest.mark.parametrize("with_checkpoint", [True, False])
 @pytest.mark.parametrize("batch_id", [0, 1])
-def test_renamed_stream_is_refused(
-    world: World, tmp_path: Path, batch_id: int, with_checkpoint: bool
-) -> None:
+def test_renamed_stream_is_refused(world: World, batch_id: int, with_checkpoint: bool) -> None:
     """Under another name, the block that repeats the subject's state would be news."""
-    checkpoint = str(tmp_path) if with_checkpoint else None
+    checkpoint = str(world.tmp_path) if with_checkpoint else None
     old = world.driver(stream="old", checkpoint=checkpoint)
     old.batch(0, decision("m_1", 0, BLOCK))
-    _checkpoint(tmp_path, old.query_id, planned=batch_id, committed=batch_id - 1)
+    _checkpoint(world.tmp_path, old.query_id, planned=batch_id, committed=batch_id - 1)
     before = contents(world.db)
     new = world.driver(stream="new", query_id=old.query_id, checkpoint=checkpoint)
     rows = [decision("m_1", window, BLOCK) for window in range(batch_id + 1)]

@@ -98,16 +98,16 @@ def test_server_that_may_forget_a_commit_is_refused() -> None:
         _refuse_unfit(server | {"durable": True, "encoding": "LATIN1"})
 
 
-def test_sink_commits_durably_whatever_the_database_default(
-    driver: MakeDriver, dsn: str, db: psycopg.Connection
-) -> None:
-    db.execute(sql.SQL("ALTER DATABASE {} SET synchronous_commit = off").format(_database(dsn)))
+def test_sink_commits_durably_whatever_the_database_default(world: World) -> None:
+    world.db.execute(
+        sql.SQL("ALTER DATABASE {} SET synchronous_commit = off").format(_database(world.dsn))
+    )
     seen: list[object] = []
 
     def also(connection: psycopg.Connection, _rows: object) -> None:
         seen.append(connection.execute("SHOW synchronous_commit").fetchone())
 
-    driver(also=also).batch(0)
+    world.driver(also=also).batch(0)
     assert seen == [("on",)]
 
 

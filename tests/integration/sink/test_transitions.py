@@ -27,11 +27,8 @@ from tests.support.job.job_outcome import contents, sequences
 from tests.support.world import World
 
 DAILY = "report.daily"
-
 FAR = datetime(9999, 12, 31, tzinfo=UTC)
-
 LONG = "p" * 63
-
 """`LONG.requeue` would be too long for a name, and is shortened."""
 
 STATE = "SELECT last_type, last_occurred_at FROM holdfast.transition WHERE stream = %s"
@@ -220,7 +217,6 @@ def test_time_of_a_stream_that_wants_repeats_does_not_go_back(world: World) -> N
 
 
 STREAMS = "SELECT name, query_id, acts_for FROM holdfast.stream ORDER BY 1"
-
 ENDINGS = pytest.mark.parametrize("suffix", [REQUEUED, REISSUED])
 
 
@@ -290,7 +286,6 @@ BATCH = """
     VALUES (%(stream)s, gen_random_uuid(), 9, gen_random_uuid(), 1, 0, 0, 0, 0, 0, 0,
         sha256('x'), now())
 """
-
 HOSTILE = (
     "SELECT holdfast.drop_stages(%(stream)s, 99)",
     "SELECT holdfast.open_stage(%(stream)s, 1, 0)",
@@ -384,7 +379,6 @@ def test_role_is_made_once_for_a_possible_name(world: World, logins: list[Login]
 
 
 SUBJECTS = [f"m_{n:03}" for n in range(40)]
-
 BATCHES = 12
 
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from holdfast.spark_app.operator.job import Job
 
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
-
 """A checkpoint that has recorded a batch is judged by its own files alone."""
 
 
@@ -92,9 +91,7 @@ def test_what_spark_wrote_down_is_understood(play: Play) -> None:
     assert new.read_json("name.json", 2) == {"version": 2}
 
 
-def test_continued_checkpoint_needs_no_database_and_no_initial_state(
-    play: Play,
-) -> None:
+def test_continued_checkpoint_needs_no_database_and_no_initial_state(play: Play) -> None:
     job = _claim(play)
     assert job.initial is None
     assert job.policy.in_force("m_1", 0) == Limits(5_000_000, 5_000_000)

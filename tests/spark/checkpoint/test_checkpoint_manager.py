@@ -149,9 +149,7 @@ def test_file_removed_by_a_running_job_ends_no_command(
     assert listed(folder, None)["batches"]
 
 
-def test_intact_checkpoint_can_restore_all_but_the_oldest_batch(
-    world: World,
-) -> None:
+def test_intact_checkpoint_can_restore_all_but_the_oldest_batch(world: World) -> None:
     answer, code = verified(Folder(str(world.checkpoint)))
     assert (answer["result"], code, answer["damaged"]) == ("intact", ExitCode.OK, [])
     usable = {each["batch_id"]: each["restorable"] for each in answer["batches"]}

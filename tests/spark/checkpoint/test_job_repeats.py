@@ -77,9 +77,7 @@ def _said(play: Play) -> list[str]:
         return [type_ for _, type_, _ in decided(db, "m_1")]
 
 
-def test_restored_checkpoint_repeats_batches_whatever_their_file_count(
-    play: Play,
-) -> None:
+def test_restored_checkpoint_repeats_batches_whatever_their_file_count(play: Play) -> None:
     assert _said(play) == [BLOCK, RELEASE]
     before = ledger(play.dsn)
     restored(Folder(str(play.checkpoint)), 0, play.dsn, dry_run=False)

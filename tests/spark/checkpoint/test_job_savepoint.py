@@ -24,6 +24,7 @@ from tests.support.job.damage import flip
 from tests.support.job.job_outcome import Rows, lasting
 from tests.support.job.jobs import POLICY, Play, armed, event
 from tests.support.servers.databases import copy_of
+from tests.support.world import World
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,12 +89,9 @@ def _queries(db: psycopg.Connection) -> list[tuple[Any, ...]]:
 
 
 def test_a_crash_at_any_point_is_repaired_by_the_same_command(
-    play: Play,
-    db: psycopg.Connection,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    world: World, play: Play, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before, checkpoint = _written(play), tmp_path / "new"
+    before, checkpoint = _written(play), world.tmp_path / "new"
     assert [window[2:4] for window in before["windows"] if window[2] > 1] == [(2, 6_000_000)]
     wanted = {"checkpoint": str(checkpoint), "savepoint": _saved(play), "key_groups": 7}
     ids = set()
@@ -101,7 +99,7 @@ def test_a_crash_at_any_point_is_repaired_by_the_same_command(
         with armed(f"{point}=raise"), pytest.raises(QueryFailed, match=point):
             play.command(**wanted)
         ids.add(json.loads((checkpoint / "holdfast-savepoint.json").read_text())["query_id"])
-        assert len(_queries(db)) == (2 if point == "P6" else 1)
+        assert len(_queries(world.db)) == (2 if point == "P6" else 1)
         if point in {"P1", "P4"}:
             with pytest.raises(CommandError, match="--from-savepoint"):
                 play.command(checkpoint=str(checkpoint), key_groups=7)
@@ -118,35 +116,35 @@ def test_a_crash_at_any_point_is_repaired_by_the_same_command(
     assert "began" not in capsys.readouterr().err
     assert _written(play) == before
     # Batch 0 is the savepoint; then the files that followed it, and the batch without data.
-    assert _queries(db)[1][1] == 1 + len(FILES) - SAVED
+    assert _queries(world.db)[1][1] == 1 + len(FILES) - SAVED
     play.command(**wanted | {"key_groups": None})
-    assert _queries(db)[1][1] == 1 + len(FILES) - SAVED
+    assert _queries(world.db)[1][1] == 1 + len(FILES) - SAVED
 
     # A restart does not need the savepoint any more; another one is refused.
-    copy = tmp_path / "copy"
+    copy = world.tmp_path / "copy"
     shutil.copytree(_saved(play), copy)
-    again = play.save(str(checkpoint), str(tmp_path / "again"))
+    again = play.save(str(checkpoint), str(world.tmp_path / "again"))
     assert again.begun["key_groups"] == 7
     with pytest.raises(CommandError, match="made from another savepoint"):
-        play.command(**wanted | {"savepoint": str(tmp_path / "again")})
+        play.command(**wanted | {"savepoint": str(world.tmp_path / "again")})
     play.command(**wanted | {"savepoint": str(copy)})
     with pytest.raises(CommandError, match="made from another savepoint"):
-        play.command(**wanted | {"savepoint": str(tmp_path / "gone")})
+        play.command(**wanted | {"savepoint": str(world.tmp_path / "gone")})
 
     # Where none are asked for, a new checkpoint has the key groups of its savepoint.
-    third = tmp_path / "third"
-    play.command(checkpoint=str(third), savepoint=str(tmp_path / "again"), key_groups=None)
+    third = world.tmp_path / "third"
+    play.command(checkpoint=str(third), savepoint=str(world.tmp_path / "again"), key_groups=None)
     assert json.loads((third / "holdfast.json").read_text())["key_groups"] == 7
     assert _written(play) == before
 
 
 def test_start_keeps_a_checkpoint_made_concurrently(
-    play: Play, db: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both start with the same command; the slower one has checked that nothing is there."""
     from holdfast.spark_app.savepoint import begin
 
-    checkpoint = tmp_path / "new"
+    checkpoint = world.tmp_path / "new"
     wanted = {"checkpoint": str(checkpoint), "savepoint": _saved(play), "key_groups": 4}
     require, made = begin._require, {}
 
@@ -161,7 +159,7 @@ def test_start_keeps_a_checkpoint_made_concurrently(
     play.command(**wanted)
     assert made
     assert {name: _content(checkpoint).get(name) for name in made} == made
-    assert len(_queries(db)) == 2
+    assert len(_queries(world.db)) == 2
 
 
 def test_a_policy_is_compared_again_before_the_stream_adopts(
@@ -236,26 +234,28 @@ def _of_the_future(folder: Path) -> None:
     ],
 )
 def test_a_damaged_savepoint_is_refused(
-    damage: Callable[[Path], None], named: str, play: Play, db: psycopg.Connection, tmp_path: Path
+    world: World, damage: Callable[[Path], None], named: str, play: Play
 ) -> None:
-    shutil.copytree(_saved(play), tmp_path / "saved")
-    damage(tmp_path / "saved")
+    shutil.copytree(_saved(play), world.tmp_path / "saved")
+    damage(world.tmp_path / "saved")
     with pytest.raises(CommandError, match=f"{named}.* Nothing was changed"):
-        play.command(checkpoint=str(tmp_path / "new"), savepoint=str(tmp_path / "saved"))
-    assert not (tmp_path / "new").exists()
-    assert len(_queries(db)) == 1
+        play.command(
+            checkpoint=str(world.tmp_path / "new"), savepoint=str(world.tmp_path / "saved")
+        )
+    assert not (world.tmp_path / "new").exists()
+    assert len(_queries(world.db)) == 1
 
 
 def test_a_job_or_a_database_that_does_not_fit_is_refused(
-    play: Play, db: psycopg.Connection, server_dsn: str, template_database: str, tmp_path: Path
+    world: World, play: Play, server_dsn: str, template_database: str
 ) -> None:
-    (tmp_path / "events").mkdir()
-    wanted = {"checkpoint": str(tmp_path / "new"), "savepoint": _saved(play)}
+    (world.tmp_path / "events").mkdir()
+    wanted = {"checkpoint": str(world.tmp_path / "new"), "savepoint": _saved(play)}
     for change, named in (
         ({"stream": "others"}, "--stream was payouts, is others"),
         ({"settings": Settings(late_cutoff_us=60_000_000)}, "--late-cutoff was 120s, is 60s"),
-        ({"paths": (str(tmp_path / "events"),)}, "--path .*events is missing"),
-        ({"savepoint": str(tmp_path / "events")}, "is not a savepoint"),
+        ({"paths": (str(world.tmp_path / "events"),)}, "--path .*events is missing"),
+        ({"savepoint": str(world.tmp_path / "events")}, "is not a savepoint"),
     ):
         with pytest.raises(CommandError, match=f"{named}.* Nothing was changed"):
             play.command(**wanted | change)
@@ -264,15 +264,15 @@ def test_a_job_or_a_database_that_does_not_fit_is_refused(
         with pytest.raises(CommandError, match=r"does not have that batch.* Nothing was changed"):
             elsewhere.command(**wanted)
         with pytest.raises(CommandError, match=r"the ledger has no batch .* Nothing was written"):
-            elsewhere.save(str(play.checkpoint), str(tmp_path / "unproved"))
+            elsewhere.save(str(play.checkpoint), str(world.tmp_path / "unproved"))
     for place, named in (("checkpoint", "holds something else already"), ("saved/new", "lies in")):
         with pytest.raises(CommandError, match=named):
             play.command(**wanted | {"checkpoint": str(play.folder / place)})
     assert not (play.folder / "saved" / "new").exists()
-    db.execute("UPDATE holdfast.stream SET query_id = gen_random_uuid(), adopted_at = now()")
+    world.db.execute("UPDATE holdfast.stream SET query_id = gen_random_uuid(), adopted_at = now()")
     with pytest.raises(CommandError, match=r"has adopted another one since. Nothing was changed"):
         play.command(**wanted)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["events"]
+    assert sorted(path.name for path in world.tmp_path.iterdir()) == ["events"]
 
 
 def test_a_savepoint_of_an_older_version_is_refused_for_another_directory(

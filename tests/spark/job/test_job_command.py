@@ -29,9 +29,9 @@ from tests.support.job.job_process import (
 )
 from tests.support.job.jobs import Play, at, event, forget_commit, patiently, put
 from tests.support.processes import matching
+from tests.support.world import World
 
 LINES = [event("e1", "12:01", 6_000_000)]
-
 NEXT = [event("e2", "12:20", 1)]
 
 MISTAKES = {
@@ -65,49 +65,49 @@ MISTAKES = {
 
 
 SET_UP = {"an address of another machine", "nobody listens"}
-
 """What the process is told once it has set up its log."""
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_line_before_anything_is_started(
-    mistake: str, dsn: str, tmp_path: Path
-) -> None:
+def test_a_mistake_is_one_line_before_anything_is_started(world: World, mistake: str) -> None:
     options, exit_code, message = MISTAKES[mistake]
-    put(tmp_path / "events", 0, LINES)
-    options = [option.format(folder=tmp_path) for option in options]
-    done = holdfast("job", *command(tmp_path, *options), dsn=dsn, process=mistake in SET_UP)
+    put(world.tmp_path / "events", 0, LINES)
+    options = [option.format(folder=world.tmp_path) for option in options]
+    done = holdfast(
+        "job", *command(world.tmp_path, *options), dsn=world.dsn, process=mistake in SET_UP
+    )
     assert done.returncode == exit_code, done.stderr
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert ":pw@" not in done.stderr
-    assert not (tmp_path / "checkpoint").exists()
+    assert not (world.tmp_path / "checkpoint").exists()
 
 
 @pytest.mark.rest
-def test_file_is_read_whatever_the_locale_of_the_job(
-    dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
+def test_file_is_read_whatever_the_locale_of_the_job(world: World) -> None:
     """Cron, systemd and small containers have no locale; Java would not see the file."""
-    put(tmp_path / "events", 0, LINES)
-    (tmp_path / "events" / "000.json").rename(tmp_path / "events" / "zürich-0001.jsonl")
-    put(tmp_path / "events", 1, NEXT)
+    put(world.tmp_path / "events", 0, LINES)
+    (world.tmp_path / "events" / "000.json").rename(world.tmp_path / "events" / "zürich-0001.jsonl")
+    put(world.tmp_path / "events", 1, NEXT)
     options = (*QUICK, "--available-now", "--max-files-per-trigger", "9")
-    with job_process(tmp_path, dsn, *options, environment={"LC_ALL": "POSIX"}) as job:
+    with job_process(world.tmp_path, world.dsn, *options, environment={"LC_ALL": "POSIX"}) as job:
         assert job.wait() == 0, job.said
-    windows = db.execute("SELECT exposure_minor FROM holdfast.exposure_window").fetchall()
+    windows = world.db.execute("SELECT exposure_minor FROM holdfast.exposure_window").fetchall()
     assert windows == [(6_000_000,)]
 
 
 def test_an_old_schema_and_a_machine_without_java_are_one_line(
-    make_database: Callable[[str | None], str], dsn: str, tmp_path: Path
+    world: World, make_database: Callable[[str | None], str]
 ) -> None:
-    put(tmp_path / "events", 0, LINES)
-    empty = holdfast("job", *command(tmp_path), dsn=make_database(None))
+    put(world.tmp_path / "events", 0, LINES)
+    empty = holdfast("job", *command(world.tmp_path), dsn=make_database(None))
     assert (empty.returncode, len(empty.stderr.strip().splitlines())) == (1, 1)
     assert "holdfast db upgrade" in empty.stderr
     bare = holdfast(
-        "job", *command(tmp_path), dsn=dsn, environment={"JAVA_HOME": str(tmp_path), "PATH": ""}
+        "job",
+        *command(world.tmp_path),
+        dsn=world.dsn,
+        environment={"JAVA_HOME": str(world.tmp_path), "PATH": ""},
     )
     assert (bare.returncode, len(bare.stderr.strip().splitlines())) == (1, 1)
     assert "holdfast local env" in bare.stderr
@@ -122,43 +122,41 @@ esac
 
 
 @pytest.mark.parametrize("answered", ["-version", "nothing"])
-def test_stop_while_spark_starts_is_no_java_failure(
-    dsn: str, tmp_path: Path, answered: str
-) -> None:
+def test_stop_while_spark_starts_is_no_java_failure(world: World, answered: str) -> None:
     """On a Java that is asked for its version, or to begin, and takes its time."""
-    put(tmp_path / "events", 0, LINES)
-    java = tmp_path / "bin" / "java"
+    put(world.tmp_path / "events", 0, LINES)
+    java = world.tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text(JAVA.format(answered=answered))
     java.chmod(0o755)
-    with job_process(tmp_path, dsn, environment={"JAVA_HOME": str(tmp_path)}) as job:
+    with job_process(
+        world.tmp_path, world.dsn, environment={"JAVA_HOME": str(world.tmp_path)}
+    ) as job:
         job.until(java.with_name("java.waits").exists)
         job.kill(signal.SIGTERM)
         assert job.wait() == 0, job.said
         check_stopped(job, "SIGTERM")
     assert "stopped while Spark was starting" in job.said
     assert "holdfast local env" not in job.said
-    assert not (tmp_path / "checkpoint").exists()
+    assert not (world.tmp_path / "checkpoint").exists()
 
 
-def test_ctrl_c_ends_the_job_after_the_running_batch(
-    dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
+def test_ctrl_c_ends_the_job_after_the_running_batch(world: World) -> None:
     """SIGTERM: see `test_running_job_is_read_and_goes_on`.
 
     With Spark's default file manager, Hadoop starts `readlink` as a program for each file of the
     checkpoint, which takes longer than a small batch.
     """
-    put(tmp_path / "events", 0, LINES)
-    put(tmp_path / "events", 1, NEXT)
-    looks = tmp_path / "looks.txt"
+    put(world.tmp_path / "events", 0, LINES)
+    put(world.tmp_path / "events", 1, NEXT)
+    looks = world.tmp_path / "looks.txt"
     path = {"PATH": f"{_counting('readlink', looks)}:{os.environ['PATH']}"}
-    with job_process(tmp_path, dsn, *QUICK, environment=path) as job:
+    with job_process(world.tmp_path, world.dsn, *QUICK, environment=path) as job:
         job.until(lambda: "batch=0 " in job.said)
         job.kill(signal.SIGINT)  # Ctrl-C reaches everything that the terminal started
         assert job.wait() == 0, job.said
         check_stopped(job, "SIGINT")
-    check_ledger(db, tmp_path / "checkpoint")
+    check_ledger(world.db, world.tmp_path / "checkpoint")
     assert not looks.exists() or "/checkpoint/offsets/" not in looks.read_text()
 
 
@@ -174,26 +172,23 @@ def _counting(program: str, log: Path) -> Path:
 
 
 SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
-
 MAIN = str(Path(spark_app.__file__).parent / "__main__.py")
-
 STANDING = "S7=stop@1"
-
 """The process of the job stops itself within the transaction of its first batch."""
 
 
 @pytest.mark.rest
 def test_sigterm_to_spark_submit_ends_the_same_job_after_the_running_batch(
-    dsn: str, db: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the JVM gets the signal, in the middle of a batch, as the first process of a pod."""
     monkeypatch.delenv("JAVA_HOME", raising=False)  # the Java of the machine, if it has one
-    put(tmp_path / "events", 0, LINES)
-    put(tmp_path / "events", 1, NEXT)
-    db.execute("LISTEN holdfast_doorbell")
+    put(world.tmp_path / "events", 0, LINES)
+    put(world.tmp_path / "events", 1, NEXT)
+    world.db.execute("LISTEN holdfast_doorbell")
     with job_process(
-        tmp_path,
-        dsn,
+        world.tmp_path,
+        world.dsn,
         *("--trigger-interval", "100ms", "--doorbell"),
         program=(SUBMIT, "--master", "local[2]", MAIN),
         environment={ENVIRONMENT: STANDING},
@@ -211,8 +206,8 @@ def test_sigterm_to_spark_submit_ends_the_same_job_after_the_running_batch(
     assert "Traceback" not in output + job.said
     # Of Spark's own log nothing but its start.
     assert "MicroBatchExecution" not in job.said
-    check_ledger(db, tmp_path / "checkpoint")
-    assert [notify.channel for notify in db.notifies(timeout=10, stop_after=1)] != []
+    check_ledger(world.db, world.tmp_path / "checkpoint")
+    assert [notify.channel for notify in world.db.notifies(timeout=10, stop_after=1)] != []
 
 
 def _standing(job: JobProcess) -> list[psutil.Process]:
@@ -221,11 +216,9 @@ def _standing(job: JobProcess) -> list[psutil.Process]:
 
 
 PHASES = ("plan", "load", "state", "upload", "commit", "total")
-
 """Of a checkpoint."""
 
 Samples = dict[str, float]
-
 """By name and labels but the stream: `late_rows_total late`."""
 
 

@@ -15,6 +15,7 @@ from holdfast.spark_app.lifecycle.failure import QueryFailed
 from tests.support.job.job_outcome import decided, lasting, ledger
 from tests.support.job.jobs import Play, at, event, micros
 from tests.support.servers.databases import copy_of
+from tests.support.world import World
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,11 +65,11 @@ BLOCKED = ("m_1", "payout_hold.block", at("12:15"))
 
 @pytest.mark.guarantee(3)
 def test_recomputed_stream_equals_the_undisturbed_one(
-    play: Play, db: psycopg.Connection, server_dsn: str, template_database: str, tmp_path: Path
+    world: World, play: Play, server_dsn: str, template_database: str
 ) -> None:
-    assert decided(db) == [BLOCKED]
+    assert decided(world.db) == [BLOCKED]
     settled = "SELECT *, xmin FROM holdfast.exposure_window WHERE window_end = '2024-11-04 12:15Z'"
-    before = db.execute(settled).fetchall()
+    before = world.db.execute(settled).fetchall()
     assert [row[4:6] for row in before] == [(2, 6_000_000)]
     play.put(*BEFORE, *AFTER)
 
@@ -82,16 +83,16 @@ def test_recomputed_stream_equals_the_undisturbed_one(
         play.command()
     assert not list((play.checkpoint / "commits").glob("[0-9]*"))
 
-    db.execute("UPDATE holdfast.stream SET query_id = %s, adopted_at = now()", [query_id])
+    world.db.execute("UPDATE holdfast.stream SET query_id = %s, adopted_at = now()", [query_id])
     play.command()
     until = micros(at("12:15"))
     kept = json.loads(_kept(play))
     assert kept == {"version": 1, "settled_until_us": until, "held": {"m_1": until}}
-    assert decided(db) == [BLOCKED, ("m_1", "payout_hold.release", at("12:45"))]
-    assert db.execute(settled).fetchall() == before
+    assert decided(world.db) == [BLOCKED, ("m_1", "payout_hold.release", at("12:45"))]
+    assert world.db.execute(settled).fetchall() == before
     with copy_of(server_dsn, template_database) as dsn:
-        undisturbed = Play(play.spark, dsn, tmp_path)
-        undisturbed.command(checkpoint=str(tmp_path / "undisturbed"))
+        undisturbed = Play(play.spark, dsn, world.tmp_path)
+        undisturbed.command(checkpoint=str(world.tmp_path / "undisturbed"))
         recomputed = lasting(play.dsn)
         settled_rows = [late for late in recomputed["late"] if late[0] == "settled"]
         recomputed["late"] = [late for late in recomputed["late"] if late[0] != "settled"]

@@ -32,13 +32,7 @@ FILES = [
     [event("e920", "12:24", -1_800_000, "m_482")],
 ]
 
-OPEN = {
-    "status": "open",
-    "revision": 0,
-    "exposure_minor": 4_000_000,
-    "blocks": 0,
-    "releases": 0,
-}
+OPEN = {"status": "open", "revision": 0, "exposure_minor": 4_000_000, "blocks": 0, "releases": 0}
 FIRST_SPAN = {"window_start": "2024-11-04T12:00:00Z", "window_end": "2024-11-04T12:15:00Z"}
 SECOND_SPAN = {"window_start": "2024-11-04T12:15:00Z", "window_end": "2024-11-04T12:30:00Z"}
 FIRST_OPEN = OPEN | {"exposure_minor": 8_500_000}
@@ -166,11 +160,7 @@ def test_the_difference_between_two_batches_is_e920_and_the_block(played: Play) 
     assert reply.document["timers"] == {
         "set": [],
         "gone": [
-            {
-                "at": "2024-11-04T12:15:00Z",
-                "due": "emit",
-                "window_end": "2024-11-04T12:15:00Z",
-            }
+            {"at": "2024-11-04T12:15:00Z", "due": "emit", "window_end": "2024-11-04T12:15:00Z"}
         ],
     }
     assert _lines(reply)[1:] == [

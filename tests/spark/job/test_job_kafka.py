@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pytest
 
 from holdfast.sink.contract.exits import CommandError
@@ -21,6 +20,7 @@ from holdfast.spark_app.input.sources import Kafka
 from holdfast.spark_app.lifecycle.failure import QueryFailed
 from tests.support.job.job_outcome import Rows, lasting
 from tests.support.job.jobs import Play, event, put
+from tests.support.world import World
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,55 +84,50 @@ def _published(dsn: str) -> dict[str, Rows]:
 
 
 def test_topic_and_files_give_identical_output(
-    spark: "SparkSession",
-    dsn: str,
-    db: psycopg.Connection,
-    tmp_path: Path,
-    shared_kafka: "KafkaServer",
-    from_files: dict[str, Rows],
+    world: World, spark: "SparkSession", shared_kafka: "KafkaServer", from_files: dict[str, Rows]
 ) -> None:
     topic = shared_kafka.make_topic(2)
-    play = _play(spark, dsn, tmp_path, shared_kafka, topic=topic, key=KeyRule.IGNORED)
+    play = _play(spark, world.dsn, world.tmp_path, shared_kafka, topic=topic, key=KeyRule.IGNORED)
     for number, lines in enumerate(DAY):
         # The second partition is idle but for a tombstone, and holds nothing back.
         shared_kafka.produce(topic, lines, partition=0)
         if number == 1:
             shared_kafka.produce(topic, [None], partition=1)
         play.command()
-    assert _published(dsn) == from_files
+    assert _published(world.dsn) == from_files
     assert any("payout_hold.block" in row for row in from_files["entries"])
-    places = [(reason, detail.partition(":")[0]) for reason, detail in db.execute(REFUSED)]
+    places = [(reason, detail.partition(":")[0]) for reason, detail in world.db.execute(REFUSED)]
     assert places == [
         ("malformed", f"{topic}, partition 0, offset 16"),
         ("malformed", f"{topic}, partition 1, offset 0"),
     ]
 
     # A restored checkpoint repeats the batches from the topic, and writes nothing new.
-    checkpoint = tmp_path / "checkpoint"
-    count = db.execute("SELECT count(*), max(batch_id) FROM holdfast.batch").fetchone()
-    restored(Folder(str(checkpoint)), 1, dsn, dry_run=False)
+    checkpoint = world.tmp_path / "checkpoint"
+    count = world.db.execute("SELECT count(*), max(batch_id) FROM holdfast.batch").fetchone()
+    restored(Folder(str(checkpoint)), 1, world.dsn, dry_run=False)
     play.command()
-    assert db.execute("SELECT count(*), max(batch_id) FROM holdfast.batch").fetchone() == count
-    assert _published(dsn) == from_files
+    assert (
+        world.db.execute("SELECT count(*), max(batch_id) FROM holdfast.batch").fetchone() == count
+    )
+    assert _published(world.dsn) == from_files
     # Without their records they are refused before anything runs.
-    restored(Folder(str(checkpoint)), 1, dsn, dry_run=False)
+    restored(Folder(str(checkpoint)), 1, world.dsn, dry_run=False)
     shared_kafka.delete_records(topic, 0, 18)
     with pytest.raises(CommandError, match="are gone, and were not read"):
         play.command()
-    assert _published(dsn) == from_files
+    assert _published(world.dsn) == from_files
 
 
 def test_offset_gap_and_recreated_topic_pass_only_with_consent(
+    world: World,
     spark: "SparkSession",
-    dsn: str,
-    db: psycopg.Connection,
-    tmp_path: Path,
     shared_kafka: "KafkaServer",
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     topic = shared_kafka.make_topic(1)
-    play = _play(spark, dsn, tmp_path, shared_kafka, topic=topic)
-    accepting = _play(spark, dsn, tmp_path, shared_kafka, topic=topic, accept=True)
+    play = _play(spark, world.dsn, world.tmp_path, shared_kafka, topic=topic)
+    accepting = _play(spark, world.dsn, world.tmp_path, shared_kafka, topic=topic, accept=True)
     shared_kafka.produce(topic, [event(f"a{n}", "12:01", 1) for n in range(3)])
     play.command()
 
@@ -142,8 +137,8 @@ def test_offset_gap_and_recreated_topic_pass_only_with_consent(
         play.command()
     accepting.command()
     assert "going on over a gap" in capsys.readouterr().err
-    newest = max(int(path.name) for path in (tmp_path / "checkpoint/offsets").glob("[0-9]*"))
-    assert _plan(tmp_path / "checkpoint", newest) == {topic: {"0": 7}}
+    newest = max(int(path.name) for path in (world.tmp_path / "checkpoint/offsets").glob("[0-9]*"))
+    assert _plan(world.tmp_path / "checkpoint", newest) == {topic: {"0": 7}}
 
     # The new topic has more records than the old one had: by offsets alone nobody would notice.
     shared_kafka.delete_topic(topic)
@@ -153,26 +148,24 @@ def test_offset_gap_and_recreated_topic_pass_only_with_consent(
     for each in (play, accepting):
         with pytest.raises(CommandError, match="made again under its name"):
             each.command()
-    _play(spark, dsn, tmp_path, shared_kafka, topic=topic, accept=True).command()
+    _play(spark, world.dsn, world.tmp_path, shared_kafka, topic=topic, accept=True).command()
     # Partitions that are added are read from their first record.
     shared_kafka.add_partitions(topic, 3)
     shared_kafka.produce(topic, [event("d1", "12:30", 1)], partition=2)
     play.command()
     absorbed = "SELECT exposure_minor FROM holdfast.exposure_window ORDER BY revision DESC LIMIT 1"
-    assert db.execute(absorbed).fetchone() == (3 + 2 + 9,)
+    assert world.db.execute(absorbed).fetchone() == (3 + 2 + 9,)
 
 
 def test_mixed_sources_start_as_told_and_continue_from_a_savepoint(
+    world: World,
     spark: "SparkSession",
-    dsn: str,
-    db: psycopg.Connection,
-    tmp_path: Path,
     shared_kafka: "KafkaServer",
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     # Its records are of 1970: a broker deletes what is older than a week.
     timed = shared_kafka.make_topic(2, settings={"retention.ms": "-1"})
-    newest, events = shared_kafka.make_topic(), tmp_path / "e"
+    newest, events = shared_kafka.make_topic(), world.tmp_path / "e"
     family = [shared_kafka.make_topic(name=f"{newest}-1"), f"{newest}-2"]
     for partition in (0, 1):
         shared_kafka.produce(timed, [UNREAD], partition=partition, timestamp_ms=1_999)
@@ -190,9 +183,9 @@ def test_mixed_sources_start_as_told_and_continue_from_a_savepoint(
             Kafka(f"{newest}-[0-9]", is_pattern=True),
         ),
     }
-    play = _play(spark, dsn, tmp_path, shared_kafka, topic=timed)
+    play = _play(spark, world.dsn, world.tmp_path, shared_kafka, topic=timed)
     play.command(**sources)
-    checkpoint = tmp_path / "checkpoint"
+    checkpoint = world.tmp_path / "checkpoint"
     assert [json.loads(line) for line in _planned(checkpoint, 0)[1:]] == [
         {timed: {"0": 2, "1": 1}},
         {newest: {"0": 1}},
@@ -206,31 +199,27 @@ def test_mixed_sources_start_as_told_and_continue_from_a_savepoint(
     put(events, 1, [event("f2", "12:20", 7)])
     play.command(**sources)
     closed = [("12:15", 654_321)]
-    assert db.execute(CLOSED).fetchall() == closed
+    assert world.db.execute(CLOSED).fetchall() == closed
 
     # Of an earlier batch: what followed it is read again from files and topics, as it was planned.
-    play.save(str(checkpoint), str(tmp_path / "saved"), 0)
+    play.save(str(checkpoint), str(world.tmp_path / "saved"), 0)
     shared_kafka.produce(family[1], [event("p3", "12:21", 80)])
     shared_kafka.produce(newest, [event("n2", "12:22", 900), event("n3", "12:40", 1)])
-    moved = {"checkpoint": str(tmp_path / "new"), "savepoint": str(tmp_path / "saved")}
+    moved = {"checkpoint": str(world.tmp_path / "new"), "savepoint": str(world.tmp_path / "saved")}
     capsys.readouterr()
     play.command(**sources, **moved, key_groups=7)
     assert "repeating batch 1 of " in capsys.readouterr().err
-    assert db.execute(CLOSED).fetchall() == [*closed, ("12:30", 987)]
-    assert db.execute("SELECT count(*) FROM holdfast.late_event").fetchone() == (0,)
+    assert world.db.execute(CLOSED).fetchall() == [*closed, ("12:30", 987)]
+    assert world.db.execute("SELECT count(*) FROM holdfast.late_event").fetchone() == (0,)
     refused = {**sources, "topics": sources["topics"][:2]}
     with pytest.raises(CommandError, match=re.escape(f"--topic-pattern {newest}-[0-9] is missing")):
         play.command(**refused, **moved, key_groups=7)
 
 
 def test_nothing_is_claimed_without_topic_or_broker(
-    spark: "SparkSession",
-    dsn: str,
-    db: psycopg.Connection,
-    tmp_path: Path,
-    shared_kafka: "KafkaServer",
+    world: World, spark: "SparkSession", shared_kafka: "KafkaServer"
 ) -> None:
-    play = _play(spark, dsn, tmp_path, shared_kafka, topic="nobody-made-it")
+    play = _play(spark, world.dsn, world.tmp_path, shared_kafka, topic="nobody-made-it")
     with pytest.raises(CommandError, match=r"--topic-pattern \[ is not a regular expression"):
         play.command(topics=(Kafka("[", is_pattern=True),))
     with pytest.raises(QueryFailed, match=r"nobody-made-it: .* its name is unknown") as raised:
@@ -245,5 +234,5 @@ def test_nothing_is_claimed_without_topic_or_broker(
     with pytest.raises(QueryFailed, match=r"no broker at 127\.0\.0\.1:1 answers") as raised:
         play.command(connection=away)
     assert raised.value.failure.permanent
-    assert not (tmp_path / "checkpoint").exists()
-    assert db.execute("SELECT count(*) FROM holdfast.stream").fetchone() == (0,)
+    assert not (world.tmp_path / "checkpoint").exists()
+    assert world.db.execute("SELECT count(*) FROM holdfast.stream").fetchone() == (0,)

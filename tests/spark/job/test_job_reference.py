@@ -20,6 +20,7 @@ from holdfast.spark_app.lifecycle.failure import QueryFailed
 from tests.support.job.job_outcome import Rows, contents, lasting, published, required
 from tests.support.job.job_stream import SETTINGS, Stream, stream
 from tests.support.job.jobs import Play, armed, forget_commit, order
+from tests.support.world import World
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -112,28 +113,26 @@ CRASHES = (5, 7)
 
 
 @pytest.mark.rest
-def test_stream_rescaled_twice_equals_an_undisturbed_one(
-    run: Run, dsn: str, tmp_path: Path
-) -> None:
+def test_stream_rescaled_twice_equals_an_undisturbed_one(world: World, run: Run) -> None:
     first, second = CRASHES
-    play = Play(run.play.spark, dsn, run.play.folder, run.play.options)
-    places = [str(tmp_path / name) for name in ("four", "sixteen", "seven")]
+    play = Play(run.play.spark, world.dsn, run.play.folder, run.play.options)
+    places = [str(world.tmp_path / name) for name in ("four", "sixteen", "seven")]
     _crash(play, first, checkpoint=places[0])
-    one = play.save(places[0], str(tmp_path / "one"))
-    sixteen = {"checkpoint": places[1], "savepoint": str(tmp_path / "one")}
+    one = play.save(places[0], str(world.tmp_path / "one"))
+    sixteen = {"checkpoint": places[1], "savepoint": str(world.tmp_path / "one")}
     sixteen |= {"key_groups": 16, "partitions": 3}
     _crash(play, second - first, **sixteen)
-    two = play.save(places[1], str(tmp_path / "two"))
-    seven = {"checkpoint": places[2], "savepoint": str(tmp_path / "two")}
+    two = play.save(places[1], str(world.tmp_path / "two"))
+    seven = {"checkpoint": places[2], "savepoint": str(world.tmp_path / "two")}
     play.command(**seven, key_groups=7, partitions=1)
 
     assert (one.batch_id, two.batch_id) == (first - 1, second - first)
     _require_unsettled(run, first)
     _require_unsettled(run, second)
     assert _corrected(run, first)
-    assert lasting(dsn) == lasting(run.play.dsn)
-    assert _digests(dsn) == _digests(run.play.dsn)
-    with psycopg.connect(dsn) as other:
+    assert lasting(world.dsn) == lasting(run.play.dsn)
+    assert _digests(world.dsn) == _digests(run.play.dsn)
+    with psycopg.connect(world.dsn) as other:
         queries = other.execute(
             """
             SELECT count(*) FROM holdfast.batch WHERE row_count > 0 OR run_id <> %s
@@ -178,17 +177,18 @@ def _digests(dsn: str) -> Rows:
         ).fetchall()
 
 
-def test_batch_repeated_by_spark_writes_nothing(
-    run: Run, db: psycopg.Connection, tmp_path: Path
-) -> None:
+def test_batch_repeated_by_spark_writes_nothing(world: World, run: Run) -> None:
     """As after a crash between the sink's commit and Spark's: `commits/N` is missing."""
-    before = contents(db), db.execute("SELECT count(*) FROM holdfast.late_event").fetchone()
-    checkpoint = tmp_path / "checkpoint"
+    before = (
+        contents(world.db),
+        world.db.execute("SELECT count(*) FROM holdfast.late_event").fetchone(),
+    )
+    checkpoint = world.tmp_path / "checkpoint"
     shutil.copytree(run.play.checkpoint, checkpoint)
     forget_commit(checkpoint, FILES)
     progress = run.play.run(checkpoint=str(checkpoint))
     assert [p.batchId for p in progress] == [FILES]
     assert (
-        contents(db),
-        db.execute("SELECT count(*) FROM holdfast.late_event").fetchone(),
+        contents(world.db),
+        world.db.execute("SELECT count(*) FROM holdfast.late_event").fetchone(),
     ) == before

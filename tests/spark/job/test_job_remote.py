@@ -18,6 +18,7 @@ from tests.support.job.driver import Driver
 from tests.support.job.job_outcome import published
 from tests.support.job.jobs import Play, event
 from tests.support.servers.hdfs import Hdfs, hdfs
+from tests.support.world import World
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,21 +129,21 @@ def test_path_without_a_scheme_is_where_spark_finds_it(
 
 
 def test_unreadable_checkpoint_is_refused_before_the_epoch_moves(
-    spark: "SparkSession", dsn: str, db: psycopg.Connection
+    world: World, spark: "SparkSession"
 ) -> None:
     settings = spark.sparkContext._jsc.hadoopConfiguration()
     settings.set("ipc.client.connect.max.retries", "0")
     try:
         with pytest.raises(CheckpointUnreadable) as raised:
-            _start(spark, dsn, "hdfs://127.0.0.1:1/checkpoint", uuid4())
+            _start(spark, world.dsn, "hdfs://127.0.0.1:1/checkpoint", uuid4())
     finally:
         settings.unset("ipc.client.connect.max.retries")
     message = str(raised.value)
     assert message.startswith("the checkpoint hdfs://127.0.0.1:1/checkpoint cannot be compared")
     assert "Connection refused). Nothing was written" in message
-    assert db.execute("SELECT name FROM holdfast.stream").fetchall() == []
+    assert world.db.execute("SELECT name FROM holdfast.stream").fetchall() == []
     with pytest.raises(CheckpointUnreadable, match='No FileSystem for scheme "nowhere"'):
-        _start(spark, dsn, "nowhere://host/checkpoint", uuid4())
+        _start(spark, world.dsn, "nowhere://host/checkpoint", uuid4())
 
 
 def test_file_system_whose_jar_is_missing_ends_the_job_at_once(made: Play) -> None:

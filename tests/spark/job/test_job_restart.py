@@ -31,9 +31,7 @@ if TYPE_CHECKING:
     from holdfast.spark_app.lifecycle.failure import Failure
 
 FILES = 6
-
 ROWS = 10
-
 HASTY = Timeouts(
     connect_seconds=2,
     lock_seconds=2,
@@ -42,7 +40,6 @@ HASTY = Timeouts(
     transaction_seconds=10,
     deadline_seconds=0.2,
 )
-
 """A sink that soon gives up on a database that is away."""
 
 _BATCH = re.compile(r"^batch=(\d+) .* rows=(\d+) ", re.MULTILINE)
@@ -135,10 +132,7 @@ class _Door:
 
 @pytest.mark.rest
 def test_a_job_survives_a_database_that_is_away(
-    play: Play,
-    server_dsn: str,
-    make_database: Callable[[str | None], str],
-    template_database: str,
+    play: Play, server_dsn: str, make_database: Callable[[str | None], str], template_database: str
 ) -> None:
     from holdfast.spark_app.operator import output
 
@@ -186,9 +180,7 @@ def test_a_replay_that_differs_ends_the_job_at_once(
 
 
 LINES = [event("e1", "08:05", 8_500_000), event("e2", "08:16", 1, "m_2")]
-
 SLOW = 24 * 60 * 60 * 1000
-
 """An interval in which the job ends before the batch without rows."""
 
 

@@ -30,6 +30,7 @@ from holdfast.spark_app.lifecycle.failure import QueryFailed
 from tests.support.job.job_outcome import ledger, published, required
 from tests.support.job.job_stream import SETTINGS, stream
 from tests.support.job.jobs import POLICY, Play, armed, event, forget_commit, order, patiently, put
+from tests.support.world import World
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,19 +99,19 @@ def _watermarks(batches: Sequence[Sequence[Row]]) -> Iterator[int | None]:
 
 @pytest.mark.rest
 def test_slow_second_path_and_a_crash_equal_the_reference(
-    spark: "SparkSession", dsn: str, db: psycopg.Connection, tmp_path: Path
+    world: World, spark: "SparkSession"
 ) -> None:
     made = stream(24, 9)
-    fast, slow, checkpoint = (tmp_path / name for name in ("events", "slow", "checkpoint"))
+    fast, slow, checkpoint = (world.tmp_path / name for name in ("events", "slow", "checkpoint"))
     # What the slow path has is ahead of the other one, whose next files are late for some windows.
     for number in (0, 1, 2, 3, 6, 7):
         made.put_one(fast, number)
     made.put_one(slow, 4)
     paths = (str(fast), str(slow))
-    play = Play(spark, dsn, tmp_path, {"settings": SETTINGS, "key_groups": 8})
+    play = Play(spark, world.dsn, world.tmp_path, {"settings": SETTINGS, "key_groups": 8})
     with armed("S8=raise@3"), pytest.raises(QueryFailed, match="FailpointHit: S8"):
         play.command(paths=paths)
-    assert db.execute("SELECT max(batch_id) FROM holdfast.batch").fetchone() == (2,)
+    assert world.db.execute("SELECT max(batch_id) FROM holdfast.batch").fetchone() == (2,)
 
     made.put_one(slow, 5)
     made.put_one(slow, 8)
@@ -126,31 +127,27 @@ def test_slow_second_path_and_a_crash_equal_the_reference(
     assert [_plan(checkpoint, n)[0]["batchWatermarkMs"] * 1000 for n in range(len(cut))] == [
         watermark or 0 for watermark in watermarks
     ]
-    (tmp_path / "reference.toml").write_text(POLICY)
-    reference = Reference(tmp_path / "reference.toml", late_cutoff_us=SETTINGS.late_cutoff_us)
+    (world.tmp_path / "reference.toml").write_text(POLICY)
+    reference = Reference(world.tmp_path / "reference.toml", late_cutoff_us=SETTINGS.late_cutoff_us)
     expected = [reference.batch(*each) for each in zip(batches, watermarks, strict=True)]
-    assert published(dsn) == required(expected)
+    assert published(world.dsn) == required(expected)
     assert any(batch.late for batch in expected)
     # The ledger keeps the plans that a checkpoint no longer has.
     for number in range(len(cut) - 2):
         (checkpoint / "offsets" / str(number)).unlink()
-    assert [_read_by(checkpoint, number, dsn) for number in range(len(cut) - 2)] == cut[:-2]
+    assert [_read_by(checkpoint, number, world.dsn) for number in range(len(cut) - 2)] == cut[:-2]
     # And the names of the files, when the logs are lost.
     for log in ("sources/0", "sources/1"):
         shutil.rmtree(checkpoint / log)
-    assert [_read_by(checkpoint, number, dsn) for number in range(len(cut))] == cut
+    assert [_read_by(checkpoint, number, world.dsn) for number in range(len(cut))] == cut
 
 
 @pytest.mark.rest
 def test_unfinished_checkpoint_gains_a_path_and_the_idle_clock(
-    spark: "SparkSession",
-    dsn: str,
-    db: psycopg.Connection,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    world: World, spark: "SparkSession", capsys: pytest.CaptureFixture[str]
 ) -> None:
-    play, checkpoint = Play(spark, dsn, tmp_path), tmp_path / "checkpoint"
-    events, more = tmp_path / "events", tmp_path / "more"
+    play, checkpoint = Play(spark, world.dsn, world.tmp_path), world.tmp_path / "checkpoint"
+    events, more = world.tmp_path / "events", world.tmp_path / "more"
     put(events, 0, [event("e0", "12:01", 6_000_000)])
     put(events, 1, [event("e1", "12:20", 1)])
     play.command()
@@ -180,12 +177,12 @@ def test_unfinished_checkpoint_gains_a_path_and_the_idle_clock(
     ends = ['{"logOffset":1}', "-", "-"]
     assert _plan(checkpoint, newest)[1] == ends
     assert _plan(checkpoint, newest + 1)[1] == ['{"logOffset":2}', "-", '{"logOffset":0}']
-    windows = db.execute(
+    windows = world.db.execute(
         "SELECT to_char(window_end, 'HH24:MI'), exposure_minor FROM holdfast.exposure_window"
         " ORDER BY 1"
     )
     assert windows.fetchall() == [("12:15", 6_000_000), ("12:30", 21)]
-    late = db.execute("SELECT event_id, reason::text FROM holdfast.late_event").fetchall()
+    late = world.db.execute("SELECT event_id, reason::text FROM holdfast.late_event").fetchall()
     assert late == [("e1", "duplicate")]
 
 
@@ -200,13 +197,9 @@ def _on(moment: datetime) -> str:
 
 @pytest.mark.rest
 def test_hold_ends_in_real_time_though_the_stream_is_silent(
-    spark: "SparkSession",
-    dsn: str,
-    db: psycopg.Connection,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    world: World, spark: "SparkSession", capsys: pytest.CaptureFixture[str]
 ) -> None:
-    events, woken = tmp_path / "events", tmp_path / "woken"
+    events, woken = world.tmp_path / "events", world.tmp_path / "woken"
     # The window after the one that blocks has just ended on the clock, and no event says so.
     ended = _quarter(datetime.now(UTC) - timedelta(seconds=6)) - WINDOW
     before, after = (_on(ended + timedelta(seconds=seconds)) for seconds in (-60, 5))
@@ -214,7 +207,7 @@ def test_hold_ends_in_real_time_though_the_stream_is_silent(
     put(events, 0, [event(i, "12:00", n, m, occurred_at=at) for i, m, n, at in rows])
     # Batch 0 reads the file, batch 1 blocks, batch 2 reads a tick, is written, and never recorded.
     options = {"settings": Settings(watermark_delay_us=SECOND_US), "idle_timeout_ms": 9_000}
-    play = Play(spark, dsn, tmp_path, options)
+    play = Play(spark, world.dsn, world.tmp_path, options)
     with (
         armed("S8=raise@3"),
         play.attempt(interval_ms=100, idle_timeout_ms=2_000) as run,
@@ -222,10 +215,12 @@ def test_hold_ends_in_real_time_though_the_stream_is_silent(
     ):
         patiently(run)
     held = [("payout_hold.block",)]
-    assert db.execute("SELECT type FROM holdfast.entry ORDER BY occurred_at").fetchall() == held
+    assert (
+        world.db.execute("SELECT type FROM holdfast.entry ORDER BY occurred_at").fetchall() == held
+    )
 
     capsys.readouterr()
-    checkpoint = tmp_path / "checkpoint"
+    checkpoint = world.tmp_path / "checkpoint"
     metrics = _until_released(play)
     # The timeout of the first run, and the clock of its batch.
     planned = _plan(checkpoint, 2)[0]
@@ -237,30 +232,27 @@ def test_hold_ends_in_real_time_though_the_stream_is_silent(
     ]
     counted = metrics.registry.get_sample_value("holdfast_job_idle_ticks_total", {"stream": ""})
     assert counted == 1
-    decisions = db.execute(
+    decisions = world.db.execute(
         "SELECT type, occurred_at FROM holdfast.entry ORDER BY occurred_at"
     ).fetchall()
-    assert decisions == [
-        ("payout_hold.block", ended),
-        ("payout_hold.release", ended + WINDOW),
-    ]
-    assert db.execute("SELECT count(*) FROM holdfast.late_event").fetchone() == (0,)
+    assert decisions == [("payout_hold.block", ended), ("payout_hold.release", ended + WINDOW)]
+    assert world.db.execute("SELECT count(*) FROM holdfast.late_event").fetchone() == (0,)
 
     # A source that was silent all along: what is recent counts, what the clock has passed is late.
     rows = [("e3", "m_1", 7, _on(datetime.now(UTC))), ("e4", "m_1", 7, before)]
     put(woken, 0, [event(i, "12:00", n, m, occurred_at=at) for i, m, n, at in rows])
     play.command(paths=(str(events), str(woken)))
-    late = db.execute("SELECT event_id, reason::text FROM holdfast.late_event").fetchall()
+    late = world.db.execute("SELECT event_id, reason::text FROM holdfast.late_event").fetchall()
     assert late == [("e4", "late")]
     assert not [*(checkpoint / "holdfast-ticks").iterdir()]
 
     # The batch of the tick is repeated with it.
-    plans, batches = [_plan(checkpoint, number)[0] for number in (2, 3)], ledger(dsn)
-    restored(Folder(str(checkpoint)), 1, dsn, dry_run=False)
+    plans, batches = [_plan(checkpoint, number)[0] for number in (2, 3)], ledger(world.dsn)
+    restored(Folder(str(checkpoint)), 1, world.dsn, dry_run=False)
     play.command(paths=(str(events), str(woken)))
     assert [_plan(checkpoint, number)[0] for number in (2, 3)] == plans
-    assert ledger(dsn)[: len(batches)] == batches
-    assert db.execute("SELECT count(*) FROM holdfast.late_event").fetchone() == (1,)
+    assert ledger(world.dsn)[: len(batches)] == batches
+    assert world.db.execute("SELECT count(*) FROM holdfast.late_event").fetchone() == (1,)
     assert not [*(checkpoint / "holdfast-ticks").iterdir()]
     _refuses_to_tick_without(play, woken)
 

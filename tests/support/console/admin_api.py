@@ -39,7 +39,6 @@ from tests.support.servers.databases import copy_of
 from tests.support.waiting import eventually
 
 V1 = "/api/v1"
-
 DAYS = 1
 
 
@@ -99,22 +98,17 @@ def serving(dsn: str, **settings: Any) -> Iterator[Api]:
 
 
 ANSWERED = "what the receiver said"
-
 SET_ASIDE = '{"line": "what was set aside"}'
-
 STRANGE = "m/../?x=1&y#%2F z\u2028ü"
-
 """A subject that is easy to get wrong in an address."""
 
 DEAD, RETRIED = "m_dead", "m_retried"
-
 APPLIED_AT = "2026-11-02T12:15:01Z"
 
 HISTORY = """
     INSERT INTO holdfast.dispatcher_instance (id, host, pid, version, heartbeat_at, draining)
     VALUES (gen_random_uuid(), 'there', 2, '9', now() - interval '2 hours', false)
 """
-
 OFFSETS = """
     UPDATE holdfast.batch
     SET source_offsets = E'v1\\n{"batchWatermarkMs":0,"batchTimestampMs":1793620800000}\\n'
@@ -124,7 +118,6 @@ OFFSETS = """
 """
 
 SUPPRESSED = (decision("j_1", 3), decision("j_1", 4), decision("j_1", 1, key=["overtaken"]))
-
 """Of stream `repeats`, not written: two repeat a block and one was overtaken by it."""
 
 
@@ -195,7 +188,6 @@ def world(server_dsn: str, template: str) -> Iterator[Api]:
 
 
 CSRF = re.compile(r'name="csrf" value="([0-9a-f]{64})"')
-
 TAGS = re.compile(r"<[^>]*>")
 
 
@@ -242,9 +234,7 @@ PATHS = {
     if isinstance(route, APIRoute)
     for method in route.methods
 }
-
 CHANGES = sorted(path for method, path in PATHS if method == "POST" and path != "/login")
-
 PAGES = sorted(path for method, path in PATHS if method == "GET" and path != "/login")
 
 

@@ -51,11 +51,8 @@ from tests.support.job.driver import Driver
 from tests.support.servers.databases import copy_of
 
 PROGRAM = "HOLDFAST_TEST_CHROMIUM"
-
 WIDTH, HEIGHT, NARROW = 1280, 900, 400
-
 TIMEOUT_MS = 90_000
-
 """How long anything may take on a busy machine."""
 
 ARGUMENTS = (
@@ -65,7 +62,6 @@ ARGUMENTS = (
 )
 
 STATUS_SAID = "Failed to load resource"
-
 """What Chromium's console says of every answer of 400 and above; statuses are tested themselves."""
 
 Result = TypeVar("Result")
@@ -159,9 +155,7 @@ def path_of(address: str) -> str:
 
 
 INSPECT = Path(__file__).with_name("browser_inspect.js").read_text()
-
 BEYOND = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 ROUTES = [
@@ -170,7 +164,6 @@ ROUTES = [
     for route in router.routes
     if isinstance(route, APIRoute) and "GET" in route.methods
 ]
-
 """Every page of the console, in the order in which addresses are matched."""
 
 
@@ -272,31 +265,24 @@ def _keep(window: Window, picture: Path | None, kind: str) -> None:
 
 
 MARKUP = """"'><img class=canary src=/canary onerror=alert(1)><script>alert(2)</script>{{7*7}} """
-
 """It leaves an attribute, draws an element, runs a script, and is an expression of templates."""
 
 WITHHELD = "value-of-a-header"
-
 """No page shows it to anybody."""
 
 NOBODY = "http://127.0.0.1:9/"
-
 """Where nothing listens."""
 
 INSTANCE = """
     INSERT INTO holdfast.dispatcher_instance (id, host, pid, version, heartbeat_at, draining)
     VALUES (gen_random_uuid(), %s, 3, %s, now(), false)
 """
-
 CHECKPOINT = "UPDATE holdfast.stream SET checkpoint = %s WHERE name = 'foreign'"
-
 OFFSETS = "UPDATE holdfast.batch SET source_offsets = %s WHERE stream = 'foreign'"
-
 LOSE = """
     DELETE FROM holdfast.entry
     WHERE sequence = 2 AND subject_id = (SELECT id FROM holdfast.subject WHERE name = %s)
 """
-
 BREAKER = """
     UPDATE holdfast.endpoint_pace
     SET breaker = 'open', breaker_until = now() + interval '1 day', breaker_reason = %s
@@ -310,7 +296,6 @@ def canary(place: str) -> str:
 
 
 SUBJECT, LOST = canary("subject"), canary("lost")
-
 KEY = Key.of(decision(SUBJECT, 1)["key"])
 
 

@@ -20,17 +20,14 @@ LANES = """
     FROM holdfast.lane l JOIN holdfast.subject s ON s.id = l.subject_id
     WHERE l.endpoint_id = coalesce(%s, l.endpoint_id)
 """
-
 ATTEMPTS = """
     SELECT s.name, a.sequence, a.number, a.outcome::text
     FROM holdfast.attempt a JOIN holdfast.subject s ON s.id = a.subject_id
     ORDER BY a.finished_at, s.name, a.sequence, a.number
 """
-
 EXPIRE = """
     UPDATE holdfast.lane SET lease_until = now() - interval '1 second' WHERE token IS NOT NULL
 """
-
 MAKE_DUE = "UPDATE holdfast.lane SET due_at = now() WHERE due_at IS NOT NULL AND token IS NULL"
 
 
@@ -107,11 +104,8 @@ async def stored(dsn: str, work: Callable[[PostgresStore], Coroutine[Any, Any, N
 
 
 ALL = ReplayFilter(endpoint="payouts")
-
 DEAD = ReplayFilter(endpoint="payouts", states=(ReplayScope.DEAD,))
-
 DELIVERED = ReplayFilter(endpoint="payouts", states=(ReplayScope.DELIVERED,))
-
 WAITING = ReplayFilter(endpoint="payouts", states=(ReplayScope.WAITING,))
 
 
@@ -132,7 +126,6 @@ def progress(dsn: str, id_: UUID) -> dict[str, Any]:
 
 
 OLD = 100
-
 """Days after which nothing is needed any more."""
 
 MOVE = (

@@ -30,7 +30,6 @@ from tests.support.dispatch.sender import secret_text
 from tests.support.waiting import eventually
 
 SECRET = "HOLDFAST_SECRET_TEST"
-
 LOOPBACK = "127.0.0.0/8"
 
 

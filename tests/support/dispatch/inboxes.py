@@ -21,7 +21,6 @@ Driver = Callable[[str, Delivery, Act, str], Receipt]
 INBOX = Inbox()
 
 SUBJECT = "m_482"
-
 SECRET = Secret(KEY_BYTES)
 
 
@@ -41,10 +40,7 @@ def is_answered(receipt: Receipt) -> bool:
 
 
 def on_async_connection(
-    dsn: str,
-    case: Callable[[psycopg.AsyncConnection], Awaitable[None]],
-    *,
-    autocommit: bool = True,
+    dsn: str, case: Callable[[psycopg.AsyncConnection], Awaitable[None]], *, autocommit: bool = True
 ) -> None:
     """Run `case` with a connection of its own."""
 
@@ -109,11 +105,7 @@ def asynchronous(dsn: str, message: Delivery, act: Act, subject: str) -> Receipt
 
 
 def in_a_session(dsn: str, message: Delivery, act: Act, subject: str) -> Receipt:
-    with (
-        Session(engine_of(dsn)) as session,
-        session.begin(),
-        transaction(session) as connection,
-    ):
+    with Session(engine_of(dsn)) as session, session.begin(), transaction(session) as connection:
         receipt = INBOX.receive_sync(connection, message, subject=subject)
         _act(connection, receipt, act)
     return receipt

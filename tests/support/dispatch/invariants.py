@@ -198,9 +198,7 @@ def _misrecorded(entries: Mapping[Place, Entry], tried: Sequence[Tried]) -> Iter
 
 
 def _repeated(
-    entries: Mapping[Place, Entry],
-    tried: Sequence[Tried],
-    received: Mapping[str, Sequence[Seen]],
+    entries: Mapping[Place, Entry], tried: Sequence[Tried], received: Mapping[str, Sequence[Seen]]
 ) -> Iterator[str]:
     """I10: an entry arrives once for each answer, and at most once for each unknown outcome."""
     arrived = Counter(

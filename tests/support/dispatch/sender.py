@@ -17,7 +17,6 @@ from typing import Any
 import pyarrow as pa
 
 KEY_BYTES = bytes(range(32))
-
 OTHER_KEY_BYTES = bytes(range(100, 132))
 
 
@@ -102,11 +101,8 @@ class Sent:
 
 
 BLOCK = "payout_hold.block"
-
 RELEASE = "payout_hold.release"
-
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
-
 WINDOW = timedelta(minutes=15)
 
 SCHEMA = pa.schema(

@@ -77,12 +77,10 @@ _TABLES = """
         AND relname <> 'alembic_version'
     ORDER BY relname
 """
-
 _COLUMNS = """
     SELECT attname, attidentity <> '' FROM pg_attribute
     WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
 """
-
 _SEQUENCE = """
     SELECT setval(pg_get_serial_sequence(%s, %s), (SELECT max({column}) FROM {table}))
 """

@@ -62,10 +62,7 @@ def _write(home: Path, base: Path, spark: Path) -> bool:
         [sys.executable, "-m", __name__],
     ):
         done = subprocess.run(
-            command,
-            env=os.environ | environment,
-            capture_output=True,
-            check=False,
+            command, env=os.environ | environment, capture_output=True, check=False
         )
         if done.returncode:
             return False

@@ -17,7 +17,6 @@ from holdfast.spark_app.exposure.state import GroupState
 from holdfast.spark_app.exposure.step import StepOutput, next_timer_us, step
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
 DAY = datetime(2026, 11, 2, tzinfo=UTC)
 
 FIFTY_THOUSAND = """
@@ -143,19 +142,13 @@ class Group:
 
 
 MINUTE = 60_000_000
-
 WINDOW = 15 * MINUTE
-
 DELAY = MINUTE // 2
-
 START = 1_793_620_800_000_000  # 2026-11-02T12:00:00Z
-
 END = START + 40 * WINDOW
-
 CUTOFFS = st.sampled_from([0, 2, 2, 2, 20, 60]).map(lambda minutes: minutes * MINUTE)
 
 MERCHANTS = ["m_1", "m_2", "m_3"]
-
 AMOUNTS = [-120, -60, -40, -1, 0, 1, 40, 41, 60, 100, 101, 300]
 
 

@@ -23,11 +23,8 @@ from tests.support.job.job_stream import OPTIONS, Stream, stream
 from tests.support.waiting import eventually
 
 FAILPOINTS = [f"S{n}" for n in range(1, 10)]
-
 PARTITIONS = 2
-
 _REST_SECONDS = 600
-
 """How long the stream may take after the last kill, on a busy machine."""
 
 
@@ -270,13 +267,10 @@ def _any(_: psutil.Process) -> bool:
 
 
 KILLS_EACH = 5
-
 FILES_FOR_EACH = 9
-
 """So many files of events for each driver that is killed, and for the others that come with it."""
 
 RUN = ("--available-now", *OPTIONS)
-
 _SECONDS = 600
 
 

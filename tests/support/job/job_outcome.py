@@ -14,11 +14,9 @@ Rows = list[tuple[Any, ...]]
 _WINDOWS = """
     SELECT merchant_id, window_end, window_start, revision, exposure_minor, currency, policy_version
     FROM holdfast.exposure_window ORDER BY 1, 2"""
-
 _LATE = """
     SELECT reason::text, event_id, merchant_id, type, amount_minor, currency, occurred_at, watermark
     FROM holdfast.late_event ORDER BY 1, 2, 3, 4, 5, 6, 7, 8"""
-
 _DECISIONS = """
     SELECT name, type, convert_from(body, 'UTF8')::jsonb -> 'data'
     FROM holdfast.entry JOIN holdfast.subject ON subject.id = entry.subject_id

@@ -18,7 +18,6 @@ from tests.support.job.jobs import POLICY
 from tests.support.waiting import eventually
 
 SECONDS = 360
-
 """How long anything may take that involves starting Spark, on a busy machine."""
 
 
@@ -81,7 +80,6 @@ def command(folder: Path, *options: str, root: str | None = None) -> list[str]:
 
 
 QUICK = ("--key-groups", "4", "--trigger-interval", "100ms")
-
 """Options of a job that takes a few lines at a time."""
 
 HOLDFAST = (sys.executable, "-m", "holdfast.dispatcher.cli.main", "job")
@@ -143,9 +141,7 @@ def check_ledger(db: psycopg.Connection, checkpoint: Path) -> None:
 
 
 MARK = "HOLDFAST_TEST_FAMILY"
-
 _IDLE_CONNECTIONS = 1
-
 """A Python worker has one to the JVM; inside the stateful stage it has another, for the state."""
 
 

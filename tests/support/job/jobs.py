@@ -48,13 +48,11 @@ release_level_minor = 500_000
 """
 
 DAY = datetime(2024, 11, 4, tzinfo=UTC)
-
 """Long past on every clock: what is dated ahead of its batch is dated ahead on purpose."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 LATE = ("Python worker failed to connect back", "did not start within 10 s")
-
 """What Spark, and what the job, say of a Python process that took too long to start."""
 
 T = TypeVar("T")

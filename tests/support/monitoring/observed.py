@@ -137,11 +137,7 @@ def observed(
             dispatching(dsn, folder / "dispatch.log", "--listen", addresses[0])
         )
         api = stack.enter_context(serving(dsn))
-        targets = [
-            *addresses,
-            str(httpx.URL(api.url).netloc, "ascii"),
-            f"127.0.0.1:{result.port}",
-        ]
+        targets = [*addresses, str(httpx.URL(api.url).netloc, "ascii"), f"127.0.0.1:{result.port}"]
         with psycopg.connect(dsn, autocommit=True) as db:
             # Autovacuum finds nothing to do in a short run.
             db.execute("VACUUM holdfast.lane, holdfast.batch")

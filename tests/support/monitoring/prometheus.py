@@ -20,7 +20,6 @@ from tests.support.monitoring.rules import ROOT, sooner
 from tests.support.waiting import eventually
 
 STAGED = ROOT / ".holdfast" / "prometheus" / "usr" / "bin"
-
 """Where `make test-prometheus` unpacks Debian's package."""
 
 MISSING = "{} is neither on PATH nor staged: `make test-prometheus` fetches it on Debian"

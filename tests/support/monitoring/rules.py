@@ -8,19 +8,13 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).parents[3]
-
 METRICS = ROOT / "docs" / "reference" / "metrics.md"
 
 _ROW = re.compile(r"^\| `(holdfast_\w+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
-
 _METRIC = re.compile(r"\bholdfast_\w+|\bup(?={)")
-
 _OF_A_HISTOGRAM = re.compile(r"_(sum|count|bucket)$")
-
 _LABEL = re.compile(r"(\w+)=~?\"|by \(([\w, ]+)\)|\$labels\.(\w+)|{{(\w+)}}")
-
 EVERYWHERE = {"instance", "stream", "le"}
-
 """Labels that Prometheus adds, that every metric of the job has, and that histograms have."""
 
 
@@ -70,7 +64,6 @@ SOONER = {
     "HoldfastDeadRows": ("> 5000000", "> 200"),
     "HoldfastApiWaits": ("[1m]", "[3s]"),
 }
-
 """What a test does not wait for, with what it waits for instead."""
 
 _WINDOWS = {

@@ -165,7 +165,6 @@ async def _send(send: Any, made: Answer) -> None:
 
 
 COMMIT_SECONDS = 2.0
-
 LOOK_SECONDS = 0.05
 
 

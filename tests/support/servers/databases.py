@@ -25,15 +25,12 @@ from holdfast.deploy.local import binaries
 from holdfast.deploy.local.postgres import EmbeddedPostgres
 
 TEMPLATE = "holdfast_test_template_"
-
 """What the names of templates begin with. The comment of one is the day of its migration."""
 
 PREPARED = "HOLDFAST_TEST_PREPARED"
-
 """The variable with the directory of a stopped server, of which each process has a copy."""
 
 PREPARED_TEMPLATE = f"{TEMPLATE}prepared"
-
 """The template on that server."""
 
 _DAY = """
@@ -133,25 +130,20 @@ def _days(server: psycopg.Connection, name: str) -> tuple[date | None, date]:
 
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - private folders are made inside
-
 """A file system in memory, on Linux. Servers keep their durability settings there: what a killed
 process has written stays, as on a disk, and a sync costs nothing."""
 
 MEMORY_BYTES_MIN = 8 << 30
-
 """What has to be free there: every server may keep 512 MB of log beside its data."""
 
 
 CHOSEN = "HOLDFAST_TEST_POSTGRES"
-
 """The variable with the server of the tests: a version of the wheel, or a `bin` directory."""
 
 LANGUAGE = "HOLDFAST_TEST_LANGUAGE"
-
 """The variable with the language of that server's messages, as `ru`; for a `bin` directory."""
 
 SYSTEM = Path("/usr/lib/postgresql")
-
 """Where Debian has its versions of Postgres. They speak other languages, and the wheel's do not."""
 
 

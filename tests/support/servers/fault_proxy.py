@@ -23,7 +23,6 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from tests.support.asynchronous import end_every_task, refuse
 
 RESET = struct.pack("ii", 1, 0)
-
 REMEMBERED_BYTES = 65536
 
 
@@ -66,7 +65,6 @@ class Line:
 
 
 Fault = Callable[[Way, bytes, Line], Awaitable[bytes]]
-
 """What goes on of a chunk; it may wait, change the bytes, keep them, or cut the line."""
 
 

@@ -21,11 +21,8 @@ import trustme
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 _SOCKET = ".s.PGSQL.5432"
-
 _CHUNK = 65536
-
 _SENT = b"Q\x00\x00\x00\x0bCOMMIT\x00"
-
 _ANSWERED = b"C\x00\x00\x00\x0bCOMMIT\x00"
 
 

@@ -82,11 +82,9 @@ def write_pair(folder: Path, head: str, served: str = "0032") -> Pair:
 
 
 ROOT = Path(__file__).parents[3]
-
 PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy")
 
 LINKS = ".holdfast/links"
-
 """The folders of a build as the package `holdfast`."""
 
 SINK_LOAD = Path(__file__).with_name("sink_load.py")
@@ -94,7 +92,6 @@ SINK_LOAD = Path(__file__).with_name("sink_load.py")
 END_SECONDS = 60.0
 
 PREVIOUS = "56d6e1d"
-
 """The newest released version that accepts a range: a commit, or a tag."""
 
 

@@ -23,11 +23,9 @@ from tests.support.upgrades.builds import Build, Load, Pair, Running
 from tests.support.waiting import eventually
 
 WIDTH = 120
-
 """Of what commands say."""
 
 REPLAYED_MAX = 3
-
 """A dispatcher sends one of a subject about every second."""
 
 
@@ -63,12 +61,7 @@ class Stage:
     """Every process by the name of its place: `sink NAME`, `dispatcher NAME`, `api NAME`."""
 
     def __init__(
-        self,
-        dsn: str,
-        db: psycopg.Connection,
-        folder: Path,
-        payouts: Payouts,
-        load: Load,
+        self, dsn: str, db: psycopg.Connection, folder: Path, payouts: Payouts, load: Load
     ) -> None:
         self.say: Callable[[str], None] = lambda _: None
         """Is told what happens, line by line."""
@@ -243,33 +236,25 @@ def _out_of_order(arrived: list[tuple[Any, ...]]) -> int:
 
 
 ENTRIES = "SELECT 'hf_' || replace(key::text, '-', ''), body FROM holdfast.entry"
-
 REPLAYED = """
     SELECT 'hf_' || replace(key::text, '-', ''), count(*) FROM holdfast.replay_item
     WHERE settled_at IS NOT NULL GROUP BY key
 """
-
 FAILED = "SELECT count(*) FROM holdfast.attempt WHERE outcome <> 'delivered'"
-
 UNDELIVERED = """
     SELECT count(*) FROM holdfast.entry e WHERE NOT EXISTS (
         SELECT FROM holdfast.attempt a
         WHERE a.subject_id = e.subject_id AND a.sequence = e.sequence AND a.outcome = 'delivered'
     )
 """
-
 ARRIVED = """
     SELECT key, subject, sequence, body_sha256 FROM payouts.delivery_log ORDER BY arrival
 """
-
 ACTED = "SELECT key FROM payouts.hold_history WHERE effect = 'applied'"
 
 JOBS = ("sink a", "sink b")
-
 DISPATCHERS = ("dispatcher 1", "dispatcher 2")
-
 API, OTHER_API = "api 1", "api 2"
-
 """One replaces the other."""
 
 

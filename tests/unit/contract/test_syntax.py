@@ -85,7 +85,6 @@ def test_url_of_the_api_takes_digits_alone(text: str) -> None:
 
 
 AT = datetime(2026, 11, 2, 12, 15, tzinfo=UTC)
-
 TYPES = {
     "payout_hold.block": True,
     "A": True,

@@ -33,7 +33,6 @@ from tests.support.dispatch.payouts import inquiry_headers
 from tests.support.dispatch.sender import KEY_BYTES, Sent, body, headers, hold, key_of
 
 SECRETS = [Secret(KEY_BYTES)]
-
 LIMIT = 256 * 1024
 
 
@@ -203,7 +202,6 @@ def test_receiver_without_a_secret_does_not_start() -> None:
 
 
 KEY = key_of("m_482", 1)
-
 ASKED = f"/holdfast/keys/{KEY}"
 
 
@@ -257,13 +255,9 @@ def test_path_of_inquiries_is_a_whole_folder(path: str) -> None:
 
 
 SENT = Sent.of("m_482", "block", 1)
-
 GOOD = "v1,GOOD"
-
 """Stands for the signature, which is made when it is sent: a run of all tests outlasts it."""
-
 SERVERS = [",", ", "]
-
 """What joins two fields of one name: wsgiref's and gunicorn's comma, mod_wsgi's with a blank."""
 
 

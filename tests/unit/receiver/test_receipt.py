@@ -28,9 +28,7 @@ from holdfast.sink.contract.wire import KEY_WINDOW, ReceiptOutcome
 from tests.support.dispatch.sender import KEY_BYTES, OTHER_KEY_BYTES, body, hold, key_of, receipt
 
 SECRET = Secret(KEY_BYTES)
-
 KEY = key_of("m_482", 1)
-
 APPLIED_AT = datetime(2026, 11, 2, 12, 15, 1, 250_000, tzinfo=UTC)
 
 
@@ -78,7 +76,6 @@ def test_repeated_answer_says_so() -> None:
 
 
 RETRIES_MAX = timedelta(days=30)
-
 """The longest budget that an endpoint may have."""
 
 

@@ -75,8 +75,7 @@ def test_planted_bad_licence_is_named(lines: list[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "lines",
-    [[], ["License: ours"], ["License-Expression: LicenseRef-Ours"], ["License: UNKNOWN"]],
+    "lines", [[], ["License: ours"], ["License-Expression: LicenseRef-Ours"], ["License: UNKNOWN"]]
 )
 def test_licence_that_is_not_known_is_a_fault(lines: list[str], tmp_path: Path) -> None:
     [fault] = _faults(tmp_path, *lines)

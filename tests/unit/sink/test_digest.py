@@ -68,9 +68,7 @@ SCHEMA = pa.schema(
 )
 
 _names = st.none() | st.text(alphabet="aN:1{[é€\n", max_size=4)
-
 _moments = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))  # noqa: DTZ001 (the bounds are naive by hypothesis's rule)
-
 _rows = st.lists(
     st.fixed_dictionaries(
         {
@@ -188,15 +186,12 @@ def test_type_without_one_text_form_is_refused(type_: pa.DataType) -> None:
 
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
-
 ARRIVED = pa.schema(
     {"subject": pa.large_string(), "type": pa.string(), "occurred_at": pa.timestamp("us", "UTC")}
 )
 
 _types = st.sampled_from(["block", "release", "note"])
-
 _numbering_moments = st.integers(0, 4).map(lambda minutes: NOON + timedelta(minutes=minutes))
-
 _subjects = st.fixed_dictionaries(
     {
         "id": st.integers(1, 2**40),
@@ -205,9 +200,7 @@ _subjects = st.fixed_dictionaries(
         "last_occurred_at": st.none() | _numbering_moments,
     }
 )
-
 _entries = st.lists(st.tuples(_numbering_moments, _types, st.booleans()), min_size=1, max_size=6)
-
 _batches = st.lists(
     st.tuples(_subjects, _entries), max_size=5, unique_by=lambda pair: pair[0]["id"]
 )

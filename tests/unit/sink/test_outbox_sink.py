@@ -333,11 +333,8 @@ def test_requeued_rows_get_a_stream_name_that_fits() -> None:
 
 
 QUERY = UUID("0189cafe-0000-7000-8000-000000000001")
-
 CANARIES = ("m_482", "8500000", "hunter2")
-
 COUNTS = Counts(rows=9, entries=4, duplicates=2, differing=1, suppressed=2, quarantined=1)
-
 OUTCOME = ("payouts", 7, 1, datetime(2026, 11, 2, 12, tzinfo=UTC), COUNTS)
 
 SET_UP_LATER = """

@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -64,11 +63,9 @@ def test_valid_configuration_exits_0_and_lists_checks(world: World) -> None:
     assert checks["schema"]["detail"] == f"revision {SCHEMA_REVISION}"
 
 
-def test_what_needs_a_person_is_a_warning(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOLDFAST_ALLOW_SECRET_DIR", str(tmp_path))
-    open_to_all = tmp_path / "secret"
+def test_what_needs_a_person_is_a_warning(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_ALLOW_SECRET_DIR", str(world.tmp_path))
+    open_to_all = world.tmp_path / "secret"
     open_to_all.write_text(secret_text())
     open_to_all.chmod(0o644)
     world.add_endpoint("https://a.example/", name="a", secret_refs=[f"file:{open_to_all}"])

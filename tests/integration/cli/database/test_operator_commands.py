@@ -23,11 +23,8 @@ from tests.support.servers.postgres_proxy import Fault, PostgresProxy
 from tests.support.world import World
 
 REF = "env:HOLDFAST_SECRET_S"
-
 ABSENT = "env:HOLDFAST_SECRET_ABSENT"
-
 ADOPT = ("stream", "adopt", "payouts", "--reason", "checkpoint lost")
-
 ADD = ("endpoint", "add", "payouts", "--url", "https://payouts.example/webhooks")
 
 
@@ -244,21 +241,21 @@ def test_status_is_degraded_while_a_dead_letter_waits(dsn: str, db: psycopg.Conn
 
 
 @pytest.mark.rest
-def test_status_says_what_the_overview_says_needs_a_person(
-    dsn: str, db: psycopg.Connection
-) -> None:
-    holdfast(*ADD, "--secret-ref", REF, dsn=dsn)
-    live_dispatcher(db)
-    db.execute("UPDATE holdfast.endpoint SET state = 'disabled', state_reason = 'answered 410'")
-    db.execute(
+def test_status_says_what_the_overview_says_needs_a_person(world: World) -> None:
+    holdfast(*ADD, "--secret-ref", REF, dsn=world.dsn)
+    live_dispatcher(world.db)
+    world.db.execute(
+        "UPDATE holdfast.endpoint SET state = 'disabled', state_reason = 'answered 410'"
+    )
+    world.db.execute(
         "INSERT INTO holdfast.quarantine (batch_no, reason, detail, row, quarantined_at)"
         " VALUES (1, 'bad_data', 'd', '{}', now())"
     )
-    done = holdfast("status", "--json", dsn=dsn, code=ExitCode.DEGRADED)
+    done = holdfast("status", "--json", dsn=world.dsn, code=ExitCode.DEGRADED)
     needs = done.json["needs"]
     assert [need["kind"] for need in needs] == ["disabled_endpoints", "quarantine"]
-    assert needs == holdfast("overview", "--json", dsn=dsn).json["needs"]
-    text = holdfast("status", dsn=dsn).stdout
+    assert needs == holdfast("overview", "--json", dsn=world.dsn).json["needs"]
+    text = holdfast("status", dsn=world.dsn).stdout
     assert "1 endpoint is disabled: payouts\n    holdfast endpoint show payouts" in text
 
 

@@ -27,12 +27,10 @@ from tests.support.dispatch.sender import OTHER_KEY_BYTES, secret_text
 from tests.support.servers.databases import copy_of
 
 ALL = ("receipts", "--endpoint", "payouts")
-
 NOTHING = {
     *("missing_there", "other_body", "other_outcome", "other_time", "stale_there", "overtaken"),
     *("no_receipt", "only_there", "pruned_here"),
 }
-
 """Findings that the untouched databases do not give."""
 
 
@@ -324,9 +322,7 @@ def checked(checked_sides: Sides, receiver: str, code: ExitCode) -> dict[str, An
     ).json
 
 
-def test_obedient_receiver_holds_and_lost_answer_violates_nothing(
-    checked_sides: Sides,
-) -> None:
+def test_obedient_receiver_holds_and_lost_answer_violates_nothing(checked_sides: Sides) -> None:
     checks = checked(checked_sides, "env:THEIRS", ExitCode.OK)
     assert checks["counted"]["receiver_agreed"] == len(DELIVERED)
     assert checks["counted"]["receiver_undelivered_here"] == 1

@@ -14,19 +14,12 @@ from tests.support.command import holdfast
 from tests.support.world import World
 
 REF = "env:HOLDFAST_SECRET_S"
-
 ABSENT = "env:HOLDFAST_SECRET_ABSENT"
-
 NEXT = "env:HOLDFAST_SECRET_T"
-
 THIRD = "env:HOLDFAST_SECRET_U"
-
 HERE = "env:HOLDFAST_SECRET_HERE"
-
 URL = "https://payouts.example/webhooks"
-
 ADD = ("endpoint", "add", "payouts", "--url", URL, "--secret-ref", REF)
-
 EVERYTHING = {
     "--header": f"authorization={REF}",
     "--header-literal": "x-tenant=eu=1",
@@ -46,7 +39,6 @@ EVERYTHING = {
     "--type": "payout_hold.block",
     "--allow-cidr": "10.0.0.0/8",
 }
-
 SHOWN = {
     "headers": {"authorization": REF},
     "headers_literal": {"x-tenant": "***"},
@@ -385,10 +377,7 @@ def test_unusable_file_changes_nothing(world: World, file: Path, tmp_path: Path)
     assert (
         audited_reasons(world.db),
         world.db.execute("SELECT FROM holdfast.endpoint").fetchall(),
-    ) == (
-        [],
-        [],
-    )
+    ) == ([], [])
 
 
 def test_a_change_in_between_is_not_overwritten(world: World, file: Path) -> None:
@@ -413,10 +402,7 @@ def test_file_is_applied_whole_or_not(dsn: str, db: psycopg.Connection, file: Pa
         pytest.raises(CommandError, match="ck_endpoint_concurrency"),
     ):
         store.apply(plan(wanted, {}), wanted, {}, "x")
-    assert (audited_reasons(db), db.execute("SELECT FROM holdfast.endpoint").fetchall()) == (
-        [],
-        [],
-    )
+    assert (audited_reasons(db), db.execute("SELECT FROM holdfast.endpoint").fetchall()) == ([], [])
 
 
 def test_masked_literal_is_not_applied(world: World, file: Path) -> None:

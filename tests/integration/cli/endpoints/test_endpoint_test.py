@@ -4,7 +4,6 @@ import json
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -202,9 +201,9 @@ def test_receiver_that_accepts_everything_is_proved_by_its_receipt(world: World)
 
 @pytest.mark.parametrize("engine", ["httpx", "asyncio"])
 def test_certificate_is_judged_as_the_engine_judges_it(
-    world: World, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_ALLOW_SECRET_DIR", str(tmp_path))
+    monkeypatch.setenv("HOLDFAST_ALLOW_SECRET_DIR", str(world.tmp_path))
     authority = Authority()
     with serving(Receiver(), authority.server()) as url:
         world.add_endpoint(url, connect_timeout_ms=20_000, total_timeout_ms=20_000)
@@ -212,7 +211,7 @@ def test_certificate_is_judged_as_the_engine_judges_it(
         assert (code, content["verdict"]) == (ExitCode.FAILED, "tls_failed")
         assert steps(content)[-1] == ("tls", "failed")
         assert content["request"]["status"] is None
-        ca = authority.file(tmp_path)
+        ca = authority.file(world.tmp_path)
         world.db.execute("UPDATE holdfast.endpoint SET ca_ref = %s", [f"file:{ca}"])
         code, content = probed(world.dsn, "--engine", engine)
         assert (code, content["verdict"]) == (ExitCode.OK, "verified")

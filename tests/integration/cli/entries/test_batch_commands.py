@@ -130,44 +130,45 @@ def test_trace_says_where_all_partitions_are(world: World, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "stored", ["[" * 100_000, 'v1\n{}\n{"t":{"0":NaN}}', 'v1\n{}\n"\x1b[2J\\ud800"']
 )
-def test_source_offsets_of_no_known_form_are_shown_as_they_are(
-    dsn: str, db: psycopg.Connection, driver: MakeDriver, stored: str
-) -> None:
-    driver().batch(0, decision("m_1"))
-    db.execute("UPDATE holdfast.batch SET source_offsets = %s", [stored])
-    assert _json(dsn, "show", "payouts", "0")["source_offsets"] == {"text": stored, "ranges": []}
-    text = holdfast("batch", "show", "payouts", "0", dsn=dsn).stdout
+def test_source_offsets_of_no_known_form_are_shown_as_they_are(world: World, stored: str) -> None:
+    world.driver().batch(0, decision("m_1"))
+    world.db.execute("UPDATE holdfast.batch SET source_offsets = %s", [stored])
+    assert _json(world.dsn, "show", "payouts", "0")["source_offsets"] == {
+        "text": stored,
+        "ranges": [],
+    }
+    text = holdfast("batch", "show", "payouts", "0", dsn=world.dsn).stdout
     assert stored[:20].splitlines()[0] in text
     assert "\x1b" not in text
-    traced = holdfast("trace", Key.of(decision("m_1")["key"]).text, dsn=dsn)
+    traced = holdfast("trace", Key.of(decision("m_1")["key"]).text, dsn=world.dsn)
     assert "what it read is not known" in traced.stdout
 
 
-def test_batch_says_what_each_endpoint_has_of_it(
-    dsn: str, db: psycopg.Connection, driver: MakeDriver
-) -> None:
-    spark = driver()
+def test_batch_says_what_each_endpoint_has_of_it(world: World) -> None:
+    spark = world.driver()
     spark.batch(0, decision("m_1"), decision("m_1", 2, RELEASE), decision("m_2"), decision("m_3"))
-    db.execute("""
+    world.db.execute("""
         INSERT INTO holdfast.endpoint (name, url, secret_refs, types, starts_at) VALUES
             ('all', 'https://a.example/', '{env:S}', '{}', NULL),
             ('blocks', 'https://b.example/', '{env:S}', '{payout_hold.block}', NULL),
             ('later', 'https://c.example/', '{env:S}', '{}', now() + interval '1 hour')
     """)
-    db.execute("""
+    world.db.execute("""
         INSERT INTO holdfast.lane (endpoint_id, subject_id, delivered_sequence, last_sequence,
             priority, head_created_at)
         SELECT p.id, s.id, CASE s.name WHEN 'm_1' THEN 1 ELSE 0 END, s.last_sequence, 0,
             s.last_created_at
         FROM holdfast.endpoint p, holdfast.subject s WHERE p.name = 'all'
     """)
-    db.execute("""
+    world.db.execute("""
         INSERT INTO holdfast.dead_letter (endpoint_id, subject_id, sequence, key, created_at,
             reason, detail, attempts)
         SELECT p.id, s.id, 1, gen_random_uuid(), now(), 'rejected', '', 1
         FROM holdfast.endpoint p, holdfast.subject s WHERE p.name = 'all' AND s.name = 'm_3'
     """)
-    delivery = {row.pop("endpoint"): row for row in _json(dsn, "show", "payouts", "0")["delivery"]}
+    delivery = {
+        row.pop("endpoint"): row for row in _json(world.dsn, "show", "payouts", "0")["delivery"]
+    }
     active = {"state": "active"}
     assert delivery == {
         "all": active | {"entries": 4, "delivered": 1, "waiting": 2, "dead_letters": 1},

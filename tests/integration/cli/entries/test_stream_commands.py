@@ -19,9 +19,7 @@ ENDPOINT = """
     INSERT INTO holdfast.endpoint (name, url, secret_refs)
     VALUES ('payouts', 'https://payouts.example/', '{env:S}') RETURNING id
 """
-
 HAND = "SELECT query_id, acts_for FROM holdfast.stream WHERE name = 'payouts.requeue'"
-
 LANES = """
     INSERT INTO holdfast.lane (endpoint_id, subject_id, delivered_sequence, last_sequence, priority,
         head_created_at, due_at)

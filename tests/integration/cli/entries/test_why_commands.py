@@ -26,9 +26,7 @@ ALIVE = """
     INSERT INTO holdfast.dispatcher_instance (id, host, pid, version, in_flight)
     VALUES (gen_random_uuid(), 'web-1', 41, '1', 3)
 """
-
 NOBODY = "DELETE FROM holdfast.dispatcher_instance"
-
 QUARANTINE = """
     INSERT INTO holdfast.quarantine (batch_no, reason, detail, row)
     VALUES (1, 'bad_type', 'the type is empty', %s)
@@ -376,9 +374,7 @@ ANALYZE = (
     "entry, holdfast.batch, holdfast.subject, holdfast.lane, holdfast.attempt,"
     " holdfast.dead_letter, holdfast.quarantine, holdfast.operator_action"
 )
-
 FEW = ("endpoint", "endpoint_pace", "dispatcher_instance", "replay")
-
 """A row per endpoint, process or plan: read as they are."""
 
 

@@ -36,15 +36,11 @@ GOOD: dict[str, Any] = {
     "occurred_at": "2026-11-02T12:15:00Z",
     "data": {"merchant_id": "m_9", "exposure_minor": 1},
 }
-
 FUTURE = ["payout-hold/v1", "m_9", "2026-11-02T12:30:00Z", "block", "1"]
-
 CUT = json.dumps({"cut": True, "bytes": 70_000, "beginning": "{"})
-
 WHY = ("--reason", "mended")
 
 AUDIT = "SELECT action, target, actor, detail FROM holdfast.operator_action ORDER BY id"
-
 OPEN = "SELECT id FROM holdfast.quarantine WHERE resolution IS NULL ORDER BY id"
 
 
@@ -79,10 +75,10 @@ def _file(directory: Path, row: object) -> Path:
     ],
 )
 def test_requeue_writes_only_the_stored_decision(
-    world: World, tmp_path: Path, change: dict[str, Any], member: str
+    world: World, change: dict[str, Any], member: str
 ) -> None:
     [number] = set_aside(world.dsn, ("bad_data", json.dumps(GOOD)))
-    code, told, error = _requeue(world.dsn, number, "--row", _file(tmp_path, GOOD | change))
+    code, told, error = _requeue(world.dsn, number, "--row", _file(world.tmp_path, GOOD | change))
     assert contents(world.db)["entry"] == []
     assert code == ExitCode.DEGRADED, error
     assert told["requeued"] == []
@@ -117,10 +113,10 @@ def test_future_block_is_not_used_up(world: World, tmp_path: Path) -> None:
     ids=["cut", "absent", "no list", "null in it", "bad type", "bytes", "no JSON", "twice"],
 )
 def test_what_cannot_be_read_in_the_kept_row_is_decided_by_two(
-    world: World, tmp_path: Path, reason: str, kept: str
+    world: World, reason: str, kept: str
 ) -> None:
     [number] = set_aside(world.dsn, (reason, kept))
-    code, told, error = _requeue(world.dsn, number, "--row", _file(tmp_path, GOOD))
+    code, told, error = _requeue(world.dsn, number, "--row", _file(world.tmp_path, GOOD))
     assert (code, told.get("requeued")) == (ExitCode.DEGRADED, []), error
     assert contents(world.db)["entry"] == []
 
@@ -267,17 +263,17 @@ def test_other_merchant_or_event_needs_second_person(world: World, tmp_path: Pat
     [("wrong_currency", "currency"), ("bad_amount", "amount_minor"), ("missing_type", "type")],
 )
 def test_changed_amount_currency_or_type_needs_a_second_person(
-    world: World, tmp_path: Path, reason: str, frees: str
+    world: World, reason: str, frees: str
 ) -> None:
     kept = {"event_id": "e1", "merchant_id": "m_1", "type": "payout_submitted"}
     kept |= {"amount_minor": 100, "currency": "EUR", "occurred_at": "2026-11-02T12:01:00Z"}
     other = {"type": "chargeback", "amount_minor": -(10**14), "currency": "USD"}
-    into = tmp_path / "in"
+    into = world.tmp_path / "in"
     into.mkdir()
     for number, name in zip(
         set_aside(world.dsn, *((reason, json.dumps(kept)),) * 3), sorted(other), strict=True
     ):
-        file = _file(tmp_path, kept | {frees: other[frees], name: other[name]})
+        file = _file(world.tmp_path, kept | {frees: other[frees], name: other[name]})
         code, told, error = _requeue(world.dsn, number, "--row", file, "--into", into)
         differs = [each["member"] for row in told["proposed"] for each in row["differs"]]
         assert (code, differs) == (
@@ -288,15 +284,10 @@ def test_changed_amount_currency_or_type_needs_a_second_person(
 
 
 LATER = decision("m_9", 9, RELEASE)
-
 SAME_TIME = {"occurred_at": "2026-11-02T14:15:00Z"}
-
 AHEAD = GOOD | {"occurred_at": "2222-11-02T12:15:00Z"}
-
 UNREADABLE = GOOD | {"occurred_at": None}
-
 NEWEST = GOOD | {"occurred_at": "2026-11-03T00:00:00Z"}
-
 UNFIT = GOOD | {"data": GOOD["data"] | {"exposure_minor": 1.5}}
 
 
@@ -322,7 +313,6 @@ UNFIT = GOOD | {"data": GOOD["data"] | {"exposure_minor": 1.5}}
 )
 def test_one_person_makes_no_older_decision_the_last(
     world: World,
-    tmp_path: Path,
     reason: str,
     kept: dict[str, Any],
     corrected: dict[str, Any],
@@ -331,7 +321,7 @@ def test_one_person_makes_no_older_decision_the_last(
 ) -> None:
     [number] = set_aside(world.dsn, (reason, json.dumps(kept)))
     _decide(world.dsn, world.db, stream, 1, LATER)
-    file = _file(tmp_path, corrected)
+    file = _file(world.tmp_path, corrected)
     code, told, error = _requeue(world.dsn, number, "--row", file, *options)
     assert sequences(world.db, "m_9") == [1], "the decision of one person is not the last"
     assert (code, told["requeued"]) == (ExitCode.DEGRADED, []), error
@@ -386,7 +376,6 @@ def test_store_writes_nothing_without_proposal(world: World, change: dict[str, A
 
 
 RESOLVED = "SELECT id, resolution::text FROM holdfast.quarantine ORDER BY id"
-
 WRITTEN = "SELECT batch_id FROM holdfast.batch WHERE stream LIKE '%.requeue' ORDER BY batch_id"
 
 AUDITED = "SELECT action, target FROM holdfast.operator_action ORDER BY id"
@@ -395,7 +384,6 @@ WAITING = """
     SELECT pid FROM pg_stat_activity
     WHERE wait_event_type = 'Lock' AND datname = current_database()
 """
-
 UNBOOKED = """
     UPDATE holdfast.quarantine SET resolution = NULL, resolved_at = NULL, resolved_by = NULL
 """

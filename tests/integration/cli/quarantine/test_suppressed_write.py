@@ -17,22 +17,16 @@ from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch.delivery import OLD, age, lanes
-from tests.support.dispatch.dispatching import add_endpoint, drain
 from tests.support.dispatch.sender import BLOCK, RELEASE, decision
-from tests.support.dispatch.webhooks import WebhookReceiver, answer
-from tests.support.job.decisions import Decisions
+from tests.support.dispatch.webhooks import answer
 from tests.support.job.driver import Driver
 from tests.support.job.job_outcome import sequences
 from tests.support.world import World
 
 WHY = ("--reason", "silenced by a wrong date")
-
 LOST = decision("m_1", 3, BLOCK, minor=9_007_199_254_740_991)
-
 KEY = Key.of(LOST["key"])
-
 NEW = new_key_of(KEY).text
-
 AUDIT = """
     SELECT target, detail FROM holdfast.operator_action WHERE action = 'suppressed.write'
 """
@@ -360,20 +354,18 @@ def test_lane_without_a_gap_ahead_stays(world: World) -> None:
     assert "under way" in under_way
 
 
-def test_advised_command_passes_only_the_lane_of_its_subject(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
-) -> None:
+def test_advised_command_passes_only_the_lane_of_its_subject(world: World) -> None:
     odd = ("m  two", "m two", "m\ttab", "-x", "it's $(x)", "a" * 400, "whsec_abcdefgh")
-    add_endpoint(db, receiver.url, state="disabled")
+    world.add_endpoint(state="disabled")
     for name in odd:
-        decisions.write(name, name)
-    drain(dsn)
+        world.write(name, name)
+    world.drain()
     for name in odd:
-        db.execute(LOSE, (name, 1, 1))
-    db.execute("UPDATE holdfast.endpoint SET state = 'active'")
+        world.db.execute(LOSE, (name, 1, 1))
+    world.db.execute("UPDATE holdfast.endpoint SET state = 'active'")
     advised = []
     for name in odd:
-        told = holdfast("why", "--json", "--", name, dsn=dsn, code=ExitCode.DEGRADED)
+        told = holdfast("why", "--json", "--", name, dsn=world.dsn, code=ExitCode.DEGRADED)
         [lane] = told.json["endpoints"]
         advised.append(lane["command"])
     script = "".join(f"{command}; echo;" for command in advised)
@@ -384,7 +376,7 @@ def test_advised_command_passes_only_the_lane_of_its_subject(
         check=True,
     ).stdout
     for line in taken.split("\0\n")[:-1]:
-        holdfast(*line.split("\0"), dsn=dsn, code=ExitCode.OK)
-    assert [target for target, _, _ in db.execute(AUDIT_OF_PASS)] == [
+        holdfast(*line.split("\0"), dsn=world.dsn, code=ExitCode.OK)
+    assert [target for target, _, _ in world.db.execute(AUDIT_OF_PASS)] == [
         f"subject {name}" for name in odd
     ]

@@ -59,29 +59,29 @@ def _written(decisions: Decisions, dsn: str, *subjects: str) -> list[str]:
     return [Key.of(row["key"]).text for row in rows]
 
 
-def test_each_confirmed_reissue_gets_a_new_key(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
-) -> None:
-    [key] = _written(decisions, dsn, "m_1")
-    unasked = holdfast("reissue", key, *WHY, dsn=dsn)
+def test_each_confirmed_reissue_gets_a_new_key(world: World) -> None:
+    [key] = _written(world.decisions, world.dsn, "m_1")
+    unasked = holdfast("reissue", key, *WHY, dsn=world.dsn)
     assert (unasked.returncode, "--yes" in unasked.stderr) == (ExitCode.USAGE, True)
-    assert db.execute(LINKS).fetchall() == []
+    assert world.db.execute(LINKS).fetchall() == []
 
-    done = holdfast("reissue", key, *WHY, "--yes", dsn=dsn, code=ExitCode.OK)
+    done = holdfast("reissue", key, *WHY, "--yes", dsn=world.dsn, code=ExitCode.OK)
     for words in ("repeats the business action", "m_1", "8500000", "delivered at", "for payouts"):
         assert words in done.stdout, done.stdout
     first = Key.of(["reissue/v1", key, "1"])
-    assert db.execute(LINKS).fetchall() == [("applied", Key.parse(key).digest, first.digest, True)]
-    again = holdfast("reissue", key, *WHY, "--yes", "--json", dsn=dsn).json
+    assert world.db.execute(LINKS).fetchall() == [
+        ("applied", Key.parse(key).digest, first.digest, True)
+    ]
+    again = holdfast("reissue", key, *WHY, "--yes", "--json", dsn=world.dsn).json
     second = Key.of(["reissue/v1", key, "2"]).text
     assert [each["new_key"] for each in again["reissued"]] == [second]
 
-    drain(dsn)
-    came = [(seen.header("webhook-id"), seen.sequence) for seen in receiver.seen]
+    world.drain()
+    came = [(seen.header("webhook-id"), seen.sequence) for seen in world.receiver.seen]
     assert came == [(key, 1), (first.text, 2), (second, 3)]
-    assert len({json.dumps(seen.content["data"]) for seen in receiver.seen}) == 1
-    assert [action for action, *_ in db.execute(AUDIT)] == ["reissue.plan", "reissue"] * 2
-    listed = holdfast("entries", "list", "--json", dsn=dsn).json["entries"]
+    assert len({json.dumps(seen.content["data"]) for seen in world.receiver.seen}) == 1
+    assert [action for action, *_ in world.db.execute(AUDIT)] == ["reissue.plan", "reissue"] * 2
+    listed = holdfast("entries", "list", "--json", dsn=world.dsn).json["entries"]
     assert [row["stream"] for row in listed] == ["test.reissue", "test.reissue", "test"]
 
 
@@ -222,14 +222,12 @@ def test_reissue_is_judged_again_where_it_is_written(world: World) -> None:
     assert sequences(world.db, "m_1") == [1, 2]
 
 
-def test_reissue_overtakes_a_later_decision_of_the_same_time(
-    dsn: str, decisions: Decisions
-) -> None:
+def test_reissue_overtakes_a_later_decision_of_the_same_time(world: World) -> None:
     rows = [decision("m_1", 1), decision("m_1", 1, RELEASE)]
-    decisions.write_rows(rows)
-    drain(dsn)
+    world.decisions.write_rows(rows)
+    world.drain()
     block, release = (Key.of(row["key"]) for row in rows)
-    with Reissues.connect(dsn) as store:
+    with Reissues.connect(world.dsn) as store:
         assert store.preview(release)["overtakes"] is None, "it is the last word already"
         both = [store.preview(block), store.preview(release)]
         assert [each["overtakes"] and each["overtakes"]["key"] for each in both] == [
@@ -239,8 +237,14 @@ def test_reissue_overtakes_a_later_decision_of_the_same_time(
         plan = store.plan(both, "a test")
         assert store.waits(plan)
         with acting_as("second"):
-            assert holdfast("replay", "approve", plan.hex, *WHY, dsn=dsn).returncode == ExitCode.OK
-        assert [each["key"] for each in write_all(dsn, store, plan)] == [block.text, release.text]
+            assert (
+                holdfast("replay", "approve", plan.hex, *WHY, dsn=world.dsn).returncode
+                == ExitCode.OK
+            )
+        assert [each["key"] for each in write_all(world.dsn, store, plan)] == [
+            block.text,
+            release.text,
+        ]
 
 
 def test_each_key_is_checked_right_before_its_write(world: World) -> None:

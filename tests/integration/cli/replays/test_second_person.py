@@ -165,15 +165,15 @@ def test_plan_cancelled_before_any_write_is_not_counted(world: World) -> None:
     assert _reissue(world.dsn, keys[1:], "--limit", "1")["approve"] is None
 
 
-def test_keys_forgotten_after_the_plan_began_are_not_sent(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
-) -> None:
-    keys = _written(decisions, dsn, 11)
+def test_keys_forgotten_after_the_plan_began_are_not_sent(world: World) -> None:
+    keys = _written(world.decisions, world.dsn, 11)
     arguments = (*keys, *WHY, "--outside-window", "--yes", "--json")
-    told = json.loads(holdfast("redeliver", *arguments, dsn=dsn).stdout)
+    told = json.loads(holdfast("redeliver", *arguments, dsn=world.dsn).stdout)
     assert (told["approve"], told["replay"]["state"]) == (None, "applying")
-    _forgotten(db)
-    drain(dsn)
-    assert len(receiver.seen) == 11
-    outcomes = db.execute("SELECT DISTINCT outcome::text FROM holdfast.replay_item").fetchall()
+    _forgotten(world.db)
+    world.drain()
+    assert len(world.receiver.seen) == 11
+    outcomes = world.db.execute(
+        "SELECT DISTINCT outcome::text FROM holdfast.replay_item"
+    ).fetchall()
     assert outcomes == [("refused",)]

@@ -26,7 +26,6 @@ from tests.support.waiting import eventually
 from tests.support.world import World
 
 URL = "http://127.0.0.1:1/"
-
 ENDPOINT = Endpoint(1, "e", URL, (), 1, 2, 64, (0,) * 20, OrderPolicy.STOP)
 
 

@@ -4,7 +4,6 @@ import asyncio
 import signal
 from collections.abc import Callable, Coroutine, Iterator
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -149,17 +148,19 @@ def test_failed_maintenance_is_a_warning_and_delivery_continues(world: World, ol
     assert old in partition_days(world.db, "entry")
 
 
-def test_two_dispatchers_drop_each_day_once(
-    dsn: str, db: psycopg.Connection, old: date, tmp_path: Path
-) -> None:
+def test_two_dispatchers_drop_each_day_once(world: World, old: date) -> None:
     with (
-        dispatching(dsn, tmp_path / "1", "--retain", f"{RETAIN}d") as first,
-        dispatching(dsn, tmp_path / "2", "--retain", f"{RETAIN}d") as second,
+        dispatching(world.dsn, world.tmp_path / "1", "--retain", f"{RETAIN}d") as first,
+        dispatching(world.dsn, world.tmp_path / "2", "--retain", f"{RETAIN}d") as second,
     ):
         eventually(lambda: first.lines("dispatcher.started") and second.lines("dispatcher.started"))
-        eventually(lambda: old not in partition_days(db, "entry") | partition_days(db, "attempt"))
+        eventually(
+            lambda: (
+                old not in partition_days(world.db, "entry") | partition_days(world.db, "attempt")
+            )
+        )
         assert first.lines("maintenance.failed") == second.lines("maintenance.failed") == []
-    targets = db.execute("SELECT target FROM holdfast.operator_action").fetchall()
+    targets = world.db.execute("SELECT target FROM holdfast.operator_action").fetchall()
     assert len(targets) == len(set(targets))
 
 

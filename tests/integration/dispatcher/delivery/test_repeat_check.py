@@ -11,9 +11,7 @@ import pytest
 
 from holdfast.sink.contract.wire import INQUIRY_PATH, KEY_WINDOW
 from tests.support.dispatch.delivery import attempts
-from tests.support.dispatch.dispatching import add_endpoint, drain
 from tests.support.dispatch.sender import receipt
-from tests.support.job.decisions import Decisions
 from tests.support.servers.threads import in_threads
 from tests.support.waiting import eventually
 from tests.support.world import World
@@ -104,17 +102,17 @@ def outcomes(db: psycopg.Connection) -> list[str]:
     return [row.outcome for row in attempts(db)]
 
 
-def test_key_that_the_receiver_knows_is_not_sent_again(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, memory: Memory
-) -> None:
-    add_endpoint(db, memory.url, inquiry_path=INQUIRY_PATH)
+def test_key_that_the_receiver_knows_is_not_sent_again(world: World, memory: Memory) -> None:
+    world.add_endpoint(memory.url, inquiry_path=INQUIRY_PATH)
     memory.lossy = 1
-    decisions.write("m_1", "m_1")
-    drain(dsn)
-    assert outcomes(db) == ["unknown", "delivered", "delivered"]
+    world.write("m_1", "m_1")
+    world.drain()
+    assert outcomes(world.db) == ["unknown", "delivered", "delivered"]
     assert len(memory.posted) == len(set(memory.posted)) == 2
     assert memory.asked == memory.posted[:1]
-    kept = db.execute("SELECT response, receipt FROM holdfast.attempt WHERE number = 2").fetchone()
+    kept = world.db.execute(
+        "SELECT response, receipt FROM holdfast.attempt WHERE number = 2"
+    ).fetchone()
     assert kept is not None
     assert "not sent again" in kept[0]
     assert json.loads(kept[1])["key"] == memory.posted[0]
@@ -262,29 +260,29 @@ def test_never_received_is_sent_however_old(world: World, memory: Memory) -> Non
     assert outcomes(world.db) == ["failed", "delivered"]
 
 
-def test_attempt_that_was_rescued_late_is_as_old_as_its_entry(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, memory: Memory
-) -> None:
+def test_attempt_that_was_rescued_late_is_as_old_as_its_entry(world: World, memory: Memory) -> None:
     """It is unknown when a dispatcher that crashed sent it; its rescue may come days later."""
-    add_endpoint(db, memory.url)
-    decisions.write("m_1")
-    drain(dsn)
-    age = db.execute("SELECT extract(epoch FROM now() - created_at) FROM holdfast.entry").fetchone()
+    world.add_endpoint(memory.url)
+    world.write("m_1")
+    world.drain()
+    age = world.db.execute(
+        "SELECT extract(epoch FROM now() - created_at) FROM holdfast.entry"
+    ).fetchone()
     assert age is not None
-    db.execute("DELETE FROM holdfast.attempt")
-    db.execute("""
+    world.db.execute("DELETE FROM holdfast.attempt")
+    world.db.execute("""
         UPDATE holdfast.lane SET delivered_sequence = 0, attempt = 1, claimed_sequence = 1,
             token = gen_random_uuid(), lease_until = now() - interval '1 second', due_at = now()
     """)
-    remember(db, int(age[0]))
+    remember(world.db, int(age[0]))
     eventually(
-        lambda: db.execute(
+        lambda: world.db.execute(
             "SELECT 1 FROM holdfast.entry WHERE now() - created_at > %s * interval '1 second'",
             [int(age[0]) + 1],
         ).fetchone()
     )
-    drain(dsn)
-    assert outcomes(db) == ["unknown", "refused"]
+    world.drain()
+    assert outcomes(world.db) == ["unknown", "refused"]
     assert len(memory.posted) == 1
 
 

@@ -21,11 +21,9 @@ from tests.support.dispatch.delivery import (
     WAITING,
     AttemptRow,
     applied,
-    attempts,
-    lanes,
     progress,
 )
-from tests.support.dispatch.dispatching import add_endpoint, dispatching, drain
+from tests.support.dispatch.dispatching import dispatching
 from tests.support.dispatch.webhooks import Gate, WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
 from tests.support.refusal import raises_code
@@ -68,27 +66,28 @@ def test_replayed_entry_has_the_same_bytes_and_key(world: World) -> None:
     assert world.lanes() == before
 
 
-def test_released_dead_letter_frees_its_lane_with_a_full_schedule(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
-) -> None:
-    add_endpoint(db, receiver.url, schedule_seconds=[0])
-    receiver.script = lambda _: answer(500)
-    decisions.write("m_1", "m_1")
-    drain(dsn)
-    assert [(each.number, each.outcome) for each in attempts(db)] == [(1, "failed"), (2, "failed")]
-    id_ = applied(dsn, DEAD)
-    drain(dsn)
+def test_released_dead_letter_frees_its_lane_with_a_full_schedule(world: World) -> None:
+    world.add_endpoint(schedule_seconds=[0])
+    world.receiver.script = lambda _: answer(500)
+    world.write("m_1", "m_1")
+    world.drain()
+    assert [(each.number, each.outcome) for each in world.attempts()] == [
+        (1, "failed"),
+        (2, "failed"),
+    ]
+    id_ = applied(world.dsn, DEAD)
+    world.drain()
     # Two further attempts: the schedule started anew. Then it is a dead letter again.
-    assert [each.number for each in attempts(db)] == [1, 2, 3, 4]
-    receiver.script = lambda _: answer(200)
-    applied(dsn, DEAD)
-    drain(dsn)
-    assert attempts(db)[4:] == [
+    assert [each.number for each in world.attempts()] == [1, 2, 3, 4]
+    world.receiver.script = lambda _: answer(200)
+    applied(world.dsn, DEAD)
+    world.drain()
+    assert world.attempts()[4:] == [
         AttemptRow("m_1", 1, 5, "delivered"),
         AttemptRow("m_1", 2, 1, "delivered"),
     ]
-    assert progress(dsn, id_) == {"state": "applied", "items": 1, "settled": 1, "released": 1}
-    resolved = db.execute("SELECT resolution::text, resolved_by FROM holdfast.dead_letter")
+    assert progress(world.dsn, id_) == {"state": "applied", "items": 1, "settled": 1, "released": 1}
+    resolved = world.db.execute("SELECT resolution::text, resolved_by FROM holdfast.dead_letter")
     assert {resolution for resolution, _ in resolved} == {"redelivered"}
 
 
@@ -115,24 +114,30 @@ def test_passed_dead_letter_is_sent_and_resolved(world: World) -> None:
     assert letter == ("redelivered",)
 
 
-def test_retry_brought_forward_is_one_attempt(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
-) -> None:
-    add_endpoint(db, receiver.url, schedule_seconds=[3600] * 3)
-    receiver.script = lambda _: answer(500)
-    decisions.write("m_1")
-    drain(dsn)
-    hurried = applied(dsn, WAITING)
-    drain(dsn)
-    assert attempts(db) == [AttemptRow("m_1", 1, 1, "failed"), AttemptRow("m_1", 1, 2, "failed")]
+def test_retry_brought_forward_is_one_attempt(world: World) -> None:
+    world.add_endpoint(schedule_seconds=[3600] * 3)
+    world.receiver.script = lambda _: answer(500)
+    world.write("m_1")
+    world.drain()
+    hurried = applied(world.dsn, WAITING)
+    world.drain()
+    assert world.attempts() == [
+        AttemptRow("m_1", 1, 1, "failed"),
+        AttemptRow("m_1", 1, 2, "failed"),
+    ]
     # A retry that is due by itself and one that a person asks for are one attempt.
-    db.execute("UPDATE holdfast.lane SET due_at = now()")
-    applied(dsn, WAITING)
-    receiver.script = lambda _: answer(200)
-    drain(dsn)
-    assert attempts(db)[2:] == [AttemptRow("m_1", 1, 3, "delivered")]
-    assert len(receiver.seen) == 3
-    assert progress(dsn, hurried) == {"state": "applied", "items": 1, "settled": 1, "hastened": 1}
+    world.db.execute("UPDATE holdfast.lane SET due_at = now()")
+    applied(world.dsn, WAITING)
+    world.receiver.script = lambda _: answer(200)
+    world.drain()
+    assert world.attempts()[2:] == [AttemptRow("m_1", 1, 3, "delivered")]
+    assert len(world.receiver.seen) == 3
+    assert progress(world.dsn, hurried) == {
+        "state": "applied",
+        "items": 1,
+        "settled": 1,
+        "hastened": 1,
+    }
 
 
 def test_item_is_settled_after_its_schedule(world: World) -> None:
@@ -221,23 +226,24 @@ def test_cancelled_replay_books_what_is_in_flight(world: World) -> None:
     assert len(world.receiver.seen) == 5
 
 
-def test_replay_waits_for_an_open_breaker_and_its_probe_may_be_an_item(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
-) -> None:
-    add_endpoint(db, receiver.url, breaker_threshold=2, slow_start_seconds=1)
-    decisions.write("m_1", "m_2", "m_3")
-    drain(dsn)
-    receiver.script = lambda _: answer(500)
-    id_ = applied(dsn, DELIVERED)
-    drain(dsn)
-    assert db.execute("SELECT breaker::text FROM holdfast.endpoint_pace").fetchone() == ("open",)
-    assert progress(dsn, id_)["state"] == "applying"
-    receiver.script = lambda _: answer(200)
-    db.execute("UPDATE holdfast.endpoint_pace SET breaker_until = now()")
-    drain(dsn)
-    assert progress(dsn, id_)["delivered"] == 3
+def test_replay_waits_for_an_open_breaker_and_its_probe_may_be_an_item(world: World) -> None:
+    world.add_endpoint(breaker_threshold=2, slow_start_seconds=1)
+    world.write("m_1", "m_2", "m_3")
+    world.drain()
+    world.receiver.script = lambda _: answer(500)
+    id_ = applied(world.dsn, DELIVERED)
+    world.drain()
+    assert world.db.execute("SELECT breaker::text FROM holdfast.endpoint_pace").fetchone() == (
+        "open",
+    )
+    assert progress(world.dsn, id_)["state"] == "applying"
+    world.receiver.script = lambda _: answer(200)
+    world.db.execute("UPDATE holdfast.endpoint_pace SET breaker_until = now()")
+    world.drain()
+    assert progress(world.dsn, id_)["delivered"] == 3
     numbers = {
-        name: [each.number for each in attempts(db) if each.subject == name] for name in lanes(db)
+        name: [each.number for each in world.attempts() if each.subject == name]
+        for name in world.lanes()
     }
     assert all(each == list(range(1, len(each) + 1)) for each in numbers.values())
 
@@ -256,9 +262,7 @@ def test_entry_that_is_no_longer_stored_is_settled_in_words(world: World) -> Non
     assert len(world.receiver.seen) == 1
 
 
-def test_forgotten_key_is_sent_only_with_confirmation(
-    world: World,
-) -> None:
+def test_forgotten_key_is_sent_only_with_confirmation(world: World) -> None:
     world.add_endpoint()
     world.receiver.script = lambda seen: answer(400 if seen.subject == "m_dead" else 200)
     world.write("m_ok", "m_dead")
@@ -393,15 +397,17 @@ def test_empty_plan_and_empty_filter_are_refused(world: World) -> None:
     assert queued["counts"]["kinds"] == {"nothing": 1}
 
 
-def test_every_part_of_a_filter_narrows_a_plan(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
-) -> None:
-    add_endpoint(db, receiver.url)
-    decisions.write("m_1", "m_2")
-    decisions.write("m_1", type_="payout_hold.release")
-    drain(dsn)
-    keys = db.execute("SELECT key FROM holdfast.entry ORDER BY created_at, subject_id").fetchall()
-    moments = db.execute("SELECT DISTINCT created_at FROM holdfast.entry ORDER BY 1").fetchall()
+def test_every_part_of_a_filter_narrows_a_plan(world: World) -> None:
+    world.add_endpoint()
+    world.write("m_1", "m_2")
+    world.write("m_1", type_="payout_hold.release")
+    world.drain()
+    keys = world.db.execute(
+        "SELECT key FROM holdfast.entry ORDER BY created_at, subject_id"
+    ).fetchall()
+    moments = world.db.execute(
+        "SELECT DISTINCT created_at FROM holdfast.entry ORDER BY 1"
+    ).fetchall()
     filters = {
         ReplayFilter(subject="m_1"): 2,
         ReplayFilter(stream="test", first_batch=2, last_batch=2): 1,
@@ -413,7 +419,7 @@ def test_every_part_of_a_filter_narrows_a_plan(
         ReplayFilter(endpoint="payouts", keys=(keys[0][0],), subject="m_1", stream="test"): 1,
         DELIVERED: 3,
     }
-    with Replays.connect(dsn) as store:
+    with Replays.connect(world.dsn) as store:
         results = {each: store.plan(each, reason="x")["item_count"] for each in filters}
         limited = store.plan(DELIVERED, reason="x", limit=2)
     assert results == filters
@@ -488,14 +494,14 @@ def test_concurrent_applies_send_entries_once(world: World) -> None:
     assert len(world.receiver.seen) == 4
 
 
-def test_forgotten_keys_are_counted_and_refused(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, receiver: WebhookReceiver
-) -> None:
-    add_endpoint(db, receiver.url)
-    decisions.write("m_1")
-    drain(dsn)
-    db.execute("UPDATE holdfast.endpoint_pace SET key_window_seconds=0, key_window_seen_at=now()")
-    with Replays.connect(dsn) as store:
+def test_forgotten_keys_are_counted_and_refused(world: World) -> None:
+    world.add_endpoint()
+    world.write("m_1")
+    world.drain()
+    world.db.execute(
+        "UPDATE holdfast.endpoint_pace SET key_window_seconds=0, key_window_seen_at=now()"
+    )
+    with Replays.connect(world.dsn) as store:
         plan = store.plan(DELIVERED, reason="x")
         with raises_code("outside_window"):
             store.apply(plan["id"])

@@ -35,7 +35,6 @@ COLLECTOR = DispatcherCollector(
 )
 
 BENT = ("tests.support.dispatch.bent_dispatch",)
-
 """The command with constants of its own: what takes twenty seconds takes two."""
 
 
@@ -65,12 +64,10 @@ def value(text: str, name: str, **labels: str) -> float | None:
 
 
 @pytest.mark.rest
-def test_running_dispatcher_is_ready_and_shows_work(
-    world: World, receiver: WebhookReceiver
-) -> None:
-    world.add_endpoint(receiver.url)
+def test_running_dispatcher_is_ready_and_shows_work(world: World) -> None:
+    world.add_endpoint(world.receiver.url)
     gate = Gate(answer(200))
-    receiver.script = lambda seen: gate if seen.subject == "m_2" else answer(200)
+    world.receiver.script = lambda seen: gate if seen.subject == "m_2" else answer(200)
     port = free_port()
     with world.dispatching("--listen", f"127.0.0.1:{port}") as running:
         eventually(lambda: health(port) == (200, []))
@@ -90,7 +87,9 @@ def test_running_dispatcher_is_ready_and_shows_work(
         assert value(text, "holdfast_breaker_state", **by, state="closed") == 1
         assert abs(value(text, "holdfast_clock_skew_seconds") or 0) < 30
         assert (value(text, "holdfast_partition_days_ahead") or 0) > 1
-        assert not any(each in text for each in ("m_1", "m_2", receiver.url, "hf_", secret_text()))
+        assert not any(
+            each in text for each in ("m_1", "m_2", world.receiver.url, "hf_", secret_text())
+        )
         running.send(signal.SIGTERM)
         assert running.ends() == ExitCode.OK, running.text()
 
@@ -249,9 +248,7 @@ def test_unusable_address_is_reported(host: str) -> None:
 
 
 AGE = 1200
-
 OLDER = f"UPDATE holdfast.lane SET head_created_at = head_created_at - interval '{AGE} s'"
-
 METRIC = "holdfast_oldest_undelivered_age_seconds"
 
 STATES = {

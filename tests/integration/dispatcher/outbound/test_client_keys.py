@@ -34,9 +34,7 @@ extend(Dying(ssl.PROTOCOL_TLS_CLIENT), target)
 """
 
 
-def test_kill_between_writing_and_loading_a_key_leaves_no_file(
-    tmp_path: Path,
-) -> None:
+def test_kill_between_writing_and_loading_a_key_leaves_no_file(tmp_path: Path) -> None:
     died = subprocess.run(
         [sys.executable, "-c", DIES_BEFORE_LOADING],
         input=json.dumps([CERTIFICATE.decode(), KEY.decode()]).encode(),

@@ -100,9 +100,7 @@ def test_name_without_an_address_is_an_error_of_its_endpoint(host: str) -> None:
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.usefixtures("server")
-def test_silent_names_delay_no_other_name(
-    loop: Callable[[], asyncio.AbstractEventLoop],
-) -> None:
+def test_silent_names_delay_no_other_name(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     async def work() -> None:
         guard = Guard(LOOPBACK, encrypted=True)
         silent = [

@@ -169,9 +169,7 @@ def test_resolver_that_hangs_is_not_sent_within_the_connect_timeout(send: Sendin
     assert time.monotonic() - started < 25
 
 
-def test_unresponsive_address_is_not_sent_within_the_connect_timeout(
-    send: Sending,
-) -> None:
+def test_unresponsive_address_is_not_sent_within_the_connect_timeout(send: Sending) -> None:
     with webhooks.unaccepting() as port:
         started = time.monotonic()
         answer = send(f"http://127.0.0.1:{port}/", total=30, connect_timeout=0.3)

@@ -28,7 +28,6 @@ from tests.support.servers.certificates import Authority
 from tests.support.waiting import eventually
 
 AUTHORITY = Authority()
-
 Loop = Callable[[], asyncio.AbstractEventLoop] | None
 
 
@@ -262,9 +261,7 @@ def test_concurrent_request_waits_for_the_same_client(receiver: WebhookReceiver)
     asyncio.run(work())
 
 
-def test_unresolved_name_is_resolved_for_the_request(
-    receiver: WebhookReceiver,
-) -> None:
+def test_unresolved_name_is_resolved_for_the_request(receiver: WebhookReceiver) -> None:
     async def work() -> list[Answer]:
         names = Names(fails=True)
         names.answers.set()
@@ -293,9 +290,7 @@ def test_transport_is_closed_while_a_name_is_being_resolved(receiver: WebhookRec
 
 
 GIGABYTE = 1 << 30
-
 CHUNK = b"100000\r\n" + b"z" * 0x100000 + b"\r\n"
-
 RSS_MAX = 300 << 20
 
 

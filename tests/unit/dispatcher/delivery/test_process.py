@@ -195,13 +195,10 @@ def test_clock_is_a_fault_beyond_what_receivers_accept(elapsed: list[float], ske
 
 
 URL = "https://payouts.example/"
-
 SECRETS = (Secret(bytes(32)),)
-
 ENDPOINT = Endpoint(
     1, "e", URL, (), 1, 30.0, 1, (5,), OrderPolicy.STOP, inquiry_path="/holdfast/keys/"
 )
-
 READY = Ready(ENDPOINT, Target(1, URL, (), 1, 1), SECRETS, Signer(SECRETS))
 
 

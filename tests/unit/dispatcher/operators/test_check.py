@@ -28,9 +28,7 @@ from holdfast.dispatcher.operators.receipts.rules import (
     Tally,
     compare,
 )
-from holdfast.dispatcher.operators.receipts.rules import (
-    MEANING as RECEIPT_MEANING,
-)
+from holdfast.dispatcher.operators.receipts.rules import MEANING as RECEIPT_MEANING
 from holdfast.dispatcher.outbound.inquiry_answer import (
     InquiryError,
     ReceiverRecord,

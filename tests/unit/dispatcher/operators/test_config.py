@@ -10,11 +10,7 @@ import pytest
 
 from holdfast.dispatcher.api import serving
 from holdfast.dispatcher.operators.config import settings as config
-from holdfast.dispatcher.operators.config.rules import (
-    Database,
-    References,
-    judge,
-)
+from holdfast.dispatcher.operators.config.rules import Database, References, judge
 from holdfast.sink.contract.checks import Check, Level, exit_code
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.roles import ALL, JANITOR, OPERATOR

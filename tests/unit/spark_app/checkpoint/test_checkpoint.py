@@ -36,9 +36,7 @@ from holdfast.spark_app.runtime.launch import FIXED
 from tests.support.job.exposure import DELAY, Batch, apply, at, events, moments, plain, policies
 
 P0, P1 = Partition("pay", 0), Partition("pay", 1)
-
 SOURCE = Kafka("pay", cluster_id="c", topic_ids=(("pay", "one"),))
-
 SAME = {"pay": "one"}
 
 
@@ -212,7 +210,6 @@ def test_a_damaged_line_is_named() -> None:
 
 
 PLAN = 'v1\n{"batchWatermarkMs":5000,"batchTimestampMs":7,"conf":{"a":"b"}}\n{"logOffset":3}\n-'
-
 Triggers = Sequence[Sequence[Event]]
 
 
@@ -299,7 +296,6 @@ def test_decisions_do_not_depend_on_where_the_job_was_ended(
 
 
 POLICY = Policy.parse('version = "v1"\n[[default]]\nlimit_minor = 100\nrelease_level_minor = 100\n')
-
 SHAPE = Shape.of(Job(("/events",), Format.JSON, "/checkpoint", "payouts", POLICY, key_groups=16))
 
 
@@ -384,11 +380,8 @@ def _policy(version: str, *more: tuple[str, int]) -> Policy:
 
 
 V1 = _policy("v1")
-
 V2 = _policy("v2", ("12:30", 200))
-
 V3 = _policy("v3", ("12:30", 200), ("13:00", 300))
-
 HISTORY = PolicyHistory.begin(V1).followed_by(V2, at("12:19:30")).followed_by(V3, at("12:45"))
 
 

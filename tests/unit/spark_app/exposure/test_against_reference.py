@@ -37,11 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 MS = 1000
-
 SECOND = 1000 * MS
-
 LONG = WINDOW + 20 * MINUTE
-
 """A silence after which every window has ended, and every hold with it."""
 
 
@@ -224,9 +221,7 @@ def test_idle_clock_equals_reference(idle_reference: Callable[[], Reference], ru
 @pytest.mark.rest
 @given(idle_runs(prompt=False))
 @settings(max_examples=100, deadline=None)
-def test_watermark_never_moves_back_and_follows_the_clock_when_idle(
-    run: IdleRun,
-) -> None:
+def test_watermark_never_moves_back_and_follows_the_clock_when_idle(run: IdleRun) -> None:
     batches = played(run)
     clocks, newest = run.clocks, 0
     known = [each.batch.watermark or 0 for each in batches]

@@ -149,7 +149,6 @@ def test_an_older_version_is_refused(
 
 
 SETTINGS = Settings()
-
 OVER = 6_000_000
 
 
@@ -318,11 +317,8 @@ def test_merchants_with_holds_are_listed_in_order() -> None:
 
 
 E917 = row("e917", "12:16", 1_500_000, "m_482")
-
 E918 = row("e918", "12:19", 2_000_000, "m_482")
-
 E919 = row("e919", "12:22", 500_000, "m_482")
-
 E920 = row("e920", "12:24", -1_800_000, "m_482")
 
 

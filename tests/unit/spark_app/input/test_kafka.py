@@ -290,9 +290,7 @@ _VALUES = st.one_of(
 
 
 @given(st.lists(_VALUES, max_size=12))
-def test_every_record_is_an_event_or_refused_by_offset(
-    values: list[bytes | None],
-) -> None:
+def test_every_record_is_an_event_or_refused_by_offset(values: list[bytes | None]) -> None:
     good, refused = _read(values)
     assert len(good) + len(refused) == len(values)
     offsets = [int(row["detail"].partition(":")[0].rpartition(" ")[2]) - 100 for row in refused]

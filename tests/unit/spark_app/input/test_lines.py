@@ -127,20 +127,16 @@ _SCALARS = st.one_of(
     st.text(),
     st.sampled_from(["a Inf b", "}{", "\x00", "2026-11-02T12:00:00Z"]),
 )
-
 _VALUES = st.recursive(_SCALARS, lambda inner: st.lists(inner, max_size=3), max_leaves=5)
-
 _OBJECTS = st.dictionaries(
     st.one_of(st.sampled_from([*GOOD, "note"]), st.text(max_size=3)), _VALUES, max_size=6
 ).map(json.dumps)
-
 _TOKENS = st.lists(
     st.sampled_from(
         ["{", "}", '"event_id"', '"note"', ":", ",", "1", "01", "-Inf", "NaN", '"x"', "[", "]", " "]
     ),
     max_size=8,
 ).map("".join)
-
 _LINES = st.one_of(_OBJECTS, _TOKENS, _TOKENS.map(lambda text: f'{{"note":{text}}}'))
 
 
@@ -156,7 +152,6 @@ def test_lines_read_together_are_the_lines_read_one_by_one(lines: list[bytes]) -
 
 
 _SPLIT = st.one_of(st.sampled_from([_line(), _line(event_id="e2")]), _OBJECTS.map(str.encode))
-
 _BREAKS = st.sampled_from([b"\n", b"\r", b"\r\n", b"\n\n", b" "])
 
 
@@ -296,7 +291,6 @@ READ = [
     "a:b/c",
     "zürich/c",
 ]
-
 SKIPPED = ["_a", ".a", "a._COPYING_", "_a/b", ".a/b:c"]
 
 

@@ -209,9 +209,7 @@ def test_timeout_below_twice_the_trigger_interval_is_refused() -> None:
 
 
 POLICY = Policy.parse('version = "v1"\n[[default]]\nlimit_minor = 100\nrelease_level_minor = 100\n')
-
 PAY = Kafka("pay.*", is_pattern=True, cluster_id="c1", topic_ids=(("pay", "id1"),))
-
 JOB = Job((), Format.JSON, "/checkpoint", "payouts", POLICY, sources=(PAY, Ticks()))
 
 

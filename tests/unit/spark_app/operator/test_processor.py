@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 GROUP = 0
 
 PutOut = list[tuple[str, list[dict[str, Any]]]]
-
 """Kind and rows of each blob, in order."""
 
 

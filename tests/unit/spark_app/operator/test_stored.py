@@ -158,9 +158,7 @@ def test_pieces_are_as_few_as_the_digits_of_their_count_allow(count: int) -> Non
 
 
 NOON = 1_793_620_800_000_000
-
 MINUTE = 60_000_000
-
 POLICY = Policy.parse('version = "v1"\n[[default]]\nlimit_minor = 100\nrelease_level_minor = 100\n')
 
 
@@ -261,7 +259,6 @@ def test_a_large_partition_is_sent_in_pieces(monkeypatch: pytest.MonkeyPatch) ->
 
 
 END = 1_793_621_700_000_000  # 2026-11-02T12:15:00Z
-
 DECISION = {
     "merchant_id": "m_482",
     "action": "block",
@@ -373,7 +370,6 @@ TASKS = {
 }
 
 LEFT = 1_000
-
 """More than a task leaves, and far less than the tens of thousands that imports make."""
 
 

@@ -22,20 +22,15 @@ PAGES = (
     "docs/spark/kubernetes.md",
     "deploy/kubernetes/components/job-spark-operator/job.yaml",
 )
-
 OPEN_ENDED = re.compile(
     r"(spark\.kubernetes\.(?:driver|executor)\.(?:volumes|secrets|secretKeyRef|label)\.)\w"
     r"|(spark\.kubernetes\.authenticate\.driver)\.serviceAccountName"
 )
-
 """Settings that Spark knows by their beginning."""
-
 ROCKSDB = "spark.sql.streaming.stateStore.rocksdb."
-
 """Settings that Spark knows by their end."""
 
 _NAME = re.compile(r"\bspark\.(?!apache\.org)[A-Za-z][\w.]*\w")
-
 _HOLDERS = ("/config/", "SQLConf", "SqlApiConf", "/k8s/", "SparkLauncher", "RocksDBConf")
 
 
@@ -156,9 +151,7 @@ def test_no_java_at_all_is_one_line_too(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 RUN = ("run", "--checkpoint", "/nowhere/ck", "--stream", "s", "--policy", "p.toml", "--dsn", "x=y")
-
 KAFKA = ("--bootstrap-servers", "127.0.0.1:1", "--topic", "pay")
-
 AVRO = (*KAFKA, "--value-format", "avro")
 
 

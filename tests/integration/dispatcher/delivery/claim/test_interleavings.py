@@ -27,10 +27,8 @@ from holdfast.dispatcher.shared.states import LaneState
 from holdfast.sink.contract.key import Key
 from holdfast.sink.contract.states import Outcome
 from tests.integration.dispatcher.delivery.store.test_store import judged, wanted
-from tests.support.dispatch.delivery import DEAD, DELIVERED, applied, lanes, progress, stored
-from tests.support.dispatch.dispatching import add_endpoint
+from tests.support.dispatch.delivery import DEAD, DELIVERED, applied, progress, stored
 from tests.support.dispatch.sender import BLOCK, RELEASE
-from tests.support.job.decisions import Decisions
 from tests.support.refusal import raises_code
 from tests.support.servers.fault_proxy import FaultProxy, Turns
 from tests.support.statements import statements_of
@@ -110,20 +108,22 @@ async def test_unwanted_dead_letter_holds_no_lane(world: World, store: PostgresS
 
 @pytest.mark.parametrize("gone", [False, True])
 async def test_wanted_or_pruned_dead_letter_holds_its_lane(
-    store: PostgresStore, dsn: str, db: psycopg.Connection, decisions: Decisions, *, gone: bool
+    world: World, store: PostgresStore, *, gone: bool
 ) -> None:
-    endpoint_id = add_endpoint(db, URL, types=[BLOCK])
-    decisions.write_rows([decisions.row("m_1", type_) for type_ in (RELEASE, BLOCK, BLOCK)])
+    endpoint_id = world.add_endpoint(URL, types=[BLOCK])
+    world.decisions.write_rows(
+        [world.decisions.row("m_1", type_) for type_ in (RELEASE, BLOCK, BLOCK)]
+    )
     await store.route(16)
     (lane,) = await claimed(store, endpoint_id)
     await store.settle([judged(lane, Outcome.REJECTED)], repeated=False)
     if gone:
-        db.execute("DELETE FROM holdfast.entry WHERE sequence = 2")
-    await asyncio.to_thread(retype, dsn, BLOCK, "merchant.flag")
+        world.db.execute("DELETE FROM holdfast.entry WHERE sequence = 2")
+    await asyncio.to_thread(retype, world.dsn, BLOCK, "merchant.flag")
     assert await claimed(store, endpoint_id) == []
-    result = lanes(db)["m_1"]
+    result = world.lanes()["m_1"]
     assert (result.delivered, result.last, result.state) == (1, 3, LaneState.STOPPED)
-    with DeadLetters.connect(dsn) as dead:
+    with DeadLetters.connect(world.dsn) as dead:
         (row,) = dead.newest(Filter(), limit=2)
         dead.dismiss([row["id"]], "test", skip=True)
     (lane,) = await claimed(store, endpoint_id)
@@ -345,20 +345,22 @@ async def free_claimed(store: PostgresStore, *endpoints: int) -> Sequence[Lane]:
 
 @pytest.mark.parametrize(("limit", "later"), [("breaker", 0), ("hold", 0), ("rate", 5)])
 async def test_limit_that_came_since_the_last_claim_holds(
-    store: PostgresStore, db: psycopg.Connection, decisions: Decisions, limit: str, later: int
+    world: World, store: PostgresStore, limit: str, later: int
 ) -> None:
-    free, limited = add_endpoint(db, URL, name="free"), add_endpoint(db, URL, name="limited")
-    decisions.write("m_0")
+    free, limited = world.add_endpoint(URL, name="free"), world.add_endpoint(URL, name="limited")
+    world.write("m_0")
     await store.route(16)
     before = await free_claimed(store, free, limited)
     await store.settle([judged(lane, Outcome.DELIVERED) for lane in before], repeated=False)
-    decisions.write(*(f"m_{n}" for n in range(1, 9)))
+    world.write(*(f"m_{n}" for n in range(1, 9)))
     await store.route(16)
-    db.execute(LIMITS[limit].encode(), [limited])
+    world.db.execute(LIMITS[limit].encode(), [limited])
     for leased in ({free: 8}, {limited: later} if later else {}):
         result = await free_claimed(store, free, limited)
         assert Counter(lane.endpoint_id for lane in result) == leased
-    rows = db.execute("SELECT endpoint_id, count(token) FROM holdfast.lane GROUP BY 1").fetchall()
+    rows = world.db.execute(
+        "SELECT endpoint_id, count(token) FROM holdfast.lane GROUP BY 1"
+    ).fetchall()
     assert dict(rows) == {free: 8, limited: later}
 
 

@@ -356,37 +356,39 @@ def test_lane_created_while_the_upgrade_waits_gets_its_key(world: World) -> None
 
 
 def test_concurrent_backfill_and_routing_lock_in_one_order(
-    dsn: str, db: psycopg.Connection, decisions: Decisions, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Routing has the lane of m_1 and wants to make that of m_2, which the backfill has made."""
-    endpoint_id = add_endpoint(db, URL)
-    decisions.write("m_1")
-    asyncio.run(stored(dsn, route_all))
-    decisions.write("m_1", "m_2")
-    with Endpoints.connect(dsn) as operator, ThreadPoolExecutor(1) as pool:
+    endpoint_id = world.add_endpoint(URL)
+    world.write("m_1")
+    asyncio.run(stored(world.dsn, route_all))
+    world.write("m_1", "m_2")
+    with Endpoints.connect(world.dsn) as operator, ThreadPoolExecutor(1) as pool:
         run, routing = operator._run, []
 
         def watched(name: str, value: Row | None = None) -> psycopg.Cursor[Row]:
             done = run(name, value)
             if name == "endpoints/backfill_add":
-                routing.append(pool.submit(asyncio.run, stored(dsn, route_all)))
-                eventually(lambda: db.execute(WAITING).fetchone() == (1,))
+                routing.append(pool.submit(asyncio.run, stored(world.dsn, route_all)))
+                eventually(lambda: world.db.execute(WAITING).fetchone() == (1,))
             return done
 
         monkeypatch.setattr(operator, "_run", watched)
         operator.backfill("payouts")
         routing[0].result()
-    assert {name: row[:2] for name, row in lanes(db).items()} == {"m_1": (0, 2), "m_2": (0, 1)}
-    assert places(db, "lane") == places(db, "lane_key") == [(endpoint_id, 1), (endpoint_id, 2)]
+    assert {name: row[:2] for name, row in world.lanes().items()} == {"m_1": (0, 2), "m_2": (0, 1)}
+    assert (
+        places(world.db, "lane")
+        == places(world.db, "lane_key")
+        == [(endpoint_id, 1), (endpoint_id, 2)]
+    )
     deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
-    assert db.execute(deadlocks).fetchone() == (0,)
+    assert world.db.execute(deadlocks).fetchone() == (0,)
 
 
-def test_lanes_survive_the_upgrade_and_the_way_back(
-    dsn: str, db: psycopg.Connection, decisions: Decisions
-) -> None:
-    endpoint_id = add_endpoint(db, URL)
-    decisions.write("m_1", "m_2", "m_2")
+def test_lanes_survive_the_upgrade_and_the_way_back(world: World) -> None:
+    endpoint_id = world.add_endpoint(URL)
+    world.write("m_1", "m_2", "m_2")
 
     async def first(store: PostgresStore) -> None:
         await store.route(16)
@@ -398,14 +400,18 @@ def test_lanes_survive_the_upgrade_and_the_way_back(
         for lane in await claimed(store, endpoint_id):
             await store.settle([judged(lane, Outcome.DELIVERED)], repeated=False)
 
-    asyncio.run(stored(dsn, first))
-    before = lanes(db)
-    downgrade(dsn, "0021")
-    assert lanes(db) == before
-    upgrade(dsn)
-    assert lanes(db) == before
-    assert places(db, "lane") == places(db, "lane_key") == [(endpoint_id, 1), (endpoint_id, 2)]
-    decisions.write("m_1", "m_3")
-    asyncio.run(stored(dsn, rest))
-    reached = {name: row[:2] for name, row in lanes(db).items()}
+    asyncio.run(stored(world.dsn, first))
+    before = world.lanes()
+    downgrade(world.dsn, "0021")
+    assert world.lanes() == before
+    upgrade(world.dsn)
+    assert world.lanes() == before
+    assert (
+        places(world.db, "lane")
+        == places(world.db, "lane_key")
+        == [(endpoint_id, 1), (endpoint_id, 2)]
+    )
+    world.write("m_1", "m_3")
+    asyncio.run(stored(world.dsn, rest))
+    reached = {name: row[:2] for name, row in world.lanes().items()}
     assert reached == {"m_1": (2, 2), "m_2": (2, 2), "m_3": (1, 1)}

@@ -15,7 +15,7 @@ from holdfast.dispatcher.delivery.store.pool import Connection
 from holdfast.dispatcher.delivery.store.postgres import PostgresStore
 from holdfast.dispatcher.delivery.store.routing import FEW_BATCHES_MAX, FEW_LANES_MAX, take_few
 from holdfast.dispatcher.shared.states import LaneState
-from tests.support.dispatch.delivery import LaneRow, lanes, stored
+from tests.support.dispatch.delivery import LaneRow, stored
 from tests.support.dispatch.dispatching import add_endpoint
 from tests.support.job.decisions import Decisions
 from tests.support.world import World
@@ -230,21 +230,23 @@ async def test_claim_reports_a_lane_whose_next_entry_is_missing(
 
 
 async def test_concurrent_announcements_lease_each_lane_once(
-    store: PostgresStore, dsn: str, db: psycopg.Connection, decisions: Decisions, endpoint_id: int
+    world: World, store: PostgresStore, endpoint_id: int
 ) -> None:
     async def beside(other: PostgresStore) -> None:
-        await learn(store, decisions, endpoint_id)
-        await learn(other, decisions, endpoint_id, "known too")
+        await learn(store, world.decisions, endpoint_id)
+        await learn(other, world.decisions, endpoint_id, "known too")
         taken: list[int] = []
         for turn in range(20):
-            decisions.write(*(f"m_{turn}_{n}" for n in range(5)))
+            world.write(*(f"m_{turn}_{n}" for n in range(5)))
             both = [each.route_and_claim(wanted(endpoint_id), 0) for each in (store, other)]
             for done in await asyncio.gather(*both):
                 taken += [lane.subject_id for lane in done[1].lanes] if done else []
         assert len(taken) == len(set(taken)) == 100
 
-    await stored(dsn, beside)
-    assert all(LaneRow(0, 1, 1, LaneState.LEASED, row.token) == row for row in lanes(db).values())
+    await stored(world.dsn, beside)
+    assert all(
+        LaneRow(0, 1, 1, LaneState.LEASED, row.token) == row for row in world.lanes().values()
+    )
 
 
 def test_first_lane_of_a_priority_needs_no_full_scan(world: World, endpoint_id: int) -> None:

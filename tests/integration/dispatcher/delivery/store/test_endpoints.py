@@ -28,7 +28,6 @@ CLAIMED = """
     SET token = gen_random_uuid(), claimed_sequence = last_sequence,
         lease_until = now() + interval '1 minute'
 """
-
 WAITS = """
     SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
     WHERE NOT granted AND datname = current_database()
@@ -164,7 +163,6 @@ async def _route(store: PostgresStore) -> None:
 STALL = """
     UPDATE holdfast.endpoint_pace
     SET stalled_since = now() - interval '1 minute', stalled_until = now() - interval '2 minutes'"""
-
 STANDS = "SELECT paused, stalled_us, stalled_until FROM holdfast.endpoint_pace"
 
 
@@ -190,16 +188,13 @@ HOURS = """
         held_until = held_until + interval '10 hours',
         stalled_since = stalled_since + interval '10 hours',
         stalled_until = stalled_until + interval '10 hours'"""
-
 OPENED = """
     UPDATE holdfast.endpoint_pace
     SET breaker = 'open', breaker_until = now() + interval '10 hours'"""
-
 LONGEST = """
     SELECT coalesce(breaker_until <= clock_timestamp() + interval '6 minutes', true),
            coalesce(held_until <= clock_timestamp() + interval '24 hours', true)
     FROM holdfast.endpoint_pace"""
-
 OVER = """
     UPDATE holdfast.endpoint_pace
     SET breaker_until = breaker_until - interval '6 minutes',
@@ -239,7 +234,6 @@ def test_replay_goes_on_after_the_longest_opening(world: World) -> None:
 AHEAD = """
     UPDATE holdfast.endpoint
     SET starts_at = starts_at + interval '1 hour', created_at = created_at + interval '1 hour'"""
-
 ROUTED = "UPDATE holdfast.batch SET routed_at = now()"
 
 
@@ -310,9 +304,7 @@ SETTINGS: dict[str, Any] = {
     "schedule_seconds": [5],
     "order_policy": "stop",
 }
-
 GATE = 4711
-
 HOLD_ROUTING = f"""
     CREATE FUNCTION holdfast.hold() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
@@ -323,7 +315,6 @@ HOLD_ROUTING = f"""
     CREATE TRIGGER hold BEFORE UPDATE ON holdfast.batch
         FOR EACH ROW EXECUTE FUNCTION holdfast.hold();
 """
-
 HOLD_SINK = f"""
     CREATE FUNCTION holdfast.hold() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN

@@ -22,7 +22,6 @@ from holdfast.sink.contract.states import BreakerState, DeadReason, OrderPolicy,
 from tests.support.pages import ROOT
 
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
-
 ENDPOINT = Endpoint(
     id=1,
     name="payouts",
@@ -129,9 +128,7 @@ WAYS = {
     "failed": {"outcome": Outcome.FAILED, "status": 500},
     "unknown": {"outcome": Outcome.UNKNOWN},
 }
-
 INSTRUCTIONS = {"throttled": 4, "unavailable": 7}
-
 """Outcomes that are not failures, with the seconds until the next attempt: soon or Retry-After."""
 
 
@@ -189,7 +186,6 @@ def test_deferred_entry_is_dead_when_its_budget_ends() -> None:
 
 
 SCHEDULE = (5, 30, 120)
-
 SECOND = 1_000_000
 
 
@@ -247,7 +243,6 @@ LANE = {
     for (state, move), targets in lifecycle.TRANSITIONS.items()
     for target in targets
 }
-
 BREAKER = {(s.value, to.value, event.value) for (s, event), to in breaker.TRANSITIONS.items()}
 
 

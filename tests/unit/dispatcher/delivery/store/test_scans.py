@@ -25,7 +25,6 @@ from holdfast.dispatcher.delivery.telemetry.log import Telemetry
 from holdfast.dispatcher.shared.errors import StoreRefusedError, StoreUnavailableError
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
-
 FREE = Scan(free=True, full=frozenset(), unknown=[])
 
 

@@ -181,7 +181,6 @@ def test_bucket_holds_what_is_at_most_its_bound_and_everything_below() -> None:
 
 
 KEY = UUID("0189cafe-0000-7000-8000-000000000001")
-
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
@@ -282,9 +281,7 @@ def test_terminal_gets_key_value_pairs() -> None:
 
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-
 CANARIES = ("canary-url", "canary-body", "0189cafe", "canary-response", "canary-error")
-
 ENDPOINT = Endpoint(
     id=1,
     name="payouts",
