@@ -51,7 +51,7 @@ def opened(browser: Browser, empty: Api) -> Iterator[Window]:
 
 
 @pytest.mark.parametrize("path", [screen.path for screen in SCREENS])
-def test_empty_screen_says_that_nothing_is_there_yet(opened: Window, path: str) -> None:
+def test_empty_screen_shows_that_nothing_exists_yet(opened: Window, path: str) -> None:
     expect(opened.go(path).locator("main")).to_contain_text(SAID[path])
 
 

@@ -37,7 +37,7 @@ PLAYED = Path(__file__).parent / "vectors" / "alerts.yml"
 
 
 @pytest.mark.parametrize("rule", [pytest.param(rule, id=rule["alert"]) for rule in all_rules()])
-def test_alert_names_only_what_there_is(rule: dict[str, Any]) -> None:
+def test_alert_names_only_existing_metrics(rule: dict[str, Any]) -> None:
     known, notes = metric_labels(), rule["annotations"]
     metrics = metrics_in(rule["expr"])
     assert metrics

@@ -461,7 +461,7 @@ def _built(overlay: str) -> list[Document]:
     list(zip(MISTAKES, PLANTED, strict=True)),
     ids=[f"{Path(file).stem}: {mistake}" for file, mistake, _ in MISTAKES],
 )
-def test_mistake_of_the_page_is_found(
+def test_error_of_the_page_is_found(
     row: tuple[str, str, str], planted: tuple[str, str], checkout: Path
 ) -> None:
     file, _, says = row
@@ -513,7 +513,7 @@ def _name(row: tuple[Any, ...]) -> str:
 
 @NEEDS_KUBECTL
 @pytest.mark.parametrize("row", FIELDS, ids=_name)
-def test_mistake_in_a_manifest_is_noticed(row: tuple[Any, ...]) -> None:
+def test_error_in_a_manifest_is_noticed(row: tuple[Any, ...]) -> None:
     field = Field(*row)
     _is_among(field.says, manifests.faults(Project(), _with_another(field)))
 
@@ -521,14 +521,14 @@ def test_mistake_in_a_manifest_is_noticed(row: tuple[Any, ...]) -> None:
 @NEEDS_KUBECTL
 @NEEDS_LINTER
 @pytest.mark.parametrize("row", BY_LINTER, ids=_name)
-def test_mistake_is_noticed_by_the_linter(row: tuple[Any, ...]) -> None:
+def test_error_is_noticed_by_the_linter(row: tuple[Any, ...]) -> None:
     field = Field(*row)
     assert not list(linter.faults(_built(field.overlay)))
     _is_among(field.says, linter.faults(_with_another(field)))
 
 
 @pytest.mark.parametrize(("file", "old", "new", "says"), TEXTS)
-def test_mistake_in_the_stack_is_noticed(
+def test_error_in_the_stack_is_noticed(
     file: str, old: str, new: str, says: str, checkout: Path
 ) -> None:
     project = Project(checkout)

@@ -143,7 +143,7 @@ def test_request_is_frozen(vector: dict[str, Any]) -> None:
     assert (request.headers, request.body) == (headers, body)
 
 
-def test_both_envelopes_differ_in_the_headers_of_cloudevents_alone() -> None:
+def test_envelopes_differ_only_in_cloudevents_headers() -> None:
     standard, *_ = (vector for vector in VECTORS_REQUESTS if vector["envelope"] == "standard")
     events, *_ = (vector for vector in VECTORS_REQUESTS if vector["envelope"] == "cloudevents")
     others = [header for header in events["headers"] if not header[0].startswith("ce-")]

@@ -183,7 +183,7 @@ def test_nobody_resends_within_the_lease_without_heartbeats(world: World) -> Non
     assert len(world.receiver.seen) == 1
 
 
-def test_claiming_settling_routing_and_operators_get_in_nobodys_way(world: World) -> None:
+def test_claiming_settling_routing_and_operators_never_block(world: World) -> None:
     """Everything that locks rows at once: what deadlocks is repeated, and nothing fails."""
     for name in ("payouts", "ledger"):
         world.endpoint(name=name, total_timeout_ms=10_000, schedule_seconds=[0] * 60)

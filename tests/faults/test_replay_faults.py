@@ -37,7 +37,7 @@ PLAN = "plan(DELIVERED, reason='a test', id_=UUID(int=7))"
 
 
 @pytest.mark.parametrize("point", ["D16=kill@2", "D9=kill@40", "D17=kill@2"])
-def test_replay_goes_on_after_its_dispatcher_was_killed(world: World, point: str) -> None:
+def test_replay_continues_after_its_dispatcher_was_killed(world: World, point: str) -> None:
     world.endpoint()
     world.decisions.write(*(f"m_{number % 60}" for number in range(120)))
     drain(world.dsn)
@@ -63,9 +63,7 @@ def test_replay_goes_on_after_its_dispatcher_was_killed(world: World, point: str
 
 
 @pytest.mark.parametrize("point", ["O1", "O2"])
-def test_plan_whose_process_is_killed_is_not_there_and_can_be_made_again(
-    world: World, point: str
-) -> None:
+def test_plan_of_a_killed_process_can_be_made_again(world: World, point: str) -> None:
     world.endpoint()
     world.decisions.write("m_1", "m_2")
     drain(world.dsn)

@@ -264,7 +264,7 @@ def test_unknown_commit_is_reported_and_resolved_by_the_restart(
     assert _outcome(world.dsn) == undisturbed[False]
 
 
-def test_driver_that_stands_still_loses_its_locks_and_is_fenced(
+def test_stopped_driver_loses_its_locks_and_is_fenced(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     standing = Driver(world.dsn, query_id=QUERY_ID, timeouts=Timeouts(idle_seconds=0.5))

@@ -69,7 +69,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         ("payouts", set()),
     ],
 )
-def test_login_may_take_on_its_roles_alone(stack: Stack, login: str, roles: set[str]) -> None:
+def test_login_may_take_on_only_its_roles(stack: Stack, login: str, roles: set[str]) -> None:
     with psycopg.connect(stack.dsn) as connection:
         rows = connection.execute(
             "SELECT rolname FROM pg_roles WHERE rolname LIKE 'holdfast%%'"

@@ -281,7 +281,9 @@ def test_two_databases_at_once_share_their_roles(bare_database: Make) -> None:
 
 
 @pytest.mark.rest
-def test_user_without_createrole_is_told(bare: str, bare_database: Make, bare_user: Make) -> None:
+def test_user_without_createrole_is_reported(
+    bare: str, bare_database: Make, bare_user: Make
+) -> None:
     user = bare_user()
     dsn = bare_database(owner=user)
     name = psycopg.conninfo.conninfo_to_dict(dsn)["user"]
@@ -299,7 +301,7 @@ def test_user_without_createrole_is_told(bare: str, bare_database: Make, bare_us
 
 
 @pytest.mark.rest
-def test_user_without_create_is_told_so(bare: str, bare_database: Make, bare_user: Make) -> None:
+def test_user_without_create_is_reported(bare: str, bare_database: Make, bare_user: Make) -> None:
     connection_info = psycopg.conninfo.conninfo_to_dict(bare_user(createrole=True))
     dbname = psycopg.conninfo.conninfo_to_dict(bare_database())["dbname"]
     dsn = psycopg.conninfo.make_conninfo(**{**connection_info, "dbname": dbname})

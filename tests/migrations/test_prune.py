@@ -231,7 +231,7 @@ def test_role_that_does_not_maintain_is_refused(dsn: str, role: str, call: str) 
 
 @pytest.mark.rest
 @pytest.mark.usefixtures("delivered")
-def test_janitor_drops_by_the_function_alone(dsn: str) -> None:
+def test_janitor_drops_only_by_the_function(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as session:
         session.execute(f"SET ROLE {JANITOR}".encode())
         (name,) = session.execute("""
@@ -331,7 +331,7 @@ def test_table_in_use_is_waited_for_briefly(world: World, monkeypatch: pytest.Mo
 
 @pytest.mark.rest
 @pytest.mark.usefixtures("delivered")
-def test_writers_go_on_while_it_looks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writers_continue_during_the_check(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TRIES", 1)
     with psycopg.connect(world.dsn) as other, ThreadPoolExecutor(1) as pool:
         other.execute("LOCK TABLE holdfast.dead_letter IN ACCESS EXCLUSIVE MODE")
@@ -418,7 +418,7 @@ def test_two_at_once_drop_each_day_once(dsn: str, db: psycopg.Connection) -> Non
 
 @pytest.mark.rest
 @pytest.mark.usefixtures("delivered")
-def test_session_that_sees_one_moment_alone_drops_nothing(dsn: str) -> None:
+def test_session_with_a_fixed_snapshot_drops_nothing(dsn: str) -> None:
     with psycopg.connect(dsn) as session:
         session.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         with pytest.raises(psycopg.errors.RaiseException, match="needs read committed"):

@@ -157,7 +157,7 @@ def test_alert_of_a_fault_is_fired_by_an_exception_within_the_dispatcher(
 
 
 @pytest.mark.long
-def test_alert_of_the_clock_is_fired_by_a_host_that_is_a_minute_ahead(
+def test_host_clock_a_minute_ahead_fires_its_alert(
     world: World, watch: Watcher, address: str
 ) -> None:
     clock = world.tmp_path / "clock"

@@ -65,7 +65,7 @@ def test_alerts_of_vacuum_are_fired_by_a_session_that_keeps_its_snapshot(
         seen.is_quiet("HoldfastDeadRows")
 
 
-def test_alert_of_the_wraparound_is_fired_by_a_slot_that_nobody_reads(
+def test_unread_slot_fires_the_wraparound_alert(
     watch: Watcher, address: str, tmp_path: Path
 ) -> None:
     with server_directory() as directory:

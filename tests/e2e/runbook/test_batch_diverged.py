@@ -14,7 +14,7 @@ EDITED = (decided("m_482", 2, "release", exposure_minor=4_999_999), decided("m_8
 PAGE = "batch-diverged"
 
 
-def test_what_was_written_first_stands_and_the_job_goes_on(here: World, reader: Reader) -> None:
+def test_first_written_decision_stands_and_the_job_continues(here: World, reader: Reader) -> None:
     here.serve()
     here.endpoint()
     here.dispatch()

@@ -78,7 +78,7 @@ class _Job:
 
 
 @pytest.mark.parametrize("prepare", [_restored, _failed_over])
-def test_database_that_was_put_back_repeats_no_action_and_loses_none(
+def test_restored_database_repeats_and_loses_no_action(
     server: BackedUp,
     make_database: Callable[[str | None], str],
     tmp_path: Path,

@@ -49,7 +49,7 @@ def test_index_and_tests_have_every_page() -> None:
     assert {f"test_{name.replace('-', '_')}" for name in NAMES} <= tests
 
 
-def test_commands_in_the_text_are_there() -> None:
+def test_commands_in_the_text_exist() -> None:
     text = "".join(map(_text, ["README", *NAMES]))
     named = {
         tuple(found.split()) for found in re.findall(r"`holdfast ((?:[a-z]+ ?){1,2})[^`]*`", text)
@@ -69,7 +69,7 @@ def test_command_without_its_result_is_refused() -> None:
             steps(command + wrong)
 
 
-def test_other_words_and_another_exit_code_are_told() -> None:
+def test_other_options_and_another_exit_code_are_reported() -> None:
     reader = Reader("", {}, {"WORD": "version"})
     reader.give("page.md", Step(1, "holdfast --<WORD>", 0, ("holdfast",)))
     for step in (

@@ -337,7 +337,7 @@ def test_fragment_without_login_redirects_the_full_page(fresh_api: Api) -> None:
         "/logout?x=1",
     ],
 )
-def test_login_goes_on_only_to_a_path_of_this_server(fresh_api: Api, path: str) -> None:
+def test_login_redirects_only_to_a_path_of_this_server(fresh_api: Api, path: str) -> None:
     assert safe_path(path) == "/"
     with _browser(fresh_api) as browser:
         done = _login(browser, fresh_api, path)

@@ -203,7 +203,7 @@ def test_body_that_is_no_such_thing_is_refused(api: Api, body: bytes, kind: str)
     ],
     ids=ascii,
 )
-def test_field_that_does_not_fit_is_not_said_back(api: Api, change: dict[str, Any]) -> None:
+def test_invalid_field_is_not_echoed(api: Api, change: dict[str, Any]) -> None:
     before, audited = _count(api), api.audited()
     answer = api.ask("POST", "/tokens", json={**NEW, **change})
     assert answer.status_code == 422, answer.text

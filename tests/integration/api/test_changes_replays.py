@@ -279,7 +279,7 @@ def test_dead_letter_is_dismissed_once_and_holding_one_needs_skip(world: World) 
     assert world.since(before) == [("dead.dismiss", f"token {OPERATOR}")] * 2
 
 
-def test_rows_of_the_quarantine_are_put_back_once_or_dismissed(world: World) -> None:
+def test_quarantined_rows_are_requeued_once_or_dismissed(world: World) -> None:
     bad, job, shut = _set_aside(world.api)
     before, path = len(world.api.audited()), "/quarantine/requeue"
 

@@ -176,7 +176,7 @@ def test_redelivery_needs_the_role_and_the_form(reading: Api, role: str, status:
     assert "Nothing was changed" in text_of(answer)
 
 
-def test_what_was_said_to_one_is_not_shown_to_another(console: Api) -> None:
+def test_message_to_one_user_is_not_shown_to_another(console: Api) -> None:
     (key,) = (f"hf_{row['key'].hex}" for row in console.rows("SELECT key FROM holdfast.entry"))
     with logged_in(console, "operator") as one, logged_in(console, "viewer") as another:
         form = {"csrf": csrf_of(one.get("/entries")), "reason": "r"}

@@ -184,7 +184,7 @@ def test_endpoint_names_its_secrets_and_shows_none(viewer: httpx.Client) -> None
     assert viewer.get("/endpoints/nowhere").status_code == 404
 
 
-def test_dispatcher_that_died_is_told_from_none(viewer: httpx.Client) -> None:
+def test_dead_dispatcher_differs_from_none(viewer: httpx.Client) -> None:
     text = text_of(viewer.get("/dispatchers"))
     assert "no heartbeat" in text
     assert "No dispatcher is alive" in text
@@ -250,7 +250,7 @@ def _rows(text: str) -> list[str]:
         ("/subjects?prefix=zzz", "No subject matches"),
     ],
 )
-def test_nothing_that_matches_is_said(viewer: httpx.Client, address: str, message: str) -> None:
+def test_empty_results_are_explained(viewer: httpx.Client, address: str, message: str) -> None:
     page = viewer.get(address)
     assert page.status_code == 200
     assert message in text_of(page)
@@ -296,7 +296,7 @@ def test_address_that_cannot_be_read_is_an_error_page(viewer: httpx.Client, addr
 @pytest.mark.parametrize(
     "address", ["/batches?stream=nowhere", "/dead/999", "/quarantine/999", "/replays/00000000"]
 )
-def test_what_is_not_there_is_not_found(viewer: httpx.Client, address: str) -> None:
+def test_unknown_object_is_not_found(viewer: httpx.Client, address: str) -> None:
     assert viewer.get(address).status_code == 404
 
 
@@ -374,7 +374,7 @@ def test_copied_request_has_neither_signature_nor_time(operator: httpx.Client) -
     assert "webhook-timestamp: REDACTED" in text
 
 
-def test_key_that_was_never_used_is_told(viewer: httpx.Client) -> None:
+def test_unused_key_is_reported(viewer: httpx.Client) -> None:
     page = viewer.get(f"/entries/hf_{'0' * 32}")
     assert page.status_code == 404
     assert "unknown" in text_of(page)

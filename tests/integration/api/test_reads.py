@@ -198,7 +198,7 @@ MISSING = (
 
 
 @pytest.mark.parametrize("path", MISSING)
-def test_what_is_not_there_is_a_problem_that_says_so(reading: Api, path: str) -> None:
+def test_unknown_object_is_an_explained_problem(reading: Api, path: str) -> None:
     answer = reading.ask("GET", path, "viewer")
     assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
     assert len(answer.json()["detail"]) > 20
@@ -305,7 +305,7 @@ UNFIT = f"""
 
 
 @pytest.mark.parametrize("path", UNFIT)
-def test_what_does_not_fit_is_refused_and_said(reading: Api, path: str) -> None:
+def test_invalid_input_is_refused_and_explained(reading: Api, path: str) -> None:
     answer = reading.ask("GET", path, "viewer")
     assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
     assert answer.json()["status"] == 422

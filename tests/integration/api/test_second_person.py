@@ -138,7 +138,7 @@ def test_reissue_counts_each_endpoint_that_gets_it(api: Api) -> None:
     assert plan.json()["needs_approval"] is True
 
 
-def test_console_and_api_put_no_older_row_back_alone(api: Api) -> None:
+def test_console_and_api_requeue_older_rows_only_with_approval(api: Api) -> None:
     number = _set_aside(api, GOOD)
     with Decisions(api.dsn) as decisions:
         later = decision("m_9", 9, RELEASE)

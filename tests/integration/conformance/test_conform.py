@@ -172,7 +172,7 @@ def test_broken_receiver_fails_exactly_its_rule(
 
 
 @pytest.mark.rest
-def test_receiver_that_forgets_keys_is_found_by_patience_alone() -> None:
+def test_receiver_that_forgets_keys_needs_a_patient_test() -> None:
     forgetful = sound.KeepsKeysBriefly(SECRET, keep_seconds=KEEP_SECONDS)
     with serving(forgetful) as url:
         report = grade(f"{url}/hooks", only=["keys.*"], patient_seconds=KEEP_SECONDS * 1.5)
@@ -243,7 +243,7 @@ def test_certificate_is_checked_and_a_private_authority_can_be_named(tmp_path: P
 
 
 @pytest.mark.rest
-def test_seed_that_was_used_before_is_told_from_a_fault() -> None:
+def test_reused_seed_differs_from_a_fault() -> None:
     with serving(SoundReceiver(SECRET)) as url:
         grade(f"{url}/hooks", only=["good.*"])
         report = grade(f"{url}/hooks", only=["good.*"])
@@ -289,7 +289,7 @@ def test_failure_is_shown_with_its_rule_source_and_fix() -> None:
 
 
 @pytest.mark.rest
-def test_url_that_cannot_be_read_is_said_in_one_line() -> None:
+def test_unreadable_url_is_reported_in_one_line() -> None:
     ended = holdfast("conform", "http://[::1", *REF, environment=ENVIRONMENT, code=ExitCode.USAGE)
     assert "its URL" in ended.stderr
     assert "Nothing was sent" in ended.stderr
@@ -297,7 +297,7 @@ def test_url_that_cannot_be_read_is_said_in_one_line() -> None:
 
 
 @pytest.mark.rest
-def test_nothing_is_sent_to_another_machine_unless_it_is_meant() -> None:
+def test_nothing_is_sent_to_another_machine_unless_asked() -> None:
     ended = holdfast("conform", "https://payouts.example/hooks", *REF, environment=ENVIRONMENT)
     assert ended.returncode == ExitCode.USAGE
     assert "is not this machine" in ended.stderr

@@ -394,7 +394,7 @@ def test_keys_of_an_older_inbox_stay_known(payouts_dsn: str, version: str) -> No
     assert receipts[0].result == {"hold": 7}
 
 
-def test_connection_goes_on_where_the_tables_are_made_anew(payouts_dsn: str) -> None:
+def test_connection_continues_after_tables_are_recreated(payouts_dsn: str) -> None:
     """What it has prepared was planned for columns of types that are gone."""
     inbox = Inbox()
     with (

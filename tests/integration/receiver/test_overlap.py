@@ -231,7 +231,7 @@ def test_keys_beyond_the_window_are_forgotten_oldest_first_in_chunks(payouts_dsn
         assert kept_sequences(connection) == [4, 5]
 
 
-def test_key_that_was_forgotten_is_stale_when_it_comes_again(payouts_dsn: str) -> None:
+def test_forgotten_key_is_stale_when_repeated(payouts_dsn: str) -> None:
     with psycopg.connect(payouts_dsn, autocommit=True) as connection:
         assert deliver(connection, 1).outcome is ReceiptOutcome.APPLIED
         age(connection, 46, 1)

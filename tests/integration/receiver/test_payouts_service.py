@@ -178,7 +178,7 @@ def test_inquiry_tells_what_the_first_delivery_was_answered(service: Payouts) ->
 
 
 @pytest.mark.rest
-def test_inquiry_is_answered_to_nobody_who_cannot_sign(service: Payouts) -> None:
+def test_inquiry_is_answered_only_to_signers(service: Payouts) -> None:
     sent = Sent.of("m_482", "block", 1)
     service.send(sent)
     key = key_of("m_482", 1)
@@ -331,7 +331,7 @@ def _refusals(*dsns: str) -> list[str]:
 
 
 @pytest.mark.rest
-def test_role_that_may_not_read_the_tables_is_told_so(stranger: tuple[str, str]) -> None:
+def test_role_that_may_not_read_the_tables_is_reported(stranger: tuple[str, str]) -> None:
     dsn, theirs = stranger
     held, serve = _refusals(theirs)
     assert "permission denied for schema payouts. Nothing was changed" in held

@@ -67,7 +67,7 @@ def _batches(db: psycopg.Connection) -> int:
     ],
     ids=["rollback and begin", "rollback and chain", "another transaction with an id"],
 )
-def test_batch_that_also_rolled_back_is_not_said_to_be_written(world: World, also: Also) -> None:
+def test_batch_rolled_back_by_also_is_not_reported_as_written(world: World, also: Also) -> None:
     spark = world.driver(also=also)
     with pytest.raises(CompanionFailed, match=r"Nothing of the batch was written.*then restart"):
         spark.batch(0, decision())
@@ -82,7 +82,7 @@ def test_batch_that_also_rolled_back_is_not_said_to_be_written(world: World, als
     [_sql("COMMIT"), _sql("COMMIT AND CHAIN"), _commit_and_hide, _commit_and_fail],
     ids=["commit", "commit and chain", "commit and a hidden error", "commit and an error"],
 )
-def test_batch_that_also_committed_comes_again_as_a_replay(world: World, also: Also) -> None:
+def test_batch_committed_by_also_returns_as_a_replay(world: World, also: Also) -> None:
     spark = world.driver(also=also)
     with pytest.raises(CompanionFailed, match="the batch is written, with what `also`") as raised:
         spark.batch(0, decision())
@@ -97,7 +97,7 @@ def test_batch_that_also_committed_comes_again_as_a_replay(world: World, also: A
     [lambda connection, _rows: connection.close(), _leave_rows_unread],
     ids=["closed", "rows unread"],
 )
-def test_unusable_connection_is_a_mistake_of_also(world: World, also: Also) -> None:
+def test_unusable_connection_is_an_error_of_also(world: World, also: Also) -> None:
     spark = world.driver(also=also)
     with pytest.raises(CompanionFailed, match="as a whole or not at all"):
         spark.batch(0, decision())
@@ -222,7 +222,7 @@ def test_also_that_breaks_the_transaction_is_no_written_batch(
     assert isinstance(healed.batch(0, decision()), Written)
 
 
-def test_mistake_in_a_statement_of_also_is_raised_as_it_is(driver: MakeDriver) -> None:
+def test_error_in_a_statement_of_also_is_raised_unchanged(driver: MakeDriver) -> None:
     def also(connection: psycopg.Connection, _rows: object) -> None:
         connection.execute("SELECT %s", [])
 

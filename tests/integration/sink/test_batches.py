@@ -383,7 +383,7 @@ def test_large_bodies_are_kept_up_to_a_limit(driver: MakeDriver) -> None:
     assert 32 * 2**20 - 200_200 < size <= 32 * 2**20
 
 
-def test_divergence_in_a_companion_alone_is_kept_without_rows(world: World) -> None:
+def test_divergence_only_in_a_companion_is_kept_without_rows(world: World) -> None:
     revision = 1
 
     def select(rows: pa.Table) -> BatchInput:

@@ -187,7 +187,7 @@ def test_of_two_continuations_at_once_one_wins(driver: MakeDriver, db: psycopg.C
     assert _ledger(db) == [(old.query_id, 0, 1), (winner.query_id, 0, 0)]
 
 
-def test_login_with_the_sinks_role_alone_may_continue(world: World, app_dsn: str) -> None:
+def test_login_with_only_the_sink_role_may_continue(world: World, app_dsn: str) -> None:
     old = world.driver(app_dsn)
     old.batch(0, decision("m_1"))
     new = world.driver(app_dsn)

@@ -193,7 +193,7 @@ def test_what_the_role_may_not_see_is_a_mismatch(sink: OutboxSink) -> None:
         sink.read(lambda connection: connection.execute("SELECT body FROM holdfast.entry"))
 
 
-def test_broken_connection_is_tried_again_as_a_whole(world: World, sink: OutboxSink) -> None:
+def test_broken_connection_retries_the_full_transaction(world: World, sink: OutboxSink) -> None:
     tries = []
 
     def work(connection: psycopg.Connection) -> int:
@@ -206,7 +206,7 @@ def test_broken_connection_is_tried_again_as_a_whole(world: World, sink: OutboxS
     assert len(set(tries)) == 2
 
 
-def test_a_database_that_stays_away_is_said_in_words() -> None:
+def test_database_that_stays_away_is_reported() -> None:
     nowhere = "postgresql://me:secret@127.0.0.1:1/x"
     sink = OutboxSink(nowhere, stream="payouts", timeouts=Timeouts(deadline_seconds=0))
     with pytest.raises(SinkUnavailable, match="Nothing was read") as raised:

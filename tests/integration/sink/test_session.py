@@ -43,7 +43,7 @@ def test_the_sinks_role_is_all_that_a_batch_needs(driver: MakeDriver, app_dsn: s
     spark.sink.close()
 
 
-def test_user_who_may_not_act_as_the_sink_is_told_so(world: World, app_dsn: str) -> None:
+def test_user_without_the_sink_role_is_reported(world: World, app_dsn: str) -> None:
     user = str(conninfo_to_dict(app_dsn)["user"])
     world.db.execute(sql.SQL("REVOKE holdfast_sink FROM {}").format(sql.Identifier(user)))
     with pytest.raises(SchemaMismatch, match=rf"GRANT holdfast_sink TO {user}"):
@@ -154,7 +154,7 @@ def test_partitions_are_made_when_the_database_day_changes(world: World) -> None
     assert world.db.execute(exists, [partition.as_string()]).fetchone() == (True,)
 
 
-def test_password_is_in_nothing_that_the_sink_says_of_itself(
+def test_password_is_in_no_text_of_the_sink(
     world: World, app_dsn: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

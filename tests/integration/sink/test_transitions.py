@@ -94,7 +94,7 @@ def test_reissue_of_a_requeued_entry_moves_the_state_of_the_job(world: World) ->
     assert _fate(job.batch(1, decision("m_1", 4, RELEASE))) == (0, 1, 0)
 
 
-def test_suppressed_decisions_are_kept_whole(world: World, payouts: Driver) -> None:
+def test_suppressed_decisions_are_kept_in_full(world: World, payouts: Driver) -> None:
     payouts.batch(0, decision("m_1", 4))
     overtaken, repeated = decision("m_1", 2, RELEASE, minor=7), decision("m_1", 5, minor=8)
     payouts.batch(1, overtaken, repeated)
@@ -179,7 +179,7 @@ def test_divergence_excludes_rows_set_aside(payouts: Driver) -> None:
     assert (divergence.only_in_ledger.count, divergence.quarantined_now) == (1, 1)
 
 
-def test_row_put_back_with_its_future_date_stays_where_it_is(world: World) -> None:
+def test_row_requeued_with_its_future_date_stays(world: World) -> None:
     world.driver(stream="payouts").batch(0, decision("m_1", 1, occurred_at=FAR))
     before = contents(world.db)
     assert not _by_hand(world.dsn, "payouts", 1, decision("m_1", 1, occurred_at=FAR))
@@ -244,7 +244,7 @@ def test_new_stream_of_a_job_is_not_one_written_by_hand(world: World, suffix: st
 
 
 @ENDINGS
-def test_a_jobs_stream_that_is_there_already_goes_on(world: World, suffix: str) -> None:
+def test_existing_stream_of_a_job_continues(world: World, suffix: str) -> None:
     query_id = _own(world.db, f"a{suffix}")
     job = world.driver(stream=f"a{suffix}", query_id=query_id)
     job.sink.check()

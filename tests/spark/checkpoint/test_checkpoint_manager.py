@@ -298,9 +298,7 @@ def test_prune_refuses_a_damaged_checkpoint(copied: Path) -> None:
     assert Folder(str(copied)).files == before
 
 
-def test_restore_is_refused_in_words_and_changes_nothing(
-    in_place: World, database: str, tmp_path: Path
-) -> None:
+def test_refused_restore_changes_nothing(in_place: World, database: str, tmp_path: Path) -> None:
     where, newest = str(in_place.checkpoint), in_place.newest
     batches, files = ledger(database), Folder(where).files
 

@@ -69,7 +69,7 @@ SET_UP = {"an address of another machine", "nobody listens"}
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_line_before_anything_is_started(world: World, mistake: str) -> None:
+def test_wrong_option_is_one_line_before_the_start(world: World, mistake: str) -> None:
     options, exit_code, message = MISTAKES[mistake]
     put(world.tmp_path / "events", 0, LINES)
     options = [option.format(folder=world.tmp_path) for option in options]
@@ -142,7 +142,7 @@ def test_stop_while_spark_starts_is_no_java_failure(world: World, answered: str)
 
 
 def test_ctrl_c_ends_the_job_after_the_running_batch(world: World) -> None:
-    """SIGTERM: see `test_running_job_is_read_and_goes_on`.
+    """SIGTERM: see `test_running_job_is_read_and_continues`.
 
     With Spark's default file manager, Hadoop starts `readlink` as a program for each file of the
     checkpoint, which takes longer than a small batch.
@@ -331,7 +331,7 @@ def test_the_bound_of_the_state_reaches_rocksdb(play: Play) -> None:
 
 
 @pytest.mark.rest
-def test_rows_that_spark_drops_itself_end_the_job_in_words(play: Play) -> None:
+def test_rows_dropped_by_spark_end_the_job(play: Play) -> None:
     """A query that does what the job avoids: its watermark column reaches a stateful operator."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 

@@ -202,7 +202,7 @@ def test_pattern_of_topics_stays_between_its_anchors(spark: "SparkSession", text
     assert refused.value.exit_code is ExitCode.USAGE
 
 
-def test_pattern_of_topics_takes_whole_names(spark: "SparkSession") -> None:
+def test_pattern_of_topics_matches_full_names(spark: "SparkSession") -> None:
     pattern = compiled(spark.sparkContext._jvm, Kafka("eu|us", is_pattern=True))
     assert [bool(pattern.matcher(name).find()) for name in ("eu", "us", "eu-2", "us\n")] == [
         *(True, True, False, False)

@@ -176,7 +176,7 @@ def test_the_difference_between_two_batches_is_e920_and_the_block(played: Play) 
     assert same.nothing is None
 
 
-def test_what_is_not_there_is_said_in_words(played: Play) -> None:
+def test_unknown_batch_is_explained(played: Play) -> None:
     stranger = _ask(played, "m_9")
     assert stranger.document["found"] is False
     assert stranger.nothing
@@ -255,7 +255,7 @@ def test_a_checkpoint_that_cannot_be_read_is_one_line(played: Play) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_running_job_is_read_and_goes_on(play: Play, db: psycopg.Connection) -> None:
+def test_running_job_is_read_and_continues(play: Play, db: psycopg.Connection) -> None:
     play.put(*FILES)
     with job_process(play.folder, play.dsn, *QUICK) as job:
         job.until(lambda: "batch=3 " in job.said)

@@ -146,7 +146,7 @@ def test_opentelemetry_is_not_loaded_unasked(monkeypatch: pytest.MonkeyPatch) ->
     assert done.stdout.strip() == "[]"
 
 
-def test_missing_package_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_reported_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
     missing = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
     monkeypatch.setitem(sys.modules, missing, None)

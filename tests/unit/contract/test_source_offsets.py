@@ -52,7 +52,7 @@ def test_times_and_one_position_for_each_source_are_read() -> None:
     }
 
 
-def test_watermark_that_is_not_there_yet_is_none() -> None:
+def test_missing_watermark_is_none() -> None:
     rows = readable_offsets(f"v1\n{METADATA % 0}")
     assert rows is not None
     assert rows["watermark"] is None
@@ -138,7 +138,7 @@ ONE = {"t": {"0": 5}}
     ],
     ids=["new partition", "new topic", "backwards", "absent topic", "no topic"],
 )
-def test_partition_without_a_whole_range_is_said_in_words(
+def test_partition_without_a_full_range_is_explained(
     then: Topics, now: Topics, partition: tuple[Any, ...], message: str
 ) -> None:
     source = _only(_text(then), _text(now))
@@ -179,7 +179,7 @@ def test_file_source_of_the_first_batch_begins_with_entry_0() -> None:
     assert "log entries up to 1" in "\n".join(range_lines(source))
 
 
-def test_sources_keep_their_order_and_one_that_was_added_begins_there() -> None:
+def test_sources_keep_their_order_and_an_added_one_begins_there() -> None:
     before, after = _text({"logOffset": 1}, ONE), _text({"logOffset": 1}, ONE, None, 7)
     assert [each["kind"] for each in ranges(before, after, 3)] == [
         "log",

@@ -76,7 +76,7 @@ def test_numbers_of_digits_are_taken_as_before() -> None:
 
 
 @pytest.mark.parametrize("text", ["1_0", "+5", " 5"])
-def test_url_of_the_api_takes_digits_alone(text: str) -> None:
+def test_url_of_the_api_takes_only_digits(text: str) -> None:
     from pydantic import TypeAdapter, ValidationError
 
     with pytest.raises(ValidationError):

@@ -93,7 +93,7 @@ def test_every_install_of_the_dockerfile_has_hashes_or_is_the_wheel() -> None:
     ] == []
 
 
-def test_builder_sees_the_packages_alone() -> None:
+def test_builder_sees_only_the_packages() -> None:
     lines = (DOCKERFILE.parents[2] / ".dockerignore").read_text().splitlines()
     assert lines[1] == "*"
     assert {line[1:] for line in lines if line.startswith("!")} == {

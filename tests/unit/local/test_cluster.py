@@ -36,7 +36,7 @@ def test_cluster_of_a_major_that_is_not_shipped_is_refused_untouched(tmp_path: P
     assert [path.name for path in data.iterdir()] == ["PG_VERSION"]
 
 
-def test_data_directory_has_the_last_word_about_its_major(tmp_path: Path) -> None:
+def test_data_directory_decides_its_major_version(tmp_path: Path) -> None:
     data = cluster_of("16", tmp_path)
     known = cluster.load(tmp_path)
     assert known == cluster.Cluster(tmp_path, data, 16)
@@ -52,7 +52,7 @@ def test_lost_data_are_never_replaced_by_an_empty_cluster(tmp_path: Path) -> Non
     assert not data.exists()
 
 
-def test_lost_password_is_said_in_one_line(tmp_path: Path) -> None:
+def test_lost_password_is_reported_in_one_line(tmp_path: Path) -> None:
     cluster_of("18", tmp_path)
     known = cluster.load(tmp_path)
     assert known
@@ -60,13 +60,13 @@ def test_lost_password_is_said_in_one_line(tmp_path: Path) -> None:
         _ = known.password
 
 
-def test_damaged_state_is_said_in_one_line(tmp_path: Path) -> None:
+def test_damaged_state_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text("{")
     with pytest.raises(CommandError, match=r"cannot be read.*nothing was changed"):
         cluster.load(tmp_path)
 
 
-def test_directory_may_be_moved_as_a_whole(tmp_path: Path) -> None:
+def test_directory_may_be_moved(tmp_path: Path) -> None:
     cluster_of("18", tmp_path / "here")
     (tmp_path / "here").rename(tmp_path / "there")
     moved = cluster.load(tmp_path / "there")
@@ -82,7 +82,7 @@ def test_missing_wheel_names_another_way(tmp_path: Path, monkeypatch: pytest.Mon
     assert "\n" not in str(caught.value)
 
 
-def test_directory_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
+def test_unwritable_directory_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(CommandError, match=r"cannot be used.*--directory"):
         EmbeddedPostgres(tmp_path / "file" / "local").start()
@@ -107,7 +107,7 @@ def test_socket_folder_is_the_first_that_is_short_enough(tmp_path: Path) -> None
     assert len(os.fsencode(sockets.socket_path(folder))) <= sockets.LENGTH_MAX
 
 
-def test_socket_path_beyond_the_limit_is_said_with_its_length(tmp_path: Path) -> None:
+def test_too_long_socket_path_is_reported_with_its_length(tmp_path: Path) -> None:
     long = tmp_path / ("ü" * 60)
     long.mkdir()
     length = len(os.fsencode(long)) + len("/holdfast-0123456789ab/.s.PGSQL.5432")

@@ -243,7 +243,7 @@ def verdict(applied: list[Action]) -> tuple[int, int, int, int]:
     return report.lost, report.repeated, report.out_of_order, report.altered
 
 
-def test_key_and_window_are_derived_from_the_decision_alone() -> None:
+def test_key_and_window_derive_only_from_the_decision() -> None:
     # hf_ and the first 128 bits of SHA-256 over
     # ["payout-hold/v1","m_1","2025-11-03T12:15:00Z","block","1"], computed with sha256sum
     assert SHOULD[0] == Action(

@@ -104,7 +104,7 @@ def test_certificate_that_java_does_not_trust_is_called_so() -> None:
     assert "not found" not in told
 
 
-def test_line_ends_with_a_line_feed_alone(tmp_path: Path) -> None:
+def test_line_ends_only_with_a_line_feed(tmp_path: Path) -> None:
     lines = [json.dumps({"note": f"a{end}b"}, ensure_ascii=False) for end in "\u2028\u2029\x85"]
     (tmp_path / "events").write_bytes("\r\n".join([*lines, " ", "{}\n"]).encode())
     assert cli._lines(tmp_path / "events") == [*lines, "{}"]
@@ -120,7 +120,7 @@ def test_spaces_in_json_do_not_move_a_merchant() -> None:
     assert len(names) > 1
 
 
-def test_too_large_line_and_full_queue_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_line_and_full_queue_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "SECONDS", 0.1)
     writer = topics.Writer("127.0.0.1:9")
     with pytest.raises(CommandError, match="a record of 2000000 bytes cannot be written to pay"):
@@ -153,13 +153,13 @@ def test_batches_are_those_that_spark_recorded(tmp_path: Path) -> None:
     assert topic_batches.batches([*ends, ends[-1]], records) == [["a"], ["b", "c"], []]
 
 
-def test_a_batch_that_ends_before_the_last_one_is_told() -> None:
+def test_batch_that_ends_before_the_last_one_is_reported() -> None:
     for behind in ({0: 1}, {1: 2}):
         with pytest.raises(CommandError, match="batch 1 ends before"):
             topic_batches.batches([{0: 2}, behind], {0: ["a", "b"], 1: ["c", "d"]})
 
 
-def test_a_checkpoint_without_its_first_batches_is_told(tmp_path: Path) -> None:
+def test_checkpoint_without_its_first_batches_is_reported(tmp_path: Path) -> None:
     folder = _checkpoint(tmp_path, [{"0": 1}, {"0": 2}], recorded=2)
     (folder / "commits" / "0").unlink()
     with pytest.raises(CommandError, match="no longer has all"):

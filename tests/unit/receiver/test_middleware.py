@@ -249,7 +249,7 @@ def test_inquiry_that_proves_nothing_never_reaches_the_application(
 
 
 @pytest.mark.parametrize("path", ["", "keys/", "/keys"])
-def test_path_of_inquiries_is_a_whole_folder(path: str) -> None:
+def test_path_of_inquiries_is_a_folder(path: str) -> None:
     with pytest.raises(ValueError, match="slash"):
         VerifyDeliveries(Application(), secrets=SECRETS, inquiries=path)
 

@@ -84,7 +84,7 @@ def test_default_outlasts_the_longest_retries_by_two_weeks() -> None:
     assert key_window_text(KEY_WINDOW_DEFAULT) == "3888000"
 
 
-def test_keys_that_are_kept_for_ever_are_said_to_be() -> None:
+def test_keys_kept_for_ever_are_reported_as_such() -> None:
     assert key_window_text(None) == "forever"
     with pytest.raises(ValueError, match="forever"):
         prune_parameters(None, 10)

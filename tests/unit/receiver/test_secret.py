@@ -66,7 +66,7 @@ def test_secret_is_loaded_from_the_environment_or_a_file(
         (secret_text(), "env:VAR or file:PATH"),
     ],
 )
-def test_unusable_reference_is_refused_in_words(reference: str, words: str) -> None:
+def test_unusable_reference_is_refused(reference: str, words: str) -> None:
     with pytest.raises(SecretError) as refused:
         Secret.load(reference)
     assert words in str(refused.value)

@@ -237,7 +237,7 @@ def _built(root: Path, work: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.rest
-def test_packages_of_a_commit_are_whole_and_of_it_alone(tmp_path: Path) -> None:
+def test_packages_are_complete_and_of_one_commit(tmp_path: Path) -> None:
     root = _project(tmp_path / "small")
     (root / "sink" / "not_committed.sql").write_text("SELECT 2;")
     assert list(packages.faults(*_built(root, tmp_path / "work"), root)) == []
@@ -260,7 +260,9 @@ def test_build_that_depends_on_its_time_is_refused(tmp_path: Path) -> None:
         _built(root, tmp_path / "work")
 
 
-def test_unbuildable_images_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unbuildable_images_are_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     program = str(tmp_path / "docker")
     assert main(("images", "--containers", program)) == ExitCode.DEGRADED
     assert f"left out: no {program} answers" in capsys.readouterr().out

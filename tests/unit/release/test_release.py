@@ -73,7 +73,7 @@ def test_release_has_a_date(copy: Path) -> None:
     assert list(version.faults(copy, dated=True)) == []
 
 
-def test_check_leaves_a_folder_alone_that_is_no_release(tmp_path: Path) -> None:
+def test_check_ignores_a_folder_that_is_no_release(tmp_path: Path) -> None:
     kept = tmp_path / "kept.txt"
     kept.write_text("ours")
     assert main(["check", "--to", str(tmp_path)]) == ExitCode.USAGE

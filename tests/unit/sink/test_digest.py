@@ -133,7 +133,7 @@ def test_other_rows_or_another_multiplicity_change_it(
 
 
 @given(st.lists(st.sampled_from([0, 1, 2**63, 2**64 - 1]), max_size=6), st.booleans())
-def test_hashes_that_begin_alike_are_sorted_whole(starts: list[int], falling: bool) -> None:
+def test_hashes_with_equal_prefixes_are_sorted_in_full(starts: list[int], falling: bool) -> None:
     ends = range(len(starts), 0, -1) if falling else range(len(starts))
     hashes = [start.to_bytes(8) + end.to_bytes(24) for start, end in zip(starts, ends, strict=True)]
     assert combined(hashes) == hashlib.sha256(b"".join(sorted(hashes))).digest()

@@ -277,7 +277,7 @@ def test_path_object_is_taken_for_its_text() -> None:
 @pytest.mark.parametrize(
     "location", ["", "file://[x/tmp", "file://host/tmp", "file:tmp", "/a\x00b", "/\udcff", b"/a", 5]
 )
-def test_location_that_spark_cannot_mean_is_refused_in_words(location: Any) -> None:
+def test_location_invalid_for_spark_is_refused(location: Any) -> None:
     with pytest.raises(ValueError, match="is not the location of a checkpoint: expected a path"):
         OutboxSink(DSN, stream="payouts", checkpoint=location)
 

@@ -122,7 +122,7 @@ NAMES = [name for name in Timeouts.__slots__ if name != "connect_seconds"]
 
 @pytest.mark.parametrize("name", [*NAMES, "connect_seconds"])
 @pytest.mark.parametrize("value", [-1, math.inf, math.nan, SECONDS_MAX + 1, "5", None, True])
-def test_timeout_that_cannot_be_meant_is_named(name: str, value: Any) -> None:
+def test_senseless_timeout_is_named(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=rf"^{name} is .*: expected .*from 0 to 2,147,483"):
         Timeouts(**{name: value})
 
@@ -302,7 +302,7 @@ def test_row_becomes_the_entry_that_it_says(change: dict[str, Any]) -> None:
         ("text", "not a JSON object"),
     ],
 )
-def test_row_that_is_no_entry_is_refused_in_words(row: object, complaint: str) -> None:
+def test_row_that_is_no_entry_is_refused(row: object, complaint: str) -> None:
     with pytest.raises(Unfit, match=complaint):
         _prepared(json.dumps(row))
 
@@ -320,7 +320,7 @@ def test_row_that_is_no_entry_is_refused_in_words(row: object, complaint: str) -
         ("[" * 500 + "9" * 5000, "beyond"),
     ],
 )
-def test_text_that_is_no_row_is_refused_in_words(text: str, complaint: str) -> None:
+def test_text_that_is_no_row_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(Unfit, match=complaint):
         _prepared(text)
 
@@ -382,7 +382,7 @@ def test_span_is_named_as_the_conventions_say_and_holds_the_counts() -> None:
     assert result.status.status_code is api.StatusCode.UNSET
 
 
-def test_replay_is_told_from_a_written_batch() -> None:
+def test_replay_differs_from_a_written_batch() -> None:
     with tracing() as spans, batch_span("payouts", QUERY, 7) as span:
         span.written(Replayed(*OUTCOME))
     assert (spans.one.attributes or {})["holdfast.outcome"] == "replayed"

@@ -131,7 +131,7 @@ def test_plain_rows_are_read_by_column(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows.entries.num_rows == 3
 
 
-def test_a_text_that_is_not_utf8_costs_its_own_row_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_utf8_refuses_only_its_own_row(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
 
     def counted(batch: pa.RecordBatch) -> Rows:
@@ -232,7 +232,7 @@ def _time_one(micros: int | None) -> str | None:
 
 
 @given(st.lists(_micros | _whole))
-def test_every_moment_is_written_as_if_it_were_alone(micros: list[int | None]) -> None:
+def test_every_time_is_written_independently(micros: list[int | None]) -> None:
     texts, odd = times_of(pa.array(micros, pa.timestamp("us", "UTC")))
     assert texts.to_pylist() == [_time_one(each) for each in micros]
     assert odd.tolist() == [each is not None and _time_one(each) is None for each in micros]

@@ -345,7 +345,7 @@ def test_endpoint_stream_and_time_choose_the_check(ran: str, bent: psycopg.Conne
     assert before["violated"] == {"lane_state": 1}, "lanes have no time"
 
 
-def test_what_cannot_be_checked_is_said(ran: str) -> None:
+def test_uncheckable_settings_are_reported(ran: str) -> None:
     for options, code, words in (
         (("--since", "2h", "--until", "1h"), ExitCode.NOTHING_MATCHED, "no batch was written"),
         (("--since", "1h", "--until", "2h"), ExitCode.USAGE, "not before"),

@@ -65,7 +65,7 @@ def test_changes_are_compared_with_the_trail_by_hashes(busy: str) -> None:
     assert not any("Nested Loop Anti Join" in line for line in plan if "acts" in line)
 
 
-def test_too_much_for_the_trail_at_once_is_said_and_not_raised(busy: str) -> None:
+def test_too_much_for_the_audit_trail_is_reported_not_raised(busy: str) -> None:
     with Checks.connect(busy) as store:
         range_ = store.range(When(back=timedelta(days=1)), When(), endpoint=None, stream=None)
         store._connection.execute("SET statement_timeout = '1ms'")

@@ -277,7 +277,7 @@ def test_audit_trail_is_listed_the_newest_first_by_any_filter(scene: str) -> Non
         ("no endpoint is called", ["attempts", "list", "--endpoint", "nobody"]),
     ],
 )
-def test_what_is_not_there_is_exit_code_3(complaint: str, arguments: list[str], scene: str) -> None:
+def test_unknown_object_is_exit_code_3(complaint: str, arguments: list[str], scene: str) -> None:
     done = holdfast(*arguments, "--json", dsn=scene, code=ExitCode.NOTHING_MATCHED)
     assert complaint in done.stderr
     # A list has its envelope, also when it is empty.
@@ -299,7 +299,7 @@ def test_what_is_not_there_is_exit_code_3(complaint: str, arguments: list[str], 
         ["overview", "--minutes", "181"],
     ],
 )
-def test_what_cannot_be_meant_is_a_usage_error(arguments: list[str]) -> None:
+def test_senseless_options_are_a_usage_error(arguments: list[str]) -> None:
     done = holdfast(*arguments, dsn="postgresql://nobody@127.0.0.1:9/x")
     assert (done.returncode, done.stdout) == (ExitCode.USAGE, "")
     assert "Traceback" not in done.stderr

@@ -185,7 +185,9 @@ def test_secret_is_rotated_in_two_steps(dsn: str, db: psycopg.Connection) -> Non
     assert len(actions) == 4
 
 
-def test_rotation_to_missing_secret_is_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rotation_to_a_missing_secret_is_reported(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOLDFAST_SECRET_HERE", f"whsec_{'A' * 43}=")
     rotate = ("endpoint", "rotate-secret", "payouts", "--reason", "x")
     world.holdfast("endpoint", "add", "payouts", "--url", URL, "--secret-ref", HERE)
@@ -215,7 +217,7 @@ def test_unknown_endpoint_matches_nothing(dsn: str, command: list[str]) -> None:
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_state_changes_for_a_reason_alone(dsn: str, db: psycopg.Connection) -> None:
+def test_state_changes_only_with_a_reason(dsn: str, db: psycopg.Connection) -> None:
     holdfast(*ADD, dsn=dsn)
     before = shown(dsn)
     for verb in ("pause", "resume", "disable"):
@@ -393,7 +395,9 @@ def test_a_change_in_between_is_not_overwritten(world: World, file: Path) -> Non
     assert len(audited_reasons(world.db)) == 2
 
 
-def test_file_is_applied_whole_or_not(dsn: str, db: psycopg.Connection, file: Path) -> None:
+def test_file_is_applied_completely_or_not_at_all(
+    dsn: str, db: psycopg.Connection, file: Path
+) -> None:
     """The second endpoint is refused by the database; the first one is taken back with its row."""
     wanted = parse(file.read_text(), DEFAULTS)
     wanted["us"]["concurrency"] = 5000

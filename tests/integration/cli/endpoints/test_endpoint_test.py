@@ -162,7 +162,7 @@ def test_other_answers_have_a_verdict_and_an_advice(
     assert "\x1b" not in str(content["request"]["response"])
 
 
-def test_another_secret_is_told_from_every_other_refusal(world: World, receiver: Receiver) -> None:
+def test_wrong_secret_differs_from_every_other_refusal(world: World, receiver: Receiver) -> None:
     world.add_endpoint(receiver.url)
     code, content = probed(world.dsn, key=OTHER_KEY_BYTES)
     assert (code, content["verdict"]) == (ExitCode.FAILED, "secret_differs")

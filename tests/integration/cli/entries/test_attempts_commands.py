@@ -80,13 +80,15 @@ def test_attempts_are_listed_page_by_page_the_newest_sequence_first(world: World
         (ExitCode.USAGE, "outcome", ["--subject", "m_1", "--outcome", "lost"]),
     ],
 )
-def test_attempts_of_nobody_are_usage(code: int, complaint: str, arguments: list[str]) -> None:
+def test_attempts_without_a_key_are_a_usage_error(
+    code: int, complaint: str, arguments: list[str]
+) -> None:
     done = holdfast("attempts", "list", *arguments, dsn="postgresql://nobody@127.0.0.1:9/x")
     assert done.returncode == code, done.stderr
     assert complaint in done.stderr
 
 
-def test_attempts_that_are_not_there_are_exit_code_3(dsn: str) -> None:
+def test_unknown_attempts_are_exit_code_3(dsn: str) -> None:
     with Decisions(dsn) as decisions:
         decisions.write("m_1")
     for complaint, *arguments in (

@@ -102,7 +102,7 @@ def test_unknown_stream_matches_nothing(dsn: str) -> None:
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_stream_that_is_misspelt_is_told_which_there_are(dsn: str, db: psycopg.Connection) -> None:
+def test_misspelt_stream_lists_the_existing_ones(dsn: str, db: psycopg.Connection) -> None:
     for n in range(10):
         db.execute("INSERT INTO holdfast.stream (name) VALUES (%s)", [f"s{n}"])
     few = "no stream is called 'payout'; there are s0, s1, s2, s3, s4, s5, s6, s7, s8, s9"

@@ -190,7 +190,7 @@ def test_entry_without_endpoint_shows_the_command_to_add_one(world: World) -> No
     assert answer["command"] == "holdfast endpoint add NAME --url URL --secret-ref REF"
 
 
-def test_what_is_no_entry_is_said_with_what_is_known_of_it(world: World) -> None:
+def test_invalid_row_is_reported_with_what_is_known(world: World) -> None:
     spark = Driver(world.dsn)
     repeated = decision("m_1", 2)
     old = decision("m_2")

@@ -67,7 +67,7 @@ def test_corrected_row_becomes_an_entry_once(world: World, tmp_path: Path) -> No
     assert len(contents(world.db)["entry"]) == 1
 
 
-def test_exported_line_is_put_back_corrected(world: World, tmp_path: Path) -> None:
+def test_exported_line_is_requeued_after_correction(world: World, tmp_path: Path) -> None:
     wrong = [BAD | {"subject": f"m_{n}", "key": [f"k{n}"]} for n in range(3)]
     numbers = set_aside(world.dsn, *(("bad_data", json.dumps(row)) for row in wrong))
     code, told, _ = _requeue(world.dsn, *numbers)
@@ -104,7 +104,7 @@ def test_requeue_killed_before_its_mark_writes_nothing_twice(world: World) -> No
     assert world.db.execute(RESOLVED).fetchall() == [(number, "requeued")]
 
 
-def test_other_row_for_a_number_that_was_put_back_is_refused(world: World, tmp_path: Path) -> None:
+def test_other_row_for_a_requeued_number_is_refused(world: World, tmp_path: Path) -> None:
     [number] = set_aside(world.dsn, ("bad_data", json.dumps(GOOD)))
     _requeue(world.dsn, number)
     world.db.execute(
@@ -146,7 +146,7 @@ def test_corrected_row_that_is_no_entry_changes_nothing(world: World, tmp_path: 
     assert world.db.execute(AUDIT).fetchall() == []
 
 
-def test_key_that_is_taken_is_told_and_nothing_is_written(dsn: str, db: psycopg.Connection) -> None:
+def test_taken_key_is_reported_and_nothing_is_written(dsn: str, db: psycopg.Connection) -> None:
     spark = Driver(dsn, stream="other")
     spark.batch(0, decision("m_9"), decision("m_9", minor=1))
     spark.sink.close()
@@ -159,7 +159,7 @@ def test_key_that_is_taken_is_told_and_nothing_is_written(dsn: str, db: psycopg.
     assert db.execute(RESOLVED).fetchall() == [(number, None)]
 
 
-def test_older_row_is_refused_or_put_back_by_two_people(world: World) -> None:
+def test_older_row_is_refused_or_requeued_by_two_people(world: World) -> None:
     [number] = set_aside(world.dsn, ("bad_data", json.dumps(GOOD)))
     [(query_id,)] = world.db.execute("SELECT query_id FROM holdfast.stream").fetchall()
     spark = Driver(world.dsn, query_id=query_id)
@@ -234,7 +234,7 @@ def test_row_that_cannot_go_that_way_is_refused(world: World, tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_whole_row_may_be_given_by_two_for_one_that_was_cut(world: World, tmp_path: Path) -> None:
+def test_truncated_row_is_replaced_by_two_people(world: World, tmp_path: Path) -> None:
     [number] = set_aside(world.dsn, ("bad_data", CUT))
     _, told, _ = _requeue(world.dsn, number, "--row", _file(tmp_path, GOOD))
     id_ = told["proposed"][0]["proposal"]
@@ -331,7 +331,7 @@ def test_one_row_is_shown_with_its_text_and_drives_no_terminal(dsn: str) -> None
     assert holdfast("quarantine", "show", "999", dsn=dsn).returncode == ExitCode.NOTHING_MATCHED
 
 
-def test_export_writes_each_row_once_in_a_whole_file(world: World, tmp_path: Path) -> None:
+def test_export_writes_each_row_once_in_a_complete_file(world: World, tmp_path: Path) -> None:
     reasons = ["malformed", "bad_time"] * 300
     _set_aside(world.dsn, *reasons)
     output = tmp_path / "rows.jsonl"

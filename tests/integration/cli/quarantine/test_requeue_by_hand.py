@@ -121,7 +121,9 @@ def test_what_cannot_be_read_in_the_kept_row_is_decided_by_two(
     assert contents(world.db)["entry"] == []
 
 
-def test_unreadable_number_and_time_are_corrected_alone(world: World, tmp_path: Path) -> None:
+def test_unreadable_number_and_time_are_corrected_by_one_person(
+    world: World, tmp_path: Path
+) -> None:
     numbers = set_aside(
         world.dsn,
         ("bad_data", json.dumps(GOOD | {"data": GOOD["data"] | {"exposure_minor": 1.5}})),

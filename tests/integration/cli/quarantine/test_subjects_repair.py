@@ -343,7 +343,7 @@ def test_suppressed_decisions_are_listed_by_page_and_filter(written: str) -> Non
         (("show", "x"), ExitCode.USAGE),
     ],
 )
-def test_what_is_not_there_or_cannot_be_is_said(
+def test_unknown_or_invalid_object_is_explained(
     written: str, arguments: tuple[str, ...], code: ExitCode
 ) -> None:
     assert _json(written, "suppressed", *arguments)[0] == code
@@ -400,7 +400,7 @@ def test_silenced_subject_needs_a_person_until_repaired(world: World) -> None:
     assert world.holdfast("subjects", "list", "--silenced").returncode == (ExitCode.NOTHING_MATCHED)
 
 
-def test_status_tells_of_events_late_by_a_watermark_ahead(dsn: str, db: psycopg.Connection) -> None:
+def test_status_reports_events_late_by_a_watermark_ahead(dsn: str, db: psycopg.Connection) -> None:
     add = """
         INSERT INTO holdfast.late_event (stream, reason, event_id, merchant_id, type, amount_minor,
             currency, occurred_at, watermark, written_at)

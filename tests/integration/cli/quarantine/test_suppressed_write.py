@@ -150,7 +150,7 @@ def test_overtaken_decision_asked_for_twice_is_written_once(desk: Desk) -> None:
 
 
 @pytest.mark.rest
-def test_one_person_alone_writes_no_overtaken_decision(desk: Desk) -> None:
+def test_one_person_writes_no_overtaken_decision(desk: Desk) -> None:
     id_ = desk.write()[1]["proposal"]
     holdfast("proposal", "approve", id_, *WHY, dsn=desk.dsn, code=ExitCode.FAILED)
     code, _, error = desk.write("--proposal", id_)

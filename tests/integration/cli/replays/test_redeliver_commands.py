@@ -24,7 +24,7 @@ def receiver(receiver: WebhookReceiver) -> WebhookReceiver:
     return receiver
 
 
-def test_named_entries_are_sent_again_or_told_why(world: World) -> None:
+def test_named_entries_are_resent_or_explained(world: World) -> None:
     world.add_endpoint(world.receiver.url)
     with Decisions(world.dsn) as decisions:
         rows = [decisions.row(name) for name in ("m_1", "m_dead", "m_dead")]

@@ -152,7 +152,7 @@ def test_applying_says_what_keeps_it_from_being_sent(sent: str) -> None:
     assert "note: no dispatcher is running" in done.stdout
 
 
-def test_waiting_is_ended_by_a_signal_and_the_replay_goes_on(world: World, sent: str) -> None:
+def test_signal_ends_waiting_and_the_replay_continues(world: World, sent: str) -> None:
     short = _plan(sent, "--subject", "m_1")["id"][:8]
     command = [
         sys.executable,

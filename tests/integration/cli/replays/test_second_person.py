@@ -107,7 +107,7 @@ def test_two_plans_at_once_do_not_both_slip_under_the_limit(world: World) -> Non
     assert sorted(rows) == [("applied",), ("planned",)]
 
 
-def test_name_in_the_environment_makes_nobody_a_second_person(world: World) -> None:
+def test_name_in_the_environment_is_no_second_person(world: World) -> None:
     keys = _written(world.decisions, world.dsn, 2)
     short = str(_reissue(world.dsn, keys, "--limit", "1")["replay"])[:8]
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):

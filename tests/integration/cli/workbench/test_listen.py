@@ -196,7 +196,7 @@ def test_sender_that_hangs_up_was_not_acknowledged() -> None:
     assert (report.unanswered, report.acknowledged, report.owed) == (1, 0, 1)
 
 
-def test_a_listener_that_is_stopped_waits_for_nobody() -> None:
+def test_stopped_listener_waits_for_nobody() -> None:
     with listening(Misbehaviour(latency_ms=120_000)) as receiver:
         address = receiver.server.address
         with socket.create_connection(address), socket.create_connection(address) as sender:
@@ -277,7 +277,9 @@ def test_command_ends_after_its_time_with_a_report_of_nothing() -> None:
         ((*REFERENCE, "--expect", "/dev/null"), "holds no key"),
     ],
 )
-def test_nonsense_is_said_before_the_start(arguments: tuple[str, ...], says: str) -> None:
+def test_senseless_options_are_reported_before_the_start(
+    arguments: tuple[str, ...], says: str
+) -> None:
     error = invoke(*arguments).exception
     assert isinstance(error, CommandError)
     assert says in str(error)

@@ -283,7 +283,7 @@ def test_invalid_arguments_are_named(arguments: tuple[str, ...], says: str) -> N
     assert says in refusal(trigger(*arguments))
 
 
-def test_receiver_that_is_not_there_is_a_failed_attempt(free: WebhookReceiver) -> None:
+def test_missing_receiver_is_a_failed_attempt(free: WebhookReceiver) -> None:
     result = to(free.url)
     assert result.exit_code == ExitCode.FAILED
     assert "outcome failed: " in result.stdout

@@ -136,7 +136,7 @@ def test_retry_sends_same_bytes_while_lane_waits(world: World) -> None:
 
 
 @pytest.mark.rest
-def test_signature_is_made_anew_for_each_attempt(world: World, receiver: WebhookReceiver) -> None:
+def test_each_attempt_has_its_own_signature(world: World, receiver: WebhookReceiver) -> None:
     world.add_endpoint(receiver.url, schedule_seconds=[3])
     receiver.script = FailFirst(1, answer(500))
     world.write("m_1")
@@ -235,7 +235,7 @@ def test_gone_endpoint_is_disabled_losing_nothing(world: World) -> None:
     assert [row.number for row in world.attempts() if row.subject == "m_1"] == [1, 2, 1, 1]
 
 
-def test_missing_entry_is_said_and_its_lane_left_alone(world: World) -> None:
+def test_missing_entry_is_reported_and_its_lane_kept(world: World) -> None:
     world.add_endpoint()
     world.write("m_1", "m_1", "m_1", "m_2")
     world.db.execute("DELETE FROM holdfast.entry WHERE sequence = 2")

@@ -88,7 +88,7 @@ def test_schema_that_is_missing_or_old_is_one_line(
         assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_database_that_is_away_is_one_line_without_a_password() -> None:
+def test_database_outage_is_one_line_without_a_password() -> None:
     done = holdfast("dispatch", dsn="postgresql://app:hunter2@127.0.0.1:1/x", code=ExitCode.FAILED)
     assert "cannot be used" in done.stderr
     assert "hunter2" not in done.stderr

@@ -164,7 +164,7 @@ def _listen(dsn: str, condition: Callable[[list[str], int], bool]) -> tuple[list
     return heard.lines, rings
 
 
-def test_deafness_behind_a_pooler_is_said_once(dsn: str) -> None:
+def test_doorbell_deaf_behind_a_pooler_is_reported_once(dsn: str) -> None:
     probes = 0
 
     def enough(lines: list[str], _rings: int) -> bool:
@@ -177,7 +177,7 @@ def test_deafness_behind_a_pooler_is_said_once(dsn: str) -> None:
     assert lines == ["doorbell.deaf"]
 
 
-def test_own_words_come_back_where_nothing_is_between(dsn: str) -> None:
+def test_own_options_are_kept_if_nothing_is_between(dsn: str) -> None:
     lines, rings = _listen(dsn, lambda _lines, rings: rings > 0)
     assert lines == []
     assert rings == 1  # once after it began to listen: for who rang before

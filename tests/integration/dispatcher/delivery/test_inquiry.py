@@ -102,7 +102,7 @@ def test_each_key_has_one_signed_inquiry_on_few_connections(receiver: Asked) -> 
         assert "content-length" not in each.headers
 
 
-def test_endpoints_own_headers_go_to_its_own_origin_alone(receiver: Asked) -> None:
+def test_endpoint_headers_go_only_to_its_own_origin(receiver: Asked) -> None:
     with Inquirer(receiver.url, row_of("https://payouts.example/webhooks"), MATERIAL) as inquirer:
         assert inquirer.known(KEYS[:1])
     assert "x-tenant" not in receiver.seen[0].headers

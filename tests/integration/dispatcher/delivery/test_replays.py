@@ -248,7 +248,7 @@ def test_replay_waits_for_an_open_breaker_and_its_probe_may_be_an_item(world: Wo
     assert all(each == list(range(1, len(each) + 1)) for each in numbers.values())
 
 
-def test_entry_that_is_no_longer_stored_is_settled_in_words(world: World) -> None:
+def test_pruned_entry_has_a_settled_explanation(world: World) -> None:
     world.add_endpoint()
     world.write("m_1")
     world.drain()

@@ -144,7 +144,7 @@ def test_schema_of_another_version_makes_it_unready(world: World) -> None:
 
 
 @pytest.mark.rest
-def test_hanging_event_loop_is_told_by_another_thread(world: World, tmp_path: Path) -> None:
+def test_another_thread_reports_a_hanging_event_loop(world: World, tmp_path: Path) -> None:
     """D10 waits for ever in the event loop's thread, as a bug might."""
     world.add_endpoint()
     port, reached = free_port(), tmp_path / "reached"
@@ -212,7 +212,7 @@ def test_silent_client_blocks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     ("method", "path", "status"),
     [("GET", "/", 404), ("POST", "/metrics", 405), ("GET", "/healthz/../metrics", 404)],
 )
-def test_what_is_not_there_is_refused(method: str, path: str, status: int) -> None:
+def test_unknown_object_is_refused(method: str, path: str, status: int) -> None:
     port = free_port()
     with (
         served(f"127.0.0.1:{port}", Health(), COLLECTOR),

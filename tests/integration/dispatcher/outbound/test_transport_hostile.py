@@ -219,7 +219,7 @@ def test_compressed_body_is_not_unpacked(send: Sending, receiver: WebhookReceive
         (b"<script>{{7*7}}=1+1", "<script>{{7*7}}=1+1"),
     ],
 )
-def test_body_of_a_stranger_arrives_whole_and_is_storable(
+def test_untrusted_body_arrives_in_full_and_is_storable(
     send: Sending, receiver: WebhookReceiver, body: bytes, text: str
 ) -> None:
     receiver.script = lambda _seen: answer(200, body)

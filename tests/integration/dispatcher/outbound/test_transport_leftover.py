@@ -132,7 +132,7 @@ def test_second_answer_in_its_own_record_is_never_reused(send: Sending, tmp_path
 @pytest.mark.guarantee(6)
 @each_engine
 @pytest.mark.parametrize(("status", "connections"), [(200, 1), (204, 1), (400, 3), (503, 3)])
-def test_connection_is_used_again_behind_a_2xx_alone(
+def test_connection_is_reused_only_after_a_2xx(
     send: Sending, receiver: WebhookReceiver, status: int, connections: int
 ) -> None:
     receiver.script = lambda _seen: answer(status)
@@ -158,9 +158,7 @@ def test_fully_read_large_body_leaves_its_connection_usable(send: Sending, tmp_p
 
 
 @pytest.mark.parametrize(("status", "connections"), [(200, 1), (404, 2)])
-def test_inquiry_asks_again_on_its_connection_behind_a_2xx_alone(
-    status: int, connections: int
-) -> None:
+def test_inquiry_reuses_its_connection_only_after_a_2xx(status: int, connections: int) -> None:
     ended: list[asyncio.Task[None]] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

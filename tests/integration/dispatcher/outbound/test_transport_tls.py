@@ -41,7 +41,7 @@ def test_authority_of_the_process_is_trusted(send: Sending, ca_file: Path) -> No
         assert receiver.connections == 1
 
 
-def test_authority_of_the_target_is_trusted_by_it_alone(send: Sending) -> None:
+def test_authority_of_a_target_is_trusted_only_there(send: Sending) -> None:
     with receiving(AUTHORITY.server()) as (receiver, url):
         assert send(url, ca_pem=AUTHORITY.pem) == Response(200)
         assert isinstance(send(url), NotSent)
@@ -157,7 +157,7 @@ UNUSABLE: dict[str, tuple[bytes | None, bytes | None, bytes | None]] = {
 
 
 @pytest.mark.parametrize("pems", UNUSABLE.values(), ids=UNUSABLE.keys())
-def test_pem_that_cannot_be_used_is_a_fault_in_words(
+def test_unusable_pem_is_an_explained_fault(
     send: Sending, pems: tuple[bytes | None, bytes | None, bytes | None]
 ) -> None:
     ca, certificate, key = pems

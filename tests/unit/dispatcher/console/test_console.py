@@ -276,7 +276,7 @@ def test_values_of_headers_are_left_out_of_the_trail_at_any_depth() -> None:
     assert detail_text({}) == ""
 
 
-def test_bodies_that_are_too_long_to_compare_are_shown_whole() -> None:
+def test_bodies_too_long_to_compare_are_shown_in_full() -> None:
     many = "[" + ",".join(["1"] * 1_000) + "]"
     lines = line_diff(many, many)
     assert {line.side for line in lines} == {"then", "now"}
@@ -325,7 +325,7 @@ def test_plan_with_forgotten_keys_needs_consent() -> None:
         ({"held_until": NOON}, "held until 2026-11-02 12:00:00 UTC"),
     ],
 )
-def test_what_keeps_an_endpoint_is_said(changes: dict[str, Any], message: str | None) -> None:
+def test_what_blocks_an_endpoint_is_reported(changes: dict[str, Any], message: str | None) -> None:
     row = {"endpoint_state": "active", "breaker": "closed", "held_until": None, **changes}
     assert hold_reason(row, clock) == message
 

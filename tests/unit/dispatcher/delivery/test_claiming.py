@@ -467,7 +467,7 @@ def test_own_faults_and_disabled_breakers_hold_nothing() -> None:
 @pytest.mark.parametrize(
     "last", [attempt(Outcome.THROTTLED, asked=30), attempt(Outcome.GONE)], ids=["429", "410"]
 )
-def test_receiver_that_asks_for_time_is_left_alone_at_once(last: Attempt) -> None:
+def test_receiver_asking_for_time_is_paused_at_once(last: Attempt) -> None:
     asking = result(last)
     holds = after(asking)
     assert not holds.allow(lane(1, 1.0))

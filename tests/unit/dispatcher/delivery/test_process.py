@@ -90,7 +90,7 @@ def health(clock: Clock) -> Health:
     return Health(clock)
 
 
-def test_loop_that_stands_still_beyond_its_limit_is_named(clock: Clock, health: Health) -> None:
+def test_loop_stalled_beyond_its_limit_is_named(clock: Clock, health: Health) -> None:
     health.turn("claim", 10)
     health.turn("route", 100)
     clock.now += 10
@@ -169,7 +169,7 @@ def after(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-def test_slow_heartbeat_moves_the_clock_into_its_duration_alone(elapsed: list[float]) -> None:
+def test_slow_heartbeat_moves_the_clock_at_most_by_its_duration(elapsed: list[float]) -> None:
     clock = DatabaseClock()
     assert clock.moment() == NOON
     elapsed.append(0.002)

@@ -58,7 +58,7 @@ def test_a_setting_becomes_its_column(line: str, column: str, value: Any) -> Non
     assert only(HEAD + line) == {**LEAST, column: value}
 
 
-def test_connecting_takes_no_longer_than_the_whole() -> None:
+def test_connect_timeout_is_within_the_total_timeout() -> None:
     assert only(HEAD + "total_timeout_ms = 900")["connect_timeout_ms"] == 900
 
 
@@ -117,7 +117,7 @@ def test_every_setting_is_checked_in_one_place() -> None:
         (HEAD.replace("https", "ftp"), "must be http:// or https://"),
     ],
 )
-def test_what_no_endpoint_can_have_is_refused_in_words(text: str, words: str) -> None:
+def test_invalid_endpoint_setting_is_refused(text: str, words: str) -> None:
     assert words in complaint(text)
 
 
@@ -147,7 +147,7 @@ def one(wanted: dict[str, Any], row: dict[str, Any] | None = None, **state: Any)
     return step
 
 
-def test_an_endpoint_that_is_not_there_is_added() -> None:
+def test_missing_endpoint_is_added() -> None:
     step = one(WANTED)
     assert (step.action, step.before, step.blocked) == (Action.ADD, {}, None)
     assert {**step.after, "name": "payouts"} == WANTED
@@ -157,7 +157,7 @@ def test_one_that_is_like_this_already_is_left_as_it_is() -> None:
     assert one(WANTED, WANTED).action is Action.NOTHING
 
 
-def test_a_change_has_both_values_of_what_differs_alone() -> None:
+def test_change_has_both_values_of_what_differs_only() -> None:
     step = one({**WANTED, "rate_per_second": 5}, WANTED)
     assert (step.action, step.before, step.after) == (
         Action.CHANGE,

@@ -103,7 +103,7 @@ def test_nothing_needs_anybody_where_all_is_well() -> None:
     assert overview_needs({**QUIET, **just_written}) == []
 
 
-def test_each_kind_is_said_with_its_count_and_command() -> None:
+def test_each_kind_has_its_count_and_command() -> None:
     nobody = _one(dispatchers_alive=0, unrouted_batches=2, endpoints=[_endpoint("a", due_lanes=1)])
     assert (nobody["kind"], nobody["count"], nobody["command"]) == (
         "no_dispatcher",
@@ -210,12 +210,12 @@ def test_unexplained_stale_decisions_are_counted_by_endpoint() -> None:
     assert _one(stale=["a"], stale_complete=False)["sentence"].startswith("at least 1 delivery of")
 
 
-def test_partitions_are_said_before_they_run_out_and_after() -> None:
+def test_partitions_are_reported_before_and_after_they_run_out() -> None:
     assert "1 day after today only" in _one(days_ahead=1)["sentence"]
     assert "nothing can be written" in _one(days_ahead=-1)["sentence"]
 
 
-def test_old_snapshots_are_said_with_what_ends_the_oldest() -> None:
+def test_old_snapshots_are_reported_with_a_remedy() -> None:
     session = _one(snapshots=[SESSION, PREPARED])
     assert (session["kind"], session["count"]) == ("old_snapshot", 2)
     assert "pid 41 (psql, idle in transaction)" in session["sentence"]

@@ -43,7 +43,7 @@ def _row(reason: str, text: str, number: int = 1) -> dict[str, Any]:
         ("malformed", "a\rb", "line breaks"),
     ],
 )
-def test_text_unlike_its_row_is_not_put_back(reason: str, text: str, complaint: str) -> None:
+def test_text_unlike_its_row_is_not_requeued(reason: str, text: str, complaint: str) -> None:
     assert complaint in (why_not_as_kept(_row(reason, text)) or "")
     with raises_code("row_needs_correction"):
         texts_of([_row(reason, text)], None, lines=reason == "malformed")
@@ -58,7 +58,7 @@ def test_text_unlike_its_row_is_not_put_back(reason: str, text: str, complaint: 
         ("malformed", '{"cut": true, "bytes": '),
     ],
 )
-def test_any_other_text_is_put_back_as_it_was_kept(reason: str, text: str) -> None:
+def test_any_other_text_is_requeued_unchanged(reason: str, text: str) -> None:
     row = _row(reason, text)
     assert texts_of([row], None, lines=reason == "malformed") == {1: text}
 
@@ -163,7 +163,7 @@ def test_file_that_was_not_finished_leaves_nothing_behind(tmp_path: Path) -> Non
     assert [each.read_text() for each in tmp_path.iterdir()] == ["before"]
 
 
-def test_row_says_how_it_is_put_back_to_whom_refused_it() -> None:
+def test_row_names_the_command_that_requeues_it() -> None:
     entry, _ = what_helps({"id": 7, "reason": QuarantineReason.BAD_DATA})
     assert entry.command == "holdfast quarantine requeue 7 --row FILE --reason TEXT"
     line, dismiss = what_helps({"id": 7, "reason": QuarantineReason.MALFORMED})
@@ -308,7 +308,7 @@ def test_readable_data_is_of_the_decision(kept: Any, value: Any, members: list[s
 
 @pytest.mark.parametrize("kept", ["1.5", "NaN", "-Infinity", "1e3", str(2**53), str(-(10**30))])
 @pytest.mark.parametrize("value", [15, "1.50", 2.5])
-def test_number_that_is_not_canonical_is_corrected_alone(kept: str, value: object) -> None:
+def test_non_canonical_number_is_corrected_by_one_person(kept: str, value: object) -> None:
     text = json.dumps(ENTRY | {"data": {"x": [{"minor": "?"}], "y": "z"}}).replace('"?"', kept)
     mended = ENTRY | {"data": {"x": [{"minor": value}], "y": "z"}}
     assert _differ("bad_data", text, mended) == []
@@ -336,7 +336,7 @@ _DATA = strategies.dictionaries(strategies.text("abc", max_size=2), _VALUES, max
 
 
 @hypothesis.given(_DATA, _DATA)
-def test_canonical_data_is_corrected_alone_only_to_itself(kept: Any, other: Any) -> None:
+def test_canonical_data_is_corrected_only_to_itself(kept: Any, other: Any) -> None:
     result = _differ("bad_data", ENTRY | {"data": kept}, json.dumps(ENTRY | {"data": other}) + " ")
     assert (result == []) == (canonical_json(kept) == canonical_json(other))
 
@@ -391,7 +391,7 @@ def test_event_of_a_source_is_its_merchant_its_id_and_its_time() -> None:
         ("missing_merchant", None),
     ],
 )
-def test_reason_frees_its_own_member_alone(reason: str, frees: str | None) -> None:
+def test_reason_allows_only_its_own_member(reason: str, frees: str | None) -> None:
     kept = EVENT | {"type": "payment", "amount_minor": 100, "currency": "EUR"}
     other = {
         "type": "chargeback",
@@ -406,7 +406,7 @@ def test_reason_frees_its_own_member_alone(reason: str, frees: str | None) -> No
         assert _differ(reason, absent, kept) == []
 
 
-def test_text_as_it_was_kept_is_the_decision_itself() -> None:
+def test_stored_text_is_the_decision_itself() -> None:
     assert _differ("malformed", "{", "{") == []
 
 

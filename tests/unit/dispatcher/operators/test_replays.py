@@ -61,7 +61,7 @@ def test_first_batch_zero_is_stored() -> None:
         (ReplayFilter(keys=(UUID(int=1),) * (KEYS_MAX + 1)), "too many"),
     ],
 )
-def test_filter_that_cannot_be_meant_is_refused(given: ReplayFilter, why: str) -> None:
+def test_senseless_filter_is_refused(given: ReplayFilter, why: str) -> None:
     with pytest.raises(ReplayFilterError, match=why):
         given.check()
 
@@ -110,7 +110,7 @@ def test_time_is_read_as_it_is_written(moment: datetime) -> None:
 OLD = Key.of(["payout-hold/v1", "m_482"])
 
 
-def test_key_follows_from_the_old_one_and_the_ordinal_alone() -> None:
+def test_key_derives_only_from_the_old_one_and_the_ordinal() -> None:
     keys = [Key.of(parts_of(OLD, ordinal)).digest for ordinal in (1, 2, 3)]
     assert len(set(keys)) == 3
     assert [parts_behind(OLD, key)[-1] for key in keys] == ["1", "2", "3"]

@@ -472,7 +472,7 @@ DEAD_ROW: dict[str, Any] = {
         ({"resolution": "dismissed"}, "resolved"),
     ],
 )
-def test_what_waits_behind_it_is_said(change: dict[str, Any], message: str) -> None:
+def test_entries_waiting_behind_it_are_counted(change: dict[str, Any], message: str) -> None:
     assert message in what_it_holds(DEAD_ROW | change)
 
 

@@ -137,7 +137,7 @@ def test_private_address_needs_permission_whatever_carries_it(form: str) -> None
         *("c000::1", "e000::1", "f000::1", "fbff::1", "100::1", "200::1", "400::1"),
     ],
 )
-def test_ipv6_is_allowed_in_2000_3_alone(address: str) -> None:
+def test_ipv6_is_allowed_only_in_2000_3(address: str) -> None:
     assert refusal(address, ()) is not None
     assert refusal(address, (ip_network(f"{address}/128"),)) is None
 

@@ -398,5 +398,5 @@ def test_any_name_reaches_a_command_exactly_through_the_shell() -> None:
     assert done.stdout.decode().split("\0")[:-1] == names
 
 
-def test_last_word_of_a_command_is_no_option() -> None:
+def test_last_argument_of_a_command_is_no_option() -> None:
     assert (last_word("m_1"), last_word("-x"), last_word("-\t")) == ("m_1", "-- -x", "-- $'-\\x09'")

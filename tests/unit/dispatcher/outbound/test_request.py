@@ -222,7 +222,7 @@ def test_ordinary_header_is_fine(name: str, value: str) -> None:
         *("", "X-Upper", "a b", "a:b", ":authority", "a\r\nhost", "a\x00", "é", "x" * 65, " x"),
     ],
 )
-def test_name_that_is_ours_or_none_is_refused(name: str) -> None:
+def test_reserved_or_invalid_name_is_refused(name: str) -> None:
     fault = headers_fault([(name, "x")])
     assert fault is not None
     assert fault.isprintable()

@@ -122,7 +122,7 @@ def test_invalid_row_is_a_fault_and_reveals_nothing(
     assert CANARY not in material.fault
 
 
-def test_secret_that_everybody_can_read_is_told(tmp_path: Path) -> None:
+def test_world_readable_secret_is_reported(tmp_path: Path) -> None:
     for name, mode in (("open", 0o644), ("closed", 0o640)):
         (tmp_path / name).write_text(secret_text())
         (tmp_path / name).chmod(mode)

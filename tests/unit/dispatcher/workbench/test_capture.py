@@ -153,7 +153,7 @@ def test_a_secret_used_as_text_is_recognised(key: bytes, hint: str) -> None:
         ),
     ],
 )
-def test_what_was_there_is_shown(
+def test_existing_values_are_shown(
     changes: dict[str, str | None], reason: Reason, finding: str
 ) -> None:
     why = explained(**changes)

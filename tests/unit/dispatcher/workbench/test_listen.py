@@ -94,7 +94,7 @@ def test_next_delivery_before_an_acknowledgement_is_out_of_order(status: int | N
 
 
 @pytest.mark.parametrize("status", [400, 404, 410, 422])
-def test_going_on_after_a_final_answer_is_in_order(status: int) -> None:
+def test_continuing_after_a_final_answer_is_in_order(status: int) -> None:
     summary = report(came(1, FAILED, status), came(2))
     assert (summary.out_of_order, summary.owed, summary.failed_on_purpose) == (0, 1, 1)
 
@@ -278,7 +278,7 @@ def test_settings_without_sense_are_named(asked: Misbehaviour, says: str) -> Non
     assert says in (asked.fault() or "")
 
 
-def test_status_alone_is_for_every_delivery_and_only_a_2xx_applies() -> None:
+def test_fixed_status_is_for_every_delivery_and_a_2xx_applies() -> None:
     failing, accepting = (Faults(Misbehaviour(status=status), 1).turn() for status in (503, 204))
     assert (failing.status, failing.applies) == (503, False)
     assert (accepting.status, accepting.applies) == (204, True)

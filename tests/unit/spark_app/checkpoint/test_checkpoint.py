@@ -355,7 +355,7 @@ def test_state_of_no_layout_is_not_taken_for_an_empty_one() -> None:
         ('{"version": 5}', "newer Holdfast"),
     ],
 )
-def test_a_file_that_is_not_ours_is_refused_in_words(text: str, message: str) -> None:
+def test_foreign_file_is_refused(text: str, message: str) -> None:
     with pytest.raises(CommandError, match=message):
         _kept(text)
 

@@ -135,7 +135,7 @@ def test_a_longer_interval_repeats_more(rate: float, interval_s: float, more: fl
     assert short <= longer
 
 
-def test_a_rate_that_no_interval_can_take_is_said() -> None:
+def test_rate_too_high_for_any_interval_is_reported() -> None:
     costs = estimate(Load(150_000, 1), ROUND)
     assert costs.recommended_interval_s is None
     assert costs.busy > 1

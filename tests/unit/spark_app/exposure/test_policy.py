@@ -110,7 +110,7 @@ def test_policy_travels_by_pickle() -> None:
     assert copy.in_force("m_482", 2**62) == Limits(400, 400)
 
 
-def test_window_before_the_first_default_is_refused_in_words() -> None:
+def test_window_before_the_first_default_is_refused() -> None:
     policy = Policy.parse(f'version = "v1"\n{DEFAULT}effective_from = 2026-11-02T12:00:00Z\n')
     assert policy.in_force("m", at("12:00")) == Limits(5, 5)
     with pytest.raises(PolicyError, match=r"no default in force .* 2026-11-02T11:45:00Z"):
@@ -161,7 +161,7 @@ def test_window_before_the_first_default_is_refused_in_words() -> None:
         (f'version = "v"\n{DEFAULT}effective_from = "2026"', 'with an offset, .* not "2026"'),
     ],
 )
-def test_mistake_is_said_in_words(text: str, message: str) -> None:
+def test_invalid_policy_is_explained(text: str, message: str) -> None:
     with pytest.raises(PolicyError, match=message) as caught:
         Policy.parse(text)
     assert "\n" not in str(caught.value)
@@ -180,9 +180,7 @@ def test_mistake_is_said_in_words(text: str, message: str) -> None:
         ("5", "false", "release_level_minor must be a whole number of minor units, not false"),
     ],
 )
-def test_limits_that_cannot_be_meant_are_refused(
-    limit: str, release_level: str, message: str
-) -> None:
+def test_senseless_limits_are_refused(limit: str, release_level: str, message: str) -> None:
     entry = f"[[default]]\nlimit_minor = {limit}\nrelease_level_minor = {release_level}"
     with pytest.raises(PolicyError, match=f"In default entry 1, {message}"):
         Policy.parse(f'version = "v"\n{entry}')

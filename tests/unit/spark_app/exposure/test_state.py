@@ -64,7 +64,7 @@ def frame(name: str, part: pa.Table) -> bytes:
     return encode_part(name, part)
 
 
-def test_a_part_comes_back_as_it_was(name: str, part: pa.Table, frame: bytes) -> None:
+def test_part_survives_a_round_trip(name: str, part: pa.Table, frame: bytes) -> None:
     restored = decode_part(name, frame)
     assert restored.schema.equals(PARTS[name], check_metadata=True)
     restored.validate(full=True)
@@ -267,7 +267,7 @@ def test_repeated_id_is_a_duplicate_past_the_settled_cutoff() -> None:
     assert group.refused == [("duplicate", "a")]
 
 
-def test_windows_after_the_frontier_begin_anew() -> None:
+def test_windows_after_the_frontier_start_empty() -> None:
     group = _resumed("12:15").batch(None, row("a", "12:16", OVER)).batch("12:30")
     assert group.decided == [("m", "block", "12:30", 1, OVER)]
 

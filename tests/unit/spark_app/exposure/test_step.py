@@ -172,7 +172,7 @@ def test_sum_that_leaves_64_bits_only_on_the_way_is_fine() -> None:
         ),
     ],
 )
-def test_rows_of_another_shape_are_refused_in_words(rows: object, message: str) -> None:
+def test_rows_of_another_shape_are_refused(rows: object, message: str) -> None:
     with pytest.raises(RowsError, match=message):
         step(GroupState.empty(), rows, None, Policy.parse(FIFTY_THOUSAND), Settings())
 

@@ -160,7 +160,7 @@ def test_missing_field_is_null_and_aliases_are_ignored() -> None:
     assert _row(schema, amount=5)["amount_minor"] is None
 
 
-def test_bytes_that_are_not_of_the_schema_are_refused_alone() -> None:
+def test_bytes_outside_the_schema_refuse_only_their_record() -> None:
     schema = _record()
     good = _encoded(schema)
     parsed = _parsed(
@@ -188,7 +188,7 @@ def test_bytes_that_are_not_of_the_schema_are_refused_alone() -> None:
         ('{"type":"enum","name":"E","symbols":["a"]}', "not that of a record"),
     ],
 )
-def test_schema_that_is_no_record_is_refused_in_words(text: str, message: str) -> None:
+def test_schema_that_is_no_record_is_refused(text: str, message: str) -> None:
     with pytest.raises(SchemaUnusable, match=message):
         prepare(text)
 
@@ -365,7 +365,7 @@ _KINDS = st.recursive(
 
 @settings(max_examples=200, deadline=None)
 @given(_KINDS, st.data())
-def test_what_fastavro_writes_is_whole(kind: Any, data: st.DataObject) -> None:
+def test_output_of_fastavro_is_valid(kind: Any, data: st.DataObject) -> None:
     schema = {"type": "record", "name": "E", "fields": [{"name": "a", "type": kind}]}
     stream = io.BytesIO()
     written = {"a": data.draw(_values(kind))}

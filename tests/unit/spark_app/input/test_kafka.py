@@ -79,7 +79,7 @@ def test_what_is_fixed_wins_and_defaults_can_be_replaced(tmp_path: Path) -> None
     assert made.masked(f"cannot use {SECRET!s} here") == "cannot use [secret] here"
 
 
-def test_a_secret_is_read_anew_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_is_read_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAAS", "first")
     made = _connection("kafka.sasl.jaas.config=env:JAAS")
     monkeypatch.setenv("JAAS", "second")
@@ -322,9 +322,7 @@ WRAPPED = [Thrown("StreamingQueryException", "Query q [id = 1] terminated"), Thr
         ("UnknownTopicOrPartitionException", "This server does not host", False, "is gone"),
     ],
 )
-def test_an_error_of_the_client_is_said_in_words(
-    kind: str, message: str, permanent: bool, expected: str
-) -> None:
+def test_client_error_is_reported(kind: str, message: str, permanent: bool, expected: str) -> None:
     diagnosis = fault([*WRAPPED, Thrown(kind, message)], "kafka:9092")
     assert diagnosis is not None
     assert diagnosis.permanent is permanent
@@ -367,7 +365,7 @@ def test_other_errors_are_not_those_of_kafka() -> None:
     assert fault([*WRAPPED, Thrown("TimeoutException", "Futures timed out after 5 s")]) is None
 
 
-def test_a_fault_of_kafka_ends_the_query_with_its_own_words() -> None:
+def test_kafka_fault_ends_the_query_with_its_message() -> None:
     away = diagnose(KafkaFault("no broker answers."))
     assert (away.cause, away.permanent, away.message) == (Cause.KAFKA, False, "no broker answers.")
     assert diagnose(KafkaFault("refused", permanent=True)).permanent
@@ -383,6 +381,6 @@ def test_servers_that_do_not_answer_are_named() -> None:
     assert "refused" in str(raised.value)
 
 
-def test_server_whose_name_is_no_name_is_said_in_a_sentence() -> None:
+def test_invalid_server_name_is_one_sentence() -> None:
     with pytest.raises(KafkaFault, match=r"no broker at a\.\.b:9092 answers"):
         require_server("a..b:9092")

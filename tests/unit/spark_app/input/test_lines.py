@@ -99,7 +99,7 @@ def test_a_bad_line_takes_no_other_with_it() -> None:
     assert {(row["event_id"], row["amount_minor"]) for row in good} == {("e917", -1_800_000)}
 
 
-def test_a_refused_line_is_kept_as_it_was() -> None:
+def test_refused_line_is_kept_unchanged() -> None:
     parsed = parse_lines(_array(_line(), b"  ", b' {"event_id": 1.0 } ', b'{"event_id":"\xff"}'))
     assert parsed.text(1) == ' {"event_id": 1.0 } '
     assert parsed.text(2) == '{"event_id":"\\xff"}'
@@ -158,7 +158,7 @@ _BREAKS = st.sampled_from([b"\n", b"\r", b"\r\n", b"\n\n", b" "])
 @pytest.mark.rest
 @given(st.lists(_SPLIT, min_size=1, max_size=4), st.lists(_BREAKS, min_size=5), st.data())
 @settings(max_examples=500)
-def test_values_with_line_ends_are_read_together_as_alone(
+def test_values_with_line_ends_are_read_as_single_ones(
     objects: list[bytes], breaks: list[bytes], data: st.DataObject
 ) -> None:
     """Objects and halves of them, spread over values in any way."""
@@ -434,7 +434,7 @@ BAD_ROWS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("row", "reason"), BAD_ROWS, ids=lambda x: repr(x)[:50])
-def test_bad_row_has_its_reason_alone(row: dict[str, Any], reason: str) -> None:
+def test_bad_row_has_only_its_reason(row: dict[str, Any], reason: str) -> None:
     events, refused = validate(_parsed({}, row, {"event_id": "e2"}), POLICY)
     assert events.column("event_id").to_pylist() == ["e1", "e2"]
     assert refused.column("reason").to_pylist() == [reason]

@@ -203,7 +203,7 @@ def test_registry_that_is_away_or_silent_fails_the_batch(
         Registry("http://127.0.0.1:9").schema(7)
 
 
-def test_certificate_is_verified_against_the_given_one_alone(server: RegistryServer) -> None:
+def test_certificate_is_verified_only_against_the_given_one(server: RegistryServer) -> None:
     authority = trustme.CA()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1").configure_cert(context)

@@ -58,7 +58,7 @@ def test_open_window_shows_ids_emission_and_expiry() -> None:
     )
 
 
-def test_an_emitted_window_waits_for_its_cutoff_alone() -> None:
+def test_emitted_window_waits_only_for_its_cutoff() -> None:
     group = Group().batch("12:00", row("e1", "12:01", 1)).batch("12:16", row("e2", "12:02", 2))
     (window,) = _view(group).windows
     assert (window.is_open, window.revision, window.emit_us) == (False, 1, None)
@@ -116,7 +116,7 @@ def test_the_same_state_twice_is_no_change() -> None:
     assert (changes.windows, changes.timers_set, changes.timers_gone) == ((), (), ())
 
 
-def test_an_absorbed_event_changes_its_window_alone() -> None:
+def test_absorbed_event_changes_only_its_window() -> None:
     group = Group().batch("12:00", row("e1", "12:01", 5), row("e2", "12:16", 7))
     changes = _difference(group, row("e3", "12:17", -2), watermark="12:05")
     (window,) = changes.windows
@@ -223,7 +223,7 @@ def test_another_day_is_named_where_it_begins() -> None:
     ]
 
 
-def test_what_was_settled_before_the_checkpoint_is_said() -> None:
+def test_windows_settled_before_the_checkpoint_are_reported() -> None:
     group = Group().batch(None, row("e1", "12:01", 1))
     told = _text(group, settled_until_us=at("12:00"))
     assert told[0] == "m  not held · nothing emitted yet · after batch 7 · no watermark yet"
@@ -300,7 +300,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_line_and_a_usage_error(mistake: str, tmp_path: Path) -> None:
+def test_wrong_option_is_one_line_and_a_usage_error(mistake: str, tmp_path: Path) -> None:
     options, said = MISTAKES[mistake]
     question = ["--checkpoint", str(tmp_path), "--merchant", "m_482", *options]
     done = holdfast("job", "inspect", *question, process=False)

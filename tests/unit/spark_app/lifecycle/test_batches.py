@@ -75,7 +75,7 @@ def test_closing_waits_for_the_running_batch_and_refuses_the_next() -> None:
     assert batches.failure is None
 
 
-def test_the_error_of_a_batch_is_kept_as_it_was() -> None:
+def test_error_of_a_batch_is_kept_unchanged() -> None:
     sink = _Sink()
     sink.go_on.set()
     batches = Batches(sink)
@@ -112,7 +112,7 @@ def test_a_batch_of_a_run_that_could_not_begin_is_turned_away() -> None:
     assert not sink.entered.is_set()
 
 
-def test_an_error_is_told_in_one_line_by_its_name() -> None:
+def test_error_is_reported_in_one_line_by_name() -> None:
     message = explain(SinkUnavailable("nobody answers. Nothing was written"))
     assert message == "SinkUnavailable: nobody answers. Nothing was written"
     told = explain(RuntimeError("first\nsecond postgresql://me:secret@host/db"))
@@ -177,7 +177,7 @@ def test_a_silent_source_gets_one_tick_in_each_timeout() -> None:
     assert watched.ticks == [10, 20, 30]
 
 
-def test_rows_and_data_that_wait_begin_the_timeout_anew() -> None:
+def test_waiting_rows_and_data_restart_the_timeout() -> None:
     watched = Watched().at(9, rows=1).at(18).at(18.5, isDataAvailable=True).at(28)
     assert watched.ticks == []
     assert watched.at(28.5).ticks == [28.5]

@@ -95,7 +95,7 @@ def test_without_restarts_the_first_failure_ends_the_job() -> None:
     assert str(raised.value) == GONE.message
 
 
-def test_a_batch_that_was_written_begins_the_count_anew() -> None:
+def test_written_batch_resets_the_count() -> None:
     query = _Query(*[GONE] * 10, wrote=lambda start: start % 3 == 0)
     _supervise(query, max_restarts=3)
     assert query.starts == 11
@@ -128,7 +128,7 @@ def test_stop_during_the_pause_prevents_a_restart() -> None:
     assert query.starts == 1
 
 
-def test_a_failure_after_the_stop_is_told_and_not_healed() -> None:
+def test_failure_after_the_stop_is_reported_and_not_retried() -> None:
     stop = Event()
 
     def query() -> None:

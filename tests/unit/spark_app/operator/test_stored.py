@@ -113,7 +113,7 @@ def test_windows_and_ids_expire_together_without_reading_ids() -> None:
     assert set(kept.ids) == {SegmentKey(at("12:30"), 0)}
 
 
-def test_a_settled_moment_alone_is_kept() -> None:
+def test_only_a_settled_moment_is_kept() -> None:
     kept = Kept()
     state = replace(GroupState.empty(), settled_until_us=at("12:15"))
     kept.save(state, NOTHING, 7)

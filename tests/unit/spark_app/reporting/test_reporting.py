@@ -128,7 +128,7 @@ def test_metrics_are_served_while_the_block_runs() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.1"])
-def test_where_nobody_can_listen_is_said_in_words(host: str) -> None:
+def test_unusable_listen_address_is_explained(host: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         with (
@@ -147,7 +147,7 @@ def test_port_0_serves_nothing() -> None:
         assert own.net_connections() == before
 
 
-def test_every_counter_is_there_before_it_counts() -> None:
+def test_every_counter_exists_before_it_counts() -> None:
     metrics = Metrics("payouts")
     counters = [family for family in metrics.registry.collect() if family.type == "counter"]
     assert len(counters) == 11

@@ -210,7 +210,7 @@ def test_durations_are_read(text: str, value: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "30", "-1s", "1.5s", "1d", "s", "1s2m"])
-def test_other_texts_are_refused_in_words(text: str) -> None:
+def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         milliseconds(text)
 
@@ -223,6 +223,6 @@ def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "512", "m", "0m", "-1m", "1.5g", "512k", "512mm"])
-def test_what_is_no_size_is_refused_in_words(text: str) -> None:
+def test_invalid_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size: expected a number"):
         mebibytes(text)

@@ -241,7 +241,7 @@ def test_many_ids_of_a_group_are_many_rows_in_their_order() -> None:
     assert ([key.segment for key in written], removed) == ([3], [])
 
 
-def test_a_merchant_that_is_there_twice_is_refused() -> None:
+def test_duplicate_merchant_is_refused() -> None:
     merchant = {"merchant_id": "m", "held": True, "latest_end_us": 900_000_000}
     found = {name: schema.empty_table() for name, schema in tables.SCHEMAS.items()}
     found[tables.MERCHANTS] = pa.Table.from_pylist(

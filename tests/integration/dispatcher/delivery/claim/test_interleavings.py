@@ -130,7 +130,9 @@ async def test_wanted_or_pruned_dead_letter_holds_its_lane(
     assert numbers(lane) == [(3, 1)]
 
 
-async def test_next_entry_after_lost_head_counts_anew(world: World, store: PostgresStore) -> None:
+async def test_next_entry_after_a_lost_head_starts_its_count(
+    world: World, store: PostgresStore
+) -> None:
     """As when days were dropped while its endpoint was disabled: what was tried was another."""
     endpoint_id = await world.routed(store, "m_1", "m_2", types=[BLOCK])
     for _ in range(2):

@@ -219,7 +219,7 @@ def test_opening_and_hold_are_as_long_as_the_longest_at_most(world: World, statu
 
 
 @pytest.mark.rest
-def test_replay_goes_on_after_the_longest_opening(world: World) -> None:
+def test_replay_continues_after_the_longest_opening(world: World) -> None:
     world.add_endpoint()
     world.write("m_1")
     world.drain()

@@ -190,7 +190,7 @@ def spend_transactions(db: psycopg.Connection) -> None:
         db.execute("SELECT pg_current_xact_id()")
 
 
-def test_dispatchers_role_alone_reads_everything(login: str) -> None:
+def test_dispatcher_role_can_read_everything_it_needs(login: str) -> None:
     state = read(login)
     assert state.snapshot_ages.keys() == {"holdfast", "other", "prepared", "replication"}
     assert state.snapshot_ages["replication"] == 0
@@ -242,7 +242,7 @@ def test_dead_rows_and_the_last_vacuum_are_seen(db: psycopg.Connection, login: s
     eventually(lambda: seen()[1] is not None)
 
 
-def test_size_alone_is_unknown_without_connect(world: World, login: str) -> None:
+def test_without_connect_only_the_size_is_unknown(world: World, login: str) -> None:
     name = sql.Identifier(str(conninfo_to_dict(world.dsn)["dbname"]))
     user = sql.Identifier(str(conninfo_to_dict(login)["user"]))
     world.db.execute(sql.SQL("GRANT CONNECT ON DATABASE {} TO {}").format(name, user))

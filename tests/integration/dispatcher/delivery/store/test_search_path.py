@@ -164,7 +164,7 @@ def test_nobody_finds_a_name_of_another_schema(world: World, evil: str) -> None:
     assert world.db.execute("SELECT DISTINCT name FROM evil.called").fetchall() == []
 
 
-def test_every_function_of_ours_keeps_to_the_servers_own_names(db: psycopg.Connection) -> None:
+def test_every_function_uses_the_server_search_path(db: psycopg.Connection) -> None:
     query = """
         SELECT proname FROM pg_proc
         WHERE pronamespace = 'holdfast'::regnamespace

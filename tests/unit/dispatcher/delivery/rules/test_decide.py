@@ -58,7 +58,7 @@ def test_lane_of_which_nothing_was_sent_is_charged_nothing() -> None:
     assert settle(given, [], ENDPOINT, draw=0.5) == settlement
 
 
-def test_lane_that_delivered_all_goes_on_behind_them() -> None:
+def test_finished_lane_continues_behind_them() -> None:
     given = lane(3, 1)
     settlement = settle(
         given, tried(given, Outcome.DELIVERED, Outcome.DELIVERED), ENDPOINT, draw=0.5

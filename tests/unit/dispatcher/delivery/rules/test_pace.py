@@ -241,7 +241,7 @@ def running_us(pace: Pace, at: float) -> int:
     return (now - NOON) // timedelta(microseconds=1) - pace.stalled_us
 
 
-def test_running_clock_stands_still_while_the_breaker_is_open() -> None:
+def test_running_clock_pauses_while_the_breaker_is_open() -> None:
     pace = judged(probing(), tried(Outcome.DELIVERED), at=20)
     assert running_us(opened(), 15) == 0
     assert running_us(pace, 25) == 5_000_000

@@ -84,7 +84,7 @@ def test_delivered_item_is_settled() -> None:
     assert (after.outcome, after.settled, after.detail) == (Outcome.DELIVERED, True, None)
 
 
-def test_schedule_of_an_item_starts_anew_and_ends_with_the_last_answer() -> None:
+def test_schedule_of_an_item_restarts_and_ends_with_the_answer() -> None:
     waits = []
     for steps in range(3):
         number = 12 + steps

@@ -269,7 +269,7 @@ def test_unresponsive_server_is_back_with_the_next_transaction(outage_clock: Out
     assert lines[1]["seconds"] == 1
 
 
-def test_refusal_after_a_restart_is_told(outage_clock: OutageClock) -> None:
+def test_refusal_after_a_restart_is_reported(outage_clock: OutageClock) -> None:
     with capture_logs() as lines:
         outage = Outage(Telemetry())
         for error in ("terminating connection", "starting up"):
