@@ -72,6 +72,7 @@ def served(listen: str | None, health: Health, collector: Collector) -> Iterator
             f"cannot listen on {listen}: {error.strerror or error}. Nothing was sent; pass a free"
             " port and an address of this machine with --listen.",
             ExitCode.USAGE,
+            code="cannot_listen",
         ) from None
     thread = Thread(target=server.serve_forever, name="web", daemon=True)
     thread.start()

@@ -31,7 +31,6 @@ TITLES = {"1": "failed", "2": "usage", "3": "nothing matched", "4": "degraded"}
 WITHOUT_CODES = (
     "deploy/",
     "dispatcher/cli/endpoints/",
-    "dispatcher/delivery/",
     "dispatcher/operators/endpoints/",
     "migrations/",
     "sink/",

@@ -30,6 +30,7 @@ class Failed:
 
     message: str
     exit_code: ExitCode
+    code: str
     for_good: bool
     """Whether it would end again: the database does not serve this version."""
 

@@ -72,7 +72,9 @@ class Processes:
             self._settings = [settings_of(settings, number) for number in range(count)]
         except ValueError as error:
             raise CommandError(
-                f"{count} processes need as many ports: {error}. Nothing was sent.", ExitCode.USAGE
+                f"{count} processes need as many ports: {error}. Nothing was sent.",
+                ExitCode.USAGE,
+                code="invalid_setting",
             ) from None
         self._drain = settings.drain
         self._running: list[_Process] = []
@@ -101,7 +103,7 @@ class Processes:
                     each.process.join()
         if self._failures:
             worst = min(self._failures, key=lambda failed: failed.exit_code is ExitCode.DEGRADED)
-            raise CommandError(worst.message, worst.exit_code)
+            raise CommandError(worst.message, worst.exit_code, code=worst.code)
 
     def _started(self, settings: Settings, pause_s: float = PAUSE_S) -> _Process:
         context = get_context("spawn")
@@ -221,5 +223,5 @@ def _run(settings: Settings, parent: Connection) -> None:
     except CommandError as error:
         with suppress(OSError):  # a parent that is gone
             for_good = isinstance(error, UnservedCommandError)
-            parent.send(Failed(str(error), error.exit_code, for_good))
+            parent.send(Failed(str(error), error.exit_code, error.code, for_good))
         sys.exit(error.exit_code)

@@ -90,7 +90,8 @@ async def _deliver(settings: Settings, orders: Orders | None) -> Report:
         except StoreUnavailableError as error:
             raise CommandError(
                 f"the database cannot be used: {error}. Nothing was sent; check --dsn or"
-                " HOLDFAST_DSN, or start one with `holdfast local up`."
+                " HOLDFAST_DSN, or start one with `holdfast local up`.",
+                code="database_unavailable",
             ) from None
         except UnservedError as error:
             raise UnservedCommandError(str(error), after="Nothing was sent.") from None
@@ -131,7 +132,8 @@ def _raise_for(report: Report, *, drain: bool) -> None:
     if report.failure is not None:
         raise CommandError(
             f"the dispatcher stopped: {report.failure}. Nothing was lost: unsettled requests are"
-            " recorded as unknown when their lease ends. Start the dispatcher again."
+            " recorded as unknown when their lease ends. Start the dispatcher again.",
+            code="dispatcher_stopped",
         )
     if drain and report.waiting:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in report.waiting.items())
@@ -139,4 +141,5 @@ def _raise_for(report: Report, *, drain: bool) -> None:
             f"drained, but entries wait for endpoints that cannot be sent to ({reasons})."
             " None was lost; fix the cause and drain again.",
             ExitCode.DEGRADED,
+            code="entries_waiting",
         )

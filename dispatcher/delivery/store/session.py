@@ -336,6 +336,7 @@ def _conninfo(dsn: str) -> str:
             "the DSN cannot be read: it is neither a libpq URI nor keywords. Nothing was"
             " changed; check --dsn or HOLDFAST_DSN.",
             ExitCode.USAGE,
+            code="invalid_dsn",
         ) from None
 
 
@@ -355,7 +356,10 @@ async def read_range(connection: Connection) -> tuple[str | None, str | None]:
 
 
 async def _check_schema(connection: Connection) -> None:
-    missing = CommandError("this database has no Holdfast schema: run `holdfast db upgrade` first.")
+    missing = CommandError(
+        "this database has no Holdfast schema: run `holdfast db upgrade` first.",
+        code="schema_missing",
+    )
     try:
         await begin(connection)
     except errors.InvalidParameterValue:
@@ -363,7 +367,8 @@ async def _check_schema(connection: Connection) -> None:
     except errors.InsufficientPrivilege:
         raise CommandError(
             f"the database user of this DSN may not act as {DISPATCHER}; nothing was changed."
-            f" Grant it: GRANT {DISPATCHER} TO <user>."
+            f" Grant it: GRANT {DISPATCHER} TO <user>.",
+            code="database_role_missing",
         ) from None
     found = await run(connection, "schema_installed")
     if not found[0]["installed"]:
