@@ -72,16 +72,62 @@ def test_readme_of_a_room_is_half_a_screen(page: str) -> None:
     assert len((ROOT / page / "README.md").read_text().split()) <= 350
 
 
-def test_paths_that_are_named_exist() -> None:
-    rooms = "|".join(PACKAGES)
-    named = re.compile(rf"`((?:{rooms}|docs)/[\w./-]*)`")
-    missing = {
-        (name_of(page), path)
-        for page in pages()
-        for path in named.findall(page.read_text())
-        if not (ROOT / path).exists()
+_SOURCE = r"[\w.-]+\.(?:py|sql|html|go|java|php|ts)"
+_PATH = re.compile(
+    rf"(?<![\w./<>~-])((?:{'|'.join(PACKAGES)}|docs|requirements|\.ci)/[\w./*-]*[\w/*])"
+)
+"""A path from the root, in text, code or a block; `*` is any part of a name."""
+_SHORT = re.compile(rf"`((?:[\w.-]+/)*{_SOURCE})(?:::\w+)?`")
+"""A source file by the end of its path; the page of a folder names files below it."""
+
+
+def _missing_paths(text: str, root: Path, files: set[str]) -> set[str]:
+    """Return the paths that a page names and that no file or folder of the repository has."""
+    ends = {
+        "/".join(parts[at:])
+        for parts in (each.split("/") for each in files)
+        for at in range(len(parts))
     }
-    assert missing == set()
+    full = set(_PATH.findall(text))
+    short = {path.removeprefix("holdfast/") for path in _SHORT.findall(text)} - full
+    return {path for path in full if not any(root.glob(path.rstrip("/")))} | (short - ends)
+
+
+def _files() -> set[str]:
+    """Return the path of each source file of the repository."""
+    inner = (path for each in (*PACKAGES, "docs") for path in (ROOT / each).rglob("*"))
+    return {
+        name_of(path) for path in (*inner, *ROOT.glob("*.py")) if re.fullmatch(_SOURCE, path.name)
+    }
+
+
+def test_every_path_in_a_page_exists() -> None:
+    files = _files()
+    missing: dict[str, set[str]] = {}
+    for document in pages():
+        below = (
+            "" if document.is_relative_to(ROOT / "docs") else name_of(document).rpartition("/")[0]
+        )
+        beside = {each for each in files if each.startswith(below)}
+        missing[name_of(document)] = _missing_paths(document.read_text(), ROOT, beside)
+    assert {name: paths for name, paths in missing.items() if paths} == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["`sink/gone.py`", "see sink/gone.py.", "`sink/gone/`", "```sh\ncat sink/gone.py\n```"],
+)
+def test_path_that_does_not_exist_is_missing(text: str, tmp_path: Path) -> None:
+    assert {path.rstrip("/") for path in _missing_paths(text, tmp_path, set())} in (
+        {"sink/gone.py"},
+        {"sink/gone"},
+    )
+
+
+def test_short_path_is_the_end_of_a_file(tmp_path: Path) -> None:
+    text = "`kept.py`, `sql/kept.sql`, `gone.py`, `rows/kept.sql`, `kept.toml`"
+    files = {"sink/kept.py", "sink/sql/kept.sql"}
+    assert _missing_paths(text, tmp_path, files) == {"gone.py", "rows/kept.sql"}
 
 
 def _shown() -> dict[int, set[str]]:
