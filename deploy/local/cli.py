@@ -86,6 +86,7 @@ def down(
         raise CommandError(
             f"no embedded Postgres and no stack is running in {where}; nothing was stopped.",
             ExitCode.NOTHING_MATCHED,
+            code="not_running",
         )
 
 
@@ -127,7 +128,8 @@ def env(directory: Directory = DIRECTORY, as_json: AsJson = False) -> None:
     if not runs and not other:
         raise CommandError(
             f"no embedded Postgres is running in {directory}, so HOLDFAST_DSN is not set. Nothing"
-            f" was changed; start it with `holdfast local up{_option(directory)}`."
+            f" was changed; start it with `holdfast local up{_option(directory)}`.",
+            code="dsn_unavailable",
         )
 
 

@@ -74,7 +74,8 @@ class Cluster:
             raise CommandError(
                 f"the password of the cluster in {self.data} cannot be read from {path}"
                 f" ({error}). The data were not touched: restore the file, or use another"
-                " --directory for a new cluster."
+                " --directory for a new cluster.",
+                code="wrong_password",
             ) from error
 
 
@@ -96,12 +97,14 @@ def load(directory: Path) -> Cluster | None:
     except (OSError, ValueError, KeyError) as error:
         raise CommandError(
             f"the cluster in {directory} cannot be read ({error}); nothing was changed. Use the"
-            " account that created it, or choose another --directory."
+            " account that created it, or choose another --directory.",
+            code="directory_unusable",
         ) from error
     if made:
         raise CommandError(
             f"the data directory {data} is missing. Nothing was changed. Restore it, or remove"
-            f" {state} to create an empty cluster."
+            f" {state} to create an empty cluster.",
+            code="data_missing",
         )
     return None if major is None else Cluster(directory, data, major)
 
@@ -200,7 +203,8 @@ def _initdb(
     if process.returncode != 0:
         raise CommandError(
             f"initdb failed in {data.parent}: {' | '.join(output.splitlines()[-3:])}. Its files"
-            " were removed."
+            " were removed.",
+            code="initdb_failed",
         )
     if not modern:
         with (data / "postgresql.conf").open("a") as file:

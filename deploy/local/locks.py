@@ -23,7 +23,8 @@ def acquire(path: Path, seconds: float, otherwise: str) -> int:
     except OSError as error:
         raise CommandError(
             f"{path} cannot be opened ({error.strerror}); nothing was changed. Use the account that"
-            " created it, or choose another --directory."
+            " created it, or choose another --directory.",
+            code="directory_unusable",
         ) from error
     deadline = time.monotonic() + seconds
     try:
@@ -32,7 +33,7 @@ def acquire(path: Path, seconds: float, otherwise: str) -> int:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise CommandError(otherwise) from None
+                    raise CommandError(otherwise, code="directory_in_use") from None
                 time.sleep(POLL_SECONDS)
             else:
                 return descriptor

@@ -22,5 +22,6 @@ def free_port(host: str = "127.0.0.1") -> int:
             return port
     raise CommandError(
         f"no free port between {PORTS.start} and {PORTS.stop}. Nothing was started. End what holds"
-        " them."
+        " them.",
+        code="no_free_port",
     )

@@ -89,6 +89,7 @@ class EmbeddedPostgres:
                 f"no embedded Postgres is running in {self.directory}. Start it with `holdfast"
                 " local up` (its data are kept), or set HOLDFAST_DSN.",
                 ExitCode.NOTHING_MATCHED,
+                code="not_running",
             )
         return _dsn(known, running, database)
 
@@ -109,7 +110,8 @@ class EmbeddedPostgres:
         except OSError as error:
             raise CommandError(
                 f"{self.directory} cannot be used for the embedded Postgres ({error.strerror})."
-                " Nothing was changed. Choose another --directory, or set HOLDFAST_DSN."
+                " Nothing was changed. Choose another --directory, or set HOLDFAST_DSN.",
+                code="directory_unusable",
             ) from error
         with self._exclusive():
             known = self.cluster
@@ -148,7 +150,9 @@ class EmbeddedPostgres:
             if known is None:
                 return
             if process.find(known.data):
-                raise CommandError(f"the server in {known.data} runs; stop it first.")
+                raise CommandError(
+                    f"the server in {known.data} runs; stop it first.", code="directory_in_use"
+                )
             inside = known.data.is_relative_to(self.directory)
             shutil.rmtree(known.data if inside else known.data.parent)
             for name in ("credentials.json", "cluster.json", "postgres.log"):

@@ -94,7 +94,8 @@ def stop(process: psutil.Process) -> None:
         if not _gone([process, *children], IMMEDIATE_SECONDS):
             raise CommandError(
                 f"the server (process {process.pid}) survives SIGKILL; its data are"
-                " safe on disk. It is blocked in the kernel, perhaps by a disk."
+                " safe on disk. It is blocked in the kernel, perhaps by a disk.",
+                code="process_not_ended",
             )
 
 

@@ -40,7 +40,8 @@ def wait_until_ready(
             what = "ended" if ended else f"was not ready after {seconds:.0f} s"
             raise CommandError(
                 f"the Postgres in {cluster.data} {what} while it started; the data are kept."
-                f" {cluster.log} ends with: {log.tail(cluster.log, log_offset)}"
+                f" {cluster.log} ends with: {log.tail(cluster.log, log_offset)}",
+                code="server_start_failed",
             )
         time.sleep(POLL_SECONDS)
 
@@ -57,12 +58,14 @@ def _answers(cluster: Cluster, dsn: str) -> bool:
             raise CommandError(
                 f"the Postgres in {cluster.data} does not accept the password in"
                 f" {cluster.directory}; the data are kept. Restore credentials.json, or use"
-                " another --directory for a new cluster."
+                " another --directory for a new cluster.",
+                code="wrong_password",
             ) from error
         return False  # it ended, or has no free connection: retry
     if row is None or Path(row[0]).resolve() != cluster.data.resolve():
         raise CommandError(
             f"the socket of {cluster.data} belongs to the server of {row and row[0]}. Nothing was"
-            " changed. Stop that server."
+            " changed. Stop that server.",
+            code="socket_in_use",
         )
     return True

@@ -46,7 +46,8 @@ def make_socket_folder(data: Path, account: Account, bases: Iterable[Path]) -> P
             return folder
     raise CommandError(
         f"no folder for the server's socket: {'; '.join(refused)}. Nothing was changed. Set TMPDIR"
-        " to a writable folder with a short path."
+        " to a writable folder with a short path.",
+        code="no_writable_folder",
     )
 
 

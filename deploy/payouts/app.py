@@ -191,7 +191,8 @@ def _not_answering(error: psycopg.Error) -> CommandError:
     return CommandError(
         f"the payouts database stopped answering: {database.said_by(error)}. Nothing was applied;"
         " the sender retries, which is safe. Start the service when the database answers; check"
-        " --dsn or PAYOUTS_DSN."
+        " --dsn or PAYOUTS_DSN.",
+        code="database_unavailable",
     )
 
 

@@ -53,16 +53,21 @@ def serve(
         raise CommandError(
             "no signing secret: pass --secret-ref env:VAR or --secret-ref file:PATH.",
             ExitCode.USAGE,
+            code="missing_parameter",
         )
     try:
         secrets = [Secret.load(reference) for reference in secret_ref]
     except SecretError as error:
-        raise CommandError(f"{error}. Nothing was started.", ExitCode.USAGE) from None
+        raise CommandError(
+            f"{error}. Nothing was started.", ExitCode.USAGE, code="invalid_secret"
+        ) from None
     target = _required(dsn)
     try:
         inbox = Inbox(window=timedelta(days=key_days) if key_days else None)
     except (ValueError, OverflowError) as error:
-        raise CommandError(f"--key-days: {error}. Nothing was started.", ExitCode.USAGE) from None
+        raise CommandError(
+            f"--key-days: {error}. Nothing was started.", ExitCode.USAGE, code="invalid_duration"
+        ) from None
     with server.bind(host, port) as listener:
         database.create_tables(target, inbox)
         failures: list[CommandError] = []
@@ -113,12 +118,14 @@ def _all_held(dsn: str) -> list[dict[str, Any]]:
                     return rows
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
             raise CommandError(
-                "this database has no payouts tables. Run `holdfast payouts serve` on it once."
+                "this database has no payouts tables. Run `holdfast payouts serve` on it once.",
+                code="schema_missing",
             ) from None
         except psycopg.Error as error:
             raise CommandError(
                 f"held merchants cannot be read: {database.said_by(error)}. Nothing was changed;"
-                " use an account that can read schema payouts, and check --dsn or PAYOUTS_DSN."
+                " use an account that can read schema payouts, and check --dsn or PAYOUTS_DSN.",
+                code="database_error",
             ) from None
 
 
@@ -141,5 +148,7 @@ def printable(text: str) -> str:
 
 def _required(dsn: str | None) -> str:
     if not dsn:
-        raise CommandError("no database: pass --dsn or set PAYOUTS_DSN.", ExitCode.USAGE)
+        raise CommandError(
+            "no database: pass --dsn or set PAYOUTS_DSN.", ExitCode.USAGE, code="missing_dsn"
+        )
     return dsn

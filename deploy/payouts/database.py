@@ -43,7 +43,8 @@ def connect(dsn: str) -> psycopg.Connection[DictRow]:
         # libpq quotes what it cannot parse, which may be part of the password.
         raise CommandError(
             "the payouts DSN is malformed: expected postgresql://user@host/database or"
-            " 'host=... dbname=...'. Nothing was changed; check --dsn or PAYOUTS_DSN."
+            " 'host=... dbname=...'. Nothing was changed; check --dsn or PAYOUTS_DSN.",
+            code="database_unavailable",
         ) from None
     try:
         connection = psycopg.Connection[DictRow].connect(dsn, **CONNECTION)
@@ -51,7 +52,8 @@ def connect(dsn: str) -> psycopg.Connection[DictRow]:
     except psycopg.Error as error:
         raise CommandError(
             f"the payouts database did not answer: {said_by(error)}. Nothing was changed;"
-            " check --dsn or PAYOUTS_DSN."
+            " check --dsn or PAYOUTS_DSN.",
+            code="database_unavailable",
         ) from error
     return connection
 
@@ -84,7 +86,8 @@ def create_tables(dsn: str, inbox: Inbox) -> None:
         raise CommandError(
             f"the service's tables cannot be {doing}: {said_by(error)}. They are created together,"
             " or none is. Start it once as a user with the CREATE privilege on this database; grant"
-            " this user USAGE on schema payouts; check that the database is writable."
+            " this user USAGE on schema payouts; check that the database is writable.",
+            code="schema_not_created",
         ) from None
 
 

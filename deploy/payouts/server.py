@@ -32,7 +32,8 @@ def bind(host: str, port: int) -> socket.socket:
             errno.EACCES: f"this user may not listen on port {port}",
         }.get(error.errno or 0, f"cannot listen on {host} port {port} ({error.strerror})")
         raise CommandError(
-            f"{why}. Nothing was started; choose another --port (0: any free port) or --host."
+            f"{why}. Nothing was started; choose another --port (0: any free port) or --host.",
+            code="listen_failed",
         ) from None
 
 
@@ -73,7 +74,8 @@ def write_port(path: Path, listener: socket.socket) -> None:
         draft.replace(path)
     except OSError as error:
         raise CommandError(
-            f"the port file {path} cannot be written ({error.strerror}). The service was stopped."
+            f"the port file {path} cannot be written ({error.strerror}). The service was stopped.",
+            code="port_file_unwritable",
         ) from None
 
 

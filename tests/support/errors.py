@@ -29,7 +29,6 @@ CAUSE = "(its cause's)"
 TITLES = {"1": "failed", "2": "usage", "3": "nothing matched", "4": "degraded"}
 
 WITHOUT_CODES = (
-    "deploy/",
     "dispatcher/cli/endpoints/",
     "dispatcher/operators/endpoints/",
     "migrations/",

@@ -38,7 +38,8 @@ def prepare(server_dsn: str, names: tuple[str, str] = (HOLDFAST, PAYOUTS)) -> tu
             raise CommandError(
                 f"a start drops and creates the databases {' and '.join(names)}, and the server"
                 f" refused: {one_line(error, server_dsn)}. No other database was touched. Use an"
-                " account with CREATEDB, or unset HOLDFAST_DSN to use the embedded server."
+                " account with CREATEDB, or unset HOLDFAST_DSN to use the embedded server.",
+                code="database_error",
             ) from error
     holdfast = make_conninfo(server_dsn, dbname=names[0])
     upgrade(holdfast)

@@ -80,6 +80,7 @@ class Layout:
                     f"{self.root} is not empty and not a directory of the demo. Nothing was"
                     " changed; choose another --directory.",
                     ExitCode.USAGE,
+                    code="invalid_directory",
                 )
             self.lock.touch()
         except OSError as error:
@@ -87,6 +88,7 @@ class Layout:
                 f"the demo cannot use {self.root} ({error.strerror}). Nothing was changed; choose"
                 " another --directory.",
                 ExitCode.USAGE,
+                code="invalid_directory",
             ) from error
 
     def clear(self) -> None:

@@ -32,7 +32,8 @@ class Failed(CommandError):
     def __init__(self, name: str, what: str, lines: Sequence[str], log: Path) -> None:
         super().__init__(
             f"the process `{name}` {what}. Only the databases that this command made are affected."
-            f" Read {log}, fix the cause, and run it again; it starts from scratch."
+            f" Read {log}, fix the cause, and run it again; it starts from scratch.",
+            code="process_failed",
         )
         self.lines = tuple(lines)
 

@@ -35,7 +35,9 @@ def planned(checkpoint: Path, topic: str) -> list[Offsets]:
     """
     ids = sorted(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
     if ids != list(range(len(ids))):
-        raise CommandError(f"{checkpoint} no longer has all of its batches: it keeps {ids}.")
+        raise CommandError(
+            f"{checkpoint} no longer has all of its batches: it keeps {ids}.", code="batch_missing"
+        )
     return [_ends((checkpoint / "offsets" / str(each)).read_text(), topic) for each in ids]
 
 
@@ -59,7 +61,10 @@ def batches(ends: Sequence[Offsets], records: Mapping[int, Sequence[str]]) -> li
     at: Offsets = {}
     for number, end in enumerate(ends):
         if any(end.get(partition, -1) < start for partition, start in at.items()):
-            raise CommandError(f"batch {number} ends before the batch before it: {end}, {at}.")
+            raise CommandError(
+                f"batch {number} ends before the batch before it: {end}, {at}.",
+                code="offsets_out_of_order",
+            )
         read.append(
             [
                 line

@@ -20,4 +20,5 @@ def require_client() -> None:
             "the package confluent-kafka, which writes to a topic, is not installed. Nothing was"
             " started. Install the extra `kafka`: pip install '/path/to/holdfast[kafka]'.",
             ExitCode.USAGE,
+            code="package_missing",
         )

@@ -185,7 +185,8 @@ class Broker:
             self.log.write_bytes(formatted.stdout)
             raise CommandError(
                 f"the folder {self.folder} cannot be prepared for a Kafka broker. Nothing was"
-                f" started. {self.log} ends with: {self._told(0)}"
+                f" started. {self.log} ends with: {self._told(0)}",
+                code="broker_start_failed",
             )
 
     def _java(self, *arguments: str) -> list[str]:
@@ -207,7 +208,8 @@ class Broker:
                 what = "ended" if ended else f"did not answer within {START_SECONDS:.0f} s"
                 raise CommandError(
                     f"the Kafka broker in {self.folder} {what} while it started; its data are kept."
-                    f" {self.log} ends with: {self._told(offset)}"
+                    f" {self.log} ends with: {self._told(offset)}",
+                    code="broker_start_failed",
                 )
             time.sleep(POLL_SECONDS)
 

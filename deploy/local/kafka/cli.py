@@ -56,7 +56,9 @@ def kafka(
             ended = broker.pid is None
             broker.stop()
         if ended and not stop.is_set():
-            raise CommandError("the Kafka broker has ended by itself; its data are gone.")
+            raise CommandError(
+                "the Kafka broker has ended by itself; its data are gone.", code="broker_ended"
+            )
     _tell("The broker stopped; its data are gone.")
 
 
@@ -66,7 +68,9 @@ def _lines(path: Path) -> list[str]:
         lines = path.read_bytes().decode().split("\n")
         return [line.removesuffix("\r") for line in lines if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"{path} cannot be read: {error}. Nothing was started.") from None
+        raise CommandError(
+            f"{path} cannot be read: {error}. Nothing was started.", code="input_unreadable"
+        ) from None
 
 
 def _check_free(host: str, port: int) -> None:
@@ -74,7 +78,8 @@ def _check_free(host: str, port: int) -> None:
         if port and attempt.connect_ex((host, port)) == 0:
             raise CommandError(
                 f"something listens on {host}:{port} already. Nothing was started. Use its topics,"
-                " or name another --port."
+                " or name another --port.",
+                code="listen_failed",
             )
 
 

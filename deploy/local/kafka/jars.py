@@ -80,7 +80,8 @@ def staged(kind: str, root: Path = STAGED) -> Path:
     if wrong := problems(kind, folder):
         raise CommandError(
             f"the Kafka jars in {folder} cannot be used: {wrong[0]}. Nothing was started. Run"
-            " `make kafka-jars`."
+            " `make kafka-jars`.",
+            code="jars_missing",
         )
     return folder
 
@@ -110,7 +111,7 @@ def stage(kind: str, root: Path = STAGED) -> bool:
                 return True
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-    raise CommandError(_impossible(kind, target, reasons))
+    raise CommandError(_impossible(kind, target, reasons), code="jars_unavailable")
 
 
 def _impossible(kind: str, target: Path, reasons: Iterable[str]) -> str:

@@ -31,7 +31,9 @@ def make(
     deadline = time.monotonic() + SECONDS
     while len(admin.list_topics(name, SECONDS).topics[name].partitions) < partitions:
         if time.monotonic() > deadline:
-            raise CommandError(f"the topic {name} was not ready after {SECONDS:.0f} s.")
+            raise CommandError(
+                f"the topic {name} was not ready after {SECONDS:.0f} s.", code="topic_not_ready"
+            )
 
 
 def partition_of(line: str, partitions: int) -> int:
@@ -89,14 +91,16 @@ class Writer:
                 if time.monotonic() > deadline:
                     raise CommandError(
                         f"the broker took no record of {topic} within {SECONDS:.0f} s. What it"
-                        " acknowledged before is kept."
+                        " acknowledged before is kept.",
+                        code="records_not_acknowledged",
                     ) from None
                 self._producer.poll(POLL_SECONDS)
             except KafkaException as error:
                 size = len(value.encode() if isinstance(value, str) else value or b"")
                 raise CommandError(
                     f"a record of {size} bytes cannot be written to {topic}: {error.args[0].str()}."
-                    " What the broker acknowledged before is kept."
+                    " What the broker acknowledged before is kept.",
+                    code="record_not_written",
                 ) from None
             else:
                 self._producer.poll(0)
@@ -118,7 +122,8 @@ class Writer:
             why = f": {self._failed[0].str()}" if self._failed else ""
             raise CommandError(
                 f"{left + len(self._failed)} records were not acknowledged by the broker{why}."
-                " What it acknowledged before is kept."
+                " What it acknowledged before is kept.",
+                code="records_not_acknowledged",
             )
 
     def _acknowledged(self, error: KafkaError | None, _: Message) -> None:
@@ -169,7 +174,10 @@ def _records(consumer: Consumer, topic: str, number: int, end: int) -> list[Mess
         errors = [error for message in messages if (error := message.error())]
         if errors or not messages:
             why = errors[0].str() if errors else f"no answer within {SECONDS:.0f} s"
-            raise CommandError(f"{topic}, partition {number}, offset {at}, cannot be read: {why}.")
+            raise CommandError(
+                f"{topic}, partition {number}, offset {at}, cannot be read: {why}.",
+                code="topic_unreadable",
+            )
         found += messages
         at = (messages[-1].offset() or 0) + 1
     return found

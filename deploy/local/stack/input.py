@@ -64,7 +64,9 @@ def feeding(layout: Layout, settings: StackSettings, source: Input) -> Iterator[
         def must_run() -> None:
             writer.poll()
             if broker.pid is None:
-                raise CommandError(f"the stack's Kafka broker has ended. Read {broker.log}.")
+                raise CommandError(
+                    f"the stack's Kafka broker has ended. Read {broker.log}.", code="broker_ended"
+                )
 
         topic = ("--bootstrap-servers", broker.bootstrap_servers, "--topic", settings.topic)
         yield Feed(add, topic, must_run, broker.bootstrap_servers)

@@ -52,7 +52,10 @@ def end(layout: Layout) -> int:
         time.sleep(POLL_SECONDS)
     if left:
         pids = ", ".join(str(process.pid) for process in left)
-        raise CommandError(f"processes of the stack in {layout.root} cannot be ended: {pids}.")
+        raise CommandError(
+            f"processes of the stack in {layout.root} cannot be ended: {pids}.",
+            code="process_not_ended",
+        )
     return len(first)
 
 
@@ -75,7 +78,10 @@ def _stopped(layout: Layout) -> int:
         return 0
     text = layout.lock.read_text(encoding="ascii")
     if not text:
-        raise CommandError(f"{layout.root} is used by `make demo`, not by a stack; end that first.")
+        raise CommandError(
+            f"{layout.root} is used by `make demo`, not by a stack; end that first.",
+            code="directory_in_use",
+        )
     with suppress(psutil.NoSuchProcess):
         psutil.Process(int(text)).terminate()
     return 1

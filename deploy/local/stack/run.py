@@ -197,7 +197,9 @@ def _token(environment: Mapping[str, str]) -> str:
         check=False,
     )
     if done.returncode:
-        raise CommandError(f"no token could be added: {done.stderr.strip()}")
+        raise CommandError(
+            f"no token could be added: {done.stderr.strip()}", code="token_not_added"
+        )
     return str(json.loads(done.stdout)["secret"])
 
 
@@ -223,6 +225,7 @@ def _require_free(settings: StackSettings, source: Input) -> None:
             f"something listens on port {', '.join(taken)} of 127.0.0.1 already. Nothing was"
             " started; stop it and try again.",
             ExitCode.USAGE,
+            code="cannot_listen",
         )
 
 

@@ -52,6 +52,7 @@ class StackSettings:
                 f"a port of the stack is no number ({error}). Nothing was started; correct the"
                 " variable (deploy/compose/stack.env has their names).",
                 ExitCode.USAGE,
+                code="invalid_setting",
             ) from error
 
     @classmethod
