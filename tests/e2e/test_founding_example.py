@@ -26,8 +26,8 @@ from holdfast.deploy.local.java import spark_environment
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.failpoints import ENVIRONMENT
 from tests.support.command import holdfast
-from tests.support.job.job_outcome import ledger
 from tests.support.job.job_process import QUICK, job_process
+from tests.support.job.job_stream import ledger
 from tests.support.job.jobs import Play, commits, event
 from tests.support.pages import ROOT
 from tests.support.transcript import Transcripts

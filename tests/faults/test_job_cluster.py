@@ -3,9 +3,8 @@
 import pytest
 
 from tests.support.cluster.standalone import options, standalone
-from tests.support.job.job_outcome import published, required
 from tests.support.job.job_process import check_ledger, job_process
-from tests.support.job.job_stream import OPTIONS, stream
+from tests.support.job.job_stream import OPTIONS, published, required, stream
 from tests.support.world import World
 
 pytestmark = [pytest.mark.rest, pytest.mark.faults, pytest.mark.spark, pytest.mark.timeout(1200)]

@@ -29,7 +29,7 @@ from holdfast.sink.errors import SinkUnavailable
 from holdfast.sink.transaction.database import Timeouts
 from tests.support.dispatch.sender import decision
 from tests.support.job.driver import PATIENT, Driver
-from tests.support.job.job_outcome import contents
+from tests.support.job.job_stream import contents
 from tests.support.job.sink_program import BATCHES, drive
 from tests.support.servers.databases import copy_of
 from tests.support.servers.postgres_proxy import Fault, PostgresProxy

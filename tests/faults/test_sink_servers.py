@@ -22,7 +22,7 @@ from holdfast.sink.errors import AccessDenied
 from holdfast.sink.transaction.database import Timeouts
 from tests.support.dispatch.sender import BLOCK, decision
 from tests.support.job.driver import PATIENT, Driver
-from tests.support.job.job_outcome import contents
+from tests.support.job.job_stream import contents
 from tests.support.servers.databases import server_directory
 from tests.support.servers.embedded import Server
 from tests.support.waiting import eventually

@@ -19,7 +19,7 @@ from holdfast.sink.transaction.staging.stage import Stage, StageLost
 from holdfast.sink.transaction.staging.task import Summary
 from tests.support.dispatch.sender import table
 from tests.support.job.driver import Driver, in_tasks
-from tests.support.job.job_outcome import contents
+from tests.support.job.job_stream import contents
 from tests.support.job.sink_program import rows
 from tests.support.servers.databases import server_directory
 from tests.support.waiting import eventually

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.deploy.local.java import spark_environment
 from holdfast.sink.contract.failpoints import ENVIRONMENT
-from tests.support.job.job_outcome import contents
+from tests.support.job.job_stream import contents
 from tests.support.job.sink_program import BATCHES, rows
 from tests.support.job.staged_spark import check_as_on_the_driver_path, write_events
 

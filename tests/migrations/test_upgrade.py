@@ -21,7 +21,7 @@ from tests.support.console.catalogue import everything
 from tests.support.dispatch.delivery import OLD, age
 from tests.support.dispatch.sender import BLOCK, NOON, RELEASE, WINDOW, decision
 from tests.support.job.driver import Driver
-from tests.support.job.job_outcome import contents
+from tests.support.job.job_stream import contents
 from tests.support.waiting import eventually
 from tests.support.world import World
 

@@ -21,9 +21,8 @@ from holdfast.deploy.local.java import spark_environment
 from holdfast.deploy.release import environment
 from holdfast.sink.contract.failpoints import ENVIRONMENT
 from tests.support.cluster.standalone import CONF, SECONDS, Standalone, options, standalone
-from tests.support.job.job_outcome import Rows, outcome
 from tests.support.job.job_process import HOLDFAST, check_ledger, job_process
-from tests.support.job.job_stream import OPTIONS, stream
+from tests.support.job.job_stream import OPTIONS, Rows, outcome, stream
 from tests.support.job.sink_program import BATCHES, rows
 from tests.support.job.staged_spark import check_as_on_the_driver_path, write_events
 from tests.support.servers.databases import copy_of

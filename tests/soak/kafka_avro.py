@@ -17,8 +17,7 @@ from holdfast.sink.contract.exits import ExitCode
 from holdfast.spark_app.input.avro import FRAME
 from tests.support.job.jobs import at, event, micros
 from tests.support.kafka.fixtures import staged_or_skip
-from tests.support.kafka.job import run_to_end
-from tests.support.kafka.registry import RegistryServer, registry_server
+from tests.support.kafka.job import RegistryServer, registry_server, run_to_end
 from tests.support.kafka.server import KafkaServer
 from tests.support.servers.databases import copy_of
 

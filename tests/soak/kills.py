@@ -18,9 +18,8 @@ import psycopg
 import pytest
 
 from tests.support.job.job_kills import RUN, Moment, Round, Victim, play
-from tests.support.job.job_outcome import outcome, published, required
 from tests.support.job.job_process import SECONDS, family, freeze, was_answered
-from tests.support.job.job_stream import stream
+from tests.support.job.job_stream import outcome, published, required, stream
 from tests.support.servers.databases import copy_of
 from tests.support.waiting import eventually
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.support.job.job_outcome import published
 from tests.support.job.job_process import QUICK, JobProcess, job_process
+from tests.support.job.job_stream import published
 from tests.support.job.jobs import event
 from tests.support.servers.hdfs import Hdfs, hdfs
 

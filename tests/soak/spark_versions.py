@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tests.support.golden.folders import expected
 from tests.support.golden.version import FILES, FIRST, FIRST_FILES, THEN, Version
-from tests.support.job.job_outcome import published
+from tests.support.job.job_stream import published
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 

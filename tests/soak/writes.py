@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.job.job_outcome import outcome
 from tests.support.job.job_process import QUICK, job_process
+from tests.support.job.job_stream import outcome
 from tests.support.job.jobs import event, put
 
 pytestmark = pytest.mark.spark

@@ -14,8 +14,7 @@ from holdfast.spark_app.exposure.policy import Policy
 from tests.support.golden.folders import expected, load, unpack
 from tests.support.golden.savepoint import unpack_savepoint, write_manifest
 from tests.support.golden.version import THEN
-from tests.support.job.job_outcome import Rows, outcome, published
-from tests.support.job.job_stream import SETTINGS
+from tests.support.job.job_stream import SETTINGS, Rows, outcome, published
 from tests.support.job.jobs import Play
 
 if TYPE_CHECKING:

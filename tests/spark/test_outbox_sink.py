@@ -16,7 +16,7 @@ from holdfast.sink.contract.source_offsets import without_files
 from holdfast.sink.errors import LedgerBehind, NotStreaming, UnadoptedCheckpoint, UnsafeCheckpoint
 from holdfast.sink.foreach_batch import UNKNOWN_BYTES, Identity, WritePath, plan_bytes
 from tests.support.dispatch.sender import BLOCK, RELEASE
-from tests.support.job.job_outcome import contents, sequences
+from tests.support.job.job_stream import contents, sequences
 from tests.support.job.jobs import commits, forget_commit
 from tests.support.world import World
 

@@ -16,7 +16,7 @@ from holdfast.sink.foreach_batch import Identity, _collected
 from holdfast.sink.transaction.staging.task import arrow_schema, run_tasks
 from tests.support.dispatch.sender import SCHEMA, alternating, decision
 from tests.support.job.decisions import BAD_ROWS
-from tests.support.job.job_outcome import contents
+from tests.support.job.job_stream import contents
 from tests.support.processes import matching
 
 if TYPE_CHECKING:

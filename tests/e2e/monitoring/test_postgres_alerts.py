@@ -11,7 +11,7 @@ import pytest
 from tests.support.dispatch.dispatching import dispatching
 from tests.support.monitoring.prometheus import MISSING, Watcher, program
 from tests.support.servers.databases import server_directory
-from tests.support.servers.old_ids import OldIds
+from tests.support.servers.embedded import OldIds
 from tests.support.waiting import eventually
 from tests.support.world import LEASE_SECONDS, World
 

@@ -14,8 +14,8 @@ import pytest
 from holdfast.sink import LedgerBehind, Written
 from tests.support.job.driver import Driver
 from tests.support.runbook import Reader, decided, refused_as, rows, world
-from tests.support.servers.backed_up import BackedUp
 from tests.support.servers.databases import server_directory
+from tests.support.servers.embedded import BackedUp
 
 pytestmark = pytest.mark.rest
 

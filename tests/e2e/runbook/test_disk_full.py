@@ -13,7 +13,7 @@ from holdfast.sink import SinkUnavailable, Written
 from tests.support.dispatch.delivery import OLD, age
 from tests.support.job.driver import PATIENT, Driver
 from tests.support.runbook import Reader, decided, refused_as, rows, world
-from tests.support.servers.full_disk import CannotMountError, FullDisk, volume
+from tests.support.servers.embedded import CannotMountError, FullDisk, volume
 
 pytestmark = pytest.mark.rest
 

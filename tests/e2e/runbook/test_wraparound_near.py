@@ -11,7 +11,7 @@ from tests.support.dispatch.dispatching import Process
 from tests.support.job.driver import PATIENT, Driver
 from tests.support.runbook import Reader, decided, refused_as, rows, world
 from tests.support.servers.databases import server_directory
-from tests.support.servers.old_ids import OldIds
+from tests.support.servers.embedded import OldIds
 
 pytestmark = pytest.mark.rest
 

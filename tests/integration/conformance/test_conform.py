@@ -23,9 +23,9 @@ from holdfast.dispatcher.workbench.conform.shot import Shot
 from holdfast.receiver import Secret
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
-from tests.support.dispatch.hasty import hasty
 from tests.support.dispatch.payouts import empty_database, payouts
 from tests.support.dispatch.sender import OTHER_KEY_BYTES, secret_text
+from tests.support.dispatch.transports import hasty
 from tests.support.dispatch.webhooks import response
 from tests.support.receivers import sound
 from tests.support.receivers.sound import AcceptsOldTimestamps, BareReceiver, SoundReceiver, serving

@@ -19,7 +19,7 @@ from holdfast.sink.rows.quarantine_limit import QuarantineLimit
 from holdfast.sink.transaction.database import Timeouts
 from tests.support.dispatch.sender import RELEASE, SCHEMA, decision, table
 from tests.support.job.driver import MakeDriver
-from tests.support.job.job_outcome import contents, sequences
+from tests.support.job.job_stream import contents, sequences
 from tests.support.world import World
 
 Also = Callable[[psycopg.Connection, object], None]

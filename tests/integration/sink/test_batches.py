@@ -17,7 +17,7 @@ from holdfast.sink.transaction.divergence import Comparison
 from tests.support.dispatch.sender import BLOCK, REFUSED, RELEASE, SCHEMA, decision
 from tests.support.job.decisions import BAD_ROWS
 from tests.support.job.driver import Driver, MakeDriver
-from tests.support.job.job_outcome import contents, sequences
+from tests.support.job.job_stream import contents, sequences
 from tests.support.world import World
 
 

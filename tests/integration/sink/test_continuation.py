@@ -14,7 +14,7 @@ from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.transaction.continuation import Continuation
 from tests.support.dispatch.sender import RELEASE, decision
 from tests.support.job.driver import Driver, MakeDriver
-from tests.support.job.job_outcome import contents
+from tests.support.job.job_stream import contents
 from tests.support.world import World
 
 

@@ -14,7 +14,7 @@ from holdfast.sink import ReplayDiverged, Replayed, Written
 from holdfast.sink.contract.roles import SINK
 from tests.support.dispatch.sender import alternating, decision
 from tests.support.job.driver import PATIENT
-from tests.support.job.job_outcome import contents, sequences
+from tests.support.job.job_stream import contents, sequences
 from tests.support.servers.pgbouncer import PgBouncer
 from tests.support.servers.postgres_proxy import Fault, PostgresProxy
 from tests.support.waiting import eventually

@@ -16,7 +16,7 @@ from holdfast.sink.errors import CheckpointBehind, LedgerBehind, ReplayDiverged,
 from holdfast.sink.transaction.continuation import Continuation
 from tests.support.dispatch.sender import BLOCK, RELEASE, alternating, decision
 from tests.support.job.driver import PATIENT, Driver, MakeDriver
-from tests.support.job.job_outcome import contents, sequences
+from tests.support.job.job_stream import contents, sequences
 from tests.support.world import World
 
 

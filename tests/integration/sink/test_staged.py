@@ -21,7 +21,7 @@ from holdfast.sink.transaction.staging.task import Summary, stage_rows
 from tests.support.dispatch.sender import BLOCK, RELEASE, SCHEMA, alternating, decision, table
 from tests.support.job.decisions import BAD_ROWS
 from tests.support.job.driver import Driver, MakeDriver, in_tasks
-from tests.support.job.job_outcome import contents
+from tests.support.job.job_stream import contents
 from tests.support.world import World
 
 pytestmark = pytest.mark.rest

@@ -17,7 +17,7 @@ from holdfast.sink.transaction.database import Timeouts
 from tests.support.dispatch.dispatching import Spans, header, tracing
 from tests.support.dispatch.sender import decision, table
 from tests.support.job.driver import Driver, MakeDriver
-from tests.support.job.job_outcome import contents
+from tests.support.job.job_stream import contents
 from tests.support.waiting import eventually
 from tests.support.world import World
 

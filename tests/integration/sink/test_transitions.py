@@ -23,7 +23,7 @@ from holdfast.sink.requeue import requeue, stream_of
 from tests.support.command import holdfast
 from tests.support.dispatch.sender import BLOCK, RELEASE, decision
 from tests.support.job.driver import Driver
-from tests.support.job.job_outcome import contents, sequences
+from tests.support.job.job_stream import contents, sequences
 from tests.support.world import World
 
 DAILY = "report.daily"

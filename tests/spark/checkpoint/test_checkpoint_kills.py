@@ -18,8 +18,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.sink.contract.exits import CommandError, ExitCode
-from tests.support.job.job_outcome import Rows, lasting
 from tests.support.job.job_process import QUICK, job_process
+from tests.support.job.job_stream import Rows, lasting
 from tests.support.job.jobs import Play, event
 
 pytestmark = [pytest.mark.rest, pytest.mark.timeout(900)]

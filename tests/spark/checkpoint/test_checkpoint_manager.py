@@ -42,8 +42,8 @@ from tests.support.job.damage import (
     newest_of,
     sums_of,
 )
-from tests.support.job.job_outcome import lasting, ledger
 from tests.support.job.job_process import QUICK, job_process
+from tests.support.job.job_stream import lasting, ledger
 from tests.support.job.jobs import Play, busy, put
 from tests.support.servers.databases import copy_of
 

@@ -25,7 +25,7 @@ from holdfast.spark_app.checkpoint_manager.folder import Folder
 from holdfast.spark_app.checkpoint_manager.restore import restored
 from holdfast.spark_app.lifecycle.failure import QueryFailed
 from tests.support.dispatch.sender import BLOCK, RELEASE
-from tests.support.job.job_outcome import contents, decided, ledger
+from tests.support.job.job_stream import contents, decided, ledger
 from tests.support.job.jobs import Play, armed, event
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from holdfast.spark_app.lifecycle.failure import QueryFailed
 from holdfast.spark_app.savepoint import manifest, write
 from holdfast.spark_app.savepoint.folder import SavepointFolder
 from tests.support.job.damage import flip
-from tests.support.job.job_outcome import Rows, lasting
+from tests.support.job.job_stream import Rows, lasting
 from tests.support.job.jobs import POLICY, Play, armed, event
 from tests.support.servers.databases import copy_of
 from tests.support.world import World

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.deploy.local.java import spark_environment
-from tests.unit.images.test_health import EXECUTOR
+from tests.unit.images.test_images import EXECUTOR
 
 pytestmark = pytest.mark.rest
 

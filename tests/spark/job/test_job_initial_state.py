@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.sink.contract.exits import CommandError
 from holdfast.spark_app.lifecycle.failure import QueryFailed
-from tests.support.job.job_outcome import decided, lasting, ledger
+from tests.support.job.job_stream import decided, lasting, ledger
 from tests.support.job.jobs import Play, at, event, micros
 from tests.support.servers.databases import copy_of
 from tests.support.world import World

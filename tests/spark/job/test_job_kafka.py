@@ -18,7 +18,7 @@ from holdfast.spark_app.input.formats import KeyRule
 from holdfast.spark_app.input.kafka_options import connection
 from holdfast.spark_app.input.sources import Kafka
 from holdfast.spark_app.lifecycle.failure import QueryFailed
-from tests.support.job.job_outcome import Rows, lasting
+from tests.support.job.job_stream import Rows, lasting
 from tests.support.job.jobs import Play, event, put
 from tests.support.world import World
 

@@ -11,7 +11,7 @@ from holdfast.sink.contract.exits import CommandError
 from holdfast.spark_app.checkpoint_manager.folder import Folder
 from holdfast.spark_app.checkpoint_manager.restore import restored
 from holdfast.spark_app.exposure.policy import Policy
-from tests.support.job.job_outcome import contents
+from tests.support.job.job_stream import contents
 from tests.support.job.jobs import Play, at, event, forget_commit, micros
 
 LIMITS = "limit_minor = {0}\nrelease_level_minor = {0}\n"

@@ -17,8 +17,16 @@ from holdfast.sink.contract.canonical import rfc3339_from_micros
 from holdfast.spark_app.exposure.schema import TIMESTAMP
 from holdfast.spark_app.input.formats import Format
 from holdfast.spark_app.lifecycle.failure import QueryFailed
-from tests.support.job.job_outcome import Rows, contents, lasting, published, required
-from tests.support.job.job_stream import SETTINGS, Stream, stream
+from tests.support.job.job_stream import (
+    SETTINGS,
+    Rows,
+    Stream,
+    contents,
+    lasting,
+    published,
+    required,
+    stream,
+)
 from tests.support.job.jobs import Play, armed, forget_commit, order
 from tests.support.world import World
 

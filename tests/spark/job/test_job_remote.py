@@ -15,7 +15,7 @@ from holdfast.sink import CheckpointBehind, CheckpointUnreadable, LedgerBehind, 
 from tests.support.command import holdfast
 from tests.support.dispatch.sender import decision
 from tests.support.job.driver import Driver
-from tests.support.job.job_outcome import published
+from tests.support.job.job_stream import published
 from tests.support.job.jobs import Play, event
 from tests.support.servers.hdfs import Hdfs, hdfs
 from tests.support.world import World

@@ -20,8 +20,8 @@ from holdfast.spark_app.checkpoint.files import CheckpointFiles
 from holdfast.spark_app.checkpoint_manager.folder import Folder
 from holdfast.spark_app.checkpoint_manager.restore import restored
 from tests.support.dispatch.sender import BLOCK
-from tests.support.job.job_outcome import decided, lasting
 from tests.support.job.job_process import QUICK, SECONDS, family, in_the_step, kill_if
+from tests.support.job.job_stream import decided, lasting
 from tests.support.job.jobs import Play, busy, commits, event, forget_commit
 from tests.support.waiting import eventually
 

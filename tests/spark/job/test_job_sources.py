@@ -27,8 +27,7 @@ from holdfast.spark_app.checkpoint_manager.folder import Folder
 from holdfast.spark_app.checkpoint_manager.restore import restored
 from holdfast.spark_app.exposure.settings import SECOND_US, Settings
 from holdfast.spark_app.lifecycle.failure import QueryFailed
-from tests.support.job.job_outcome import ledger, published, required
-from tests.support.job.job_stream import SETTINGS, stream
+from tests.support.job.job_stream import SETTINGS, ledger, published, required, stream
 from tests.support.job.jobs import POLICY, Play, armed, event, forget_commit, order, patiently, put
 from tests.support.world import World
 

@@ -17,8 +17,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from tests.support.golden.version import FILES, FIRST_FILES, SEED, THEN
-from tests.support.job.job_outcome import Rows, required
-from tests.support.job.job_stream import stream
+from tests.support.job.job_stream import Rows, required, stream
 
 WORD = "@FOLDER@"
 

@@ -17,9 +17,8 @@ import psutil
 import psycopg
 
 from holdfast.sink.contract.failpoints import ENVIRONMENT
-from tests.support.job.job_outcome import Rows, outcome, published, required
 from tests.support.job.job_process import SECONDS, Family, family, in_the_step, kill_if
-from tests.support.job.job_stream import OPTIONS, Stream, stream
+from tests.support.job.job_stream import OPTIONS, Rows, Stream, outcome, published, required, stream
 from tests.support.waiting import eventually
 
 FAILPOINTS = [f"S{n}" for n in range(1, 10)]

@@ -18,7 +18,7 @@ import psycopg
 from holdfast.sink import OutboxSink
 from tests.support.dispatch.sender import SCHEMA
 from tests.support.job.driver import PATIENT, Driver
-from tests.support.job.job_outcome import contents
+from tests.support.job.job_stream import contents
 from tests.support.job.sink_program import BATCHES, rows
 
 CONF = {

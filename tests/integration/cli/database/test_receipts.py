@@ -12,17 +12,18 @@ import pytest
 from holdfast.dispatcher.operators.receipts import key_inquiry
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
-from tests.support.dispatch.compared import (
+from tests.support.dispatch.dispatching import SECRET
+from tests.support.dispatch.payouts import (
     DELIVERED,
     SUBJECTS,
     UNANSWERED,
     Sides,
     copies,
     deliver_all,
+    empty_database,
     key_text,
+    payouts,
 )
-from tests.support.dispatch.dispatching import SECRET
-from tests.support.dispatch.payouts import empty_database, payouts
 from tests.support.dispatch.sender import OTHER_KEY_BYTES, secret_text
 from tests.support.servers.databases import copy_of
 

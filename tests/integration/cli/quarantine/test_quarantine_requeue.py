@@ -16,7 +16,7 @@ from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch.sender import BLOCK, REFUSED, RELEASE, decision
 from tests.support.job.driver import Driver, set_aside
-from tests.support.job.job_outcome import contents, sequences
+from tests.support.job.job_stream import contents, sequences
 from tests.support.world import World
 
 GOOD: dict[str, Any] = {

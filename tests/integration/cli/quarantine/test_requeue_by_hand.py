@@ -24,7 +24,7 @@ from holdfast.sink.requeue import requeue
 from tests.support.command import holdfast
 from tests.support.dispatch.sender import BLOCK, RELEASE, decision
 from tests.support.job.driver import Driver, set_aside
-from tests.support.job.job_outcome import contents, sequences
+from tests.support.job.job_stream import contents, sequences
 from tests.support.refusal import raises_code
 from tests.support.waiting import eventually
 from tests.support.world import World

@@ -19,7 +19,7 @@ from tests.support.command import holdfast
 from tests.support.dispatch.delivery import OLD, add_days, age
 from tests.support.dispatch.sender import BLOCK, RELEASE, decision
 from tests.support.job.driver import Driver
-from tests.support.job.job_outcome import sequences
+from tests.support.job.job_stream import sequences
 from tests.support.refusal import raises_code
 from tests.support.waiting import eventually
 from tests.support.world import World

@@ -20,7 +20,7 @@ from tests.support.dispatch.delivery import OLD, age, lanes
 from tests.support.dispatch.sender import BLOCK, RELEASE, decision
 from tests.support.dispatch.webhooks import answer
 from tests.support.job.driver import Driver
-from tests.support.job.job_outcome import sequences
+from tests.support.job.job_stream import sequences
 from tests.support.world import World
 
 WHY = ("--reason", "silenced by a wrong date")

@@ -20,7 +20,7 @@ from tests.support.dispatch.dispatching import add_endpoint, drain
 from tests.support.dispatch.sender import RELEASE, decision
 from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
-from tests.support.job.job_outcome import sequences
+from tests.support.job.job_stream import sequences
 from tests.support.refusal import raises_code
 from tests.support.world import World
 

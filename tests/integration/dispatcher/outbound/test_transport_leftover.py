@@ -16,8 +16,14 @@ from holdfast.dispatcher.outbound.transport.getting import Getter
 from holdfast.dispatcher.outbound.transport.transport import Progress
 from holdfast.dispatcher.shared.outcome import Answer, Response
 from tests.support.dispatch import webhooks
-from tests.support.dispatch.hasty import HastyReceiver, hasty
-from tests.support.dispatch.transports import LOOPBACK, REQUEST, Sending, each_engine
+from tests.support.dispatch.transports import (
+    LOOPBACK,
+    REQUEST,
+    HastyReceiver,
+    Sending,
+    each_engine,
+    hasty,
+)
 from tests.support.dispatch.webhooks import Seen, WebhookReceiver, Wire, answer, response
 from tests.support.servers.certificates import Authority
 from tests.support.waiting import eventually

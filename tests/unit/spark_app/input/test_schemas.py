@@ -20,7 +20,7 @@ from holdfast.spark_app.input.events import Fault
 from holdfast.spark_app.input.formats import ValueFormat
 from holdfast.spark_app.input.registry import Registry, RegistryAway
 from holdfast.spark_app.input.sources import Kafka, SourcesDiffer, followed_by, from_json, to_json
-from tests.support.kafka.registry import RegistryServer, registry_server
+from tests.support.kafka.job import RegistryServer, registry_server
 
 
 def _schema(folder: Path, at: str = "timestamp-millis", **other: object) -> Path:
