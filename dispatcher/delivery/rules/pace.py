@@ -4,10 +4,10 @@ Every function decides about one such row. The caller holds its lock, passes the
 stores the returned row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import assert_never
+from typing import Any, assert_never
 from uuid import UUID
 
 from holdfast.dispatcher.delivery.rules.breaker import (
@@ -21,7 +21,9 @@ from holdfast.dispatcher.delivery.rules.schedule import RETRY_AFTER_SECONDS_MAX
 from holdfast.dispatcher.delivery.rules.values import Attempt, Settlement
 from holdfast.dispatcher.shared.rate import BUCKET_SECONDS, sustained
 from holdfast.dispatcher.shared.states import BARRED, CREDENTIALS
-from holdfast.sink.contract.states import BreakerState, Outcome
+from holdfast.dispatcher.shared.text import one_line
+from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.states import BreakerState, EndpointState, Outcome
 
 DEBT_MAX = timedelta(seconds=2)
 """How far ahead the rate may be used up. No claim gets that far: a later time comes from a clock
@@ -340,3 +342,20 @@ def _barred(attempt: Attempt) -> str:
 
 def _us(span: timedelta) -> int:
     return span // timedelta(microseconds=1)
+
+
+def why_held_up(row: Mapping[str, Any]) -> str:
+    """Return the reason in a row of `endpoint_held_up`.
+
+    A pause comes before a breaker, and a breaker before Retry-After: the hold that ends last, as
+    far as that is known.
+    """
+    if row["state"] != EndpointState.ACTIVE:
+        said = f" ({one_line(row['state_reason'])})" if row["state_reason"] else ""
+        way_out = f"`holdfast endpoint resume {row['name']} --reason TEXT`"
+        return f"it is {row['state']}{said} until {way_out}"
+    if row["breaker"] in (BreakerState.OPEN, BreakerState.HALF_OPEN):
+        said = f", after {one_line(row['breaker_reason'])}" if row["breaker_reason"] else ""
+        return f"its breaker is open until {rfc3339(row['breaker_until'])}{said}"
+    asked = one_line(row["held_by"]) if row["held_by"] else "asked for time"
+    return f"its receiver {asked}: it is held until {rfc3339(row['held_until'])}"

@@ -5,9 +5,13 @@ CLAIM.md explains why a claim may miss a lane, and what finds it.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from psycopg import errors
 from psycopg.rows import DictRow
@@ -21,25 +25,104 @@ from holdfast.dispatcher.delivery.rules.pace import (
     claimed,
     next_seconds,
 )
-from holdfast.dispatcher.delivery.rules.values import Claim, Gap, Lane, Routed, Wanted
-from holdfast.dispatcher.delivery.store.claimed_rows import (
-    Found,
-    claim_step,
-    due_step,
-    empty_step,
-    found_in,
-    gap_of,
-)
+from holdfast.dispatcher.delivery.rules.values import Claim, Entry, Gap, Lane, Routed, Wanted
 from holdfast.dispatcher.delivery.store.messages import Plans, Step, begin, run_bare
 from holdfast.dispatcher.delivery.store.pacing import Taken, paces_of, taking, write
 from holdfast.dispatcher.delivery.store.pool import Connection
 from holdfast.dispatcher.delivery.store.routing import take_few
-from holdfast.dispatcher.delivery.store.scan_plan import AHEAD, Scan, ScanPlan
+from holdfast.dispatcher.delivery.store.scan_plan import AHEAD, Scan, ScanPlan, ScanRange
 from holdfast.dispatcher.delivery.store.session import Sessions
 from holdfast.dispatcher.shared.clock import seconds
 from holdfast.dispatcher.shared.rate import BEGIN_SECONDS
+from holdfast.sink.contract.envelope import BODY_BYTES_MAX
 from holdfast.sink.contract.failpoints import failpoint
 from holdfast.sink.contract.states import BreakerState
+
+
+class Head(NamedTuple):
+    """The first row of a lane, as `lane_claim` returns it. From `sequence` on it is an `Entry`."""
+
+    endpoint_id: int
+    subject_id: int
+    delivered_sequence: int
+    last_sequence: int
+    priority: int
+    due_at: datetime
+    tried_us: int
+    sequence: int | None
+    number: int | None
+    key: UUID | None
+    created_at: datetime | None
+    traceparent: str | None
+    body: bytes | None
+    rescued: int | None
+    forgotten: bool | None
+
+
+_LANE = itemgetter(0, 1)
+_ENTRY = slice(Head._fields.index("sequence"), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A due lane, and what a claim found in it."""
+
+    head: Head
+    entries: tuple[Entry, ...]
+
+    @property
+    def leased(self) -> bool:
+        """Whether the lane is leased: its next entry was found."""
+        return self.head.sequence is not None
+
+
+def due_step(allowed: Mapping[int, Allowance], ranges: Sequence[ScanRange], *, free: bool) -> Step:
+    """Lock up to `allowed` due lanes in `ranges`; `free` skips endpoints with a limit."""
+    return "claiming/lane_due", {
+        "free": free,
+        "endpoint_ids": list(allowed),
+        "lanes": [each.lanes for each in allowed.values()],
+        "entries": [each.entries for each in allowed.values()],
+        "range_endpoint_ids": [each.endpoint_id for each in ranges],
+        "range_priorities": [each.priority for each in ranges],
+        "range_from": [each.due_from for each in ranges],
+        "range_to": [each.due_to for each in ranges],
+    }
+
+
+def claim_step(wanted: Wanted) -> Step:
+    """Lease the lanes that `due_step` locked in the same transaction."""
+    return "claiming/lane_claim", {
+        "token": wanted.token,
+        "lease_seconds": float(wanted.lease_seconds),
+        "bytes": BODY_BYTES_MAX,
+    }
+
+
+def found_in(rows: Sequence[Any]) -> list[Found]:
+    """Return the bare rows of `claim_step` by lane."""
+    found = []
+    for _, of_lane in groupby(rows, key=_LANE):
+        lane = list(of_lane)
+        # By position: access by name takes twice as long, and there are thousands of rows a second.
+        found.append(Found(Head._make(lane[0]), tuple([Entry(*row[_ENTRY]) for row in lane])))
+    return found
+
+
+def empty_step(lanes: Sequence[Head]) -> Step:
+    """Decide about lanes whose next entry was not found; returns those that did not change."""
+    return "claiming/lane_empty", {
+        "endpoint_ids": [lane.endpoint_id for lane in lanes],
+        "subject_ids": [lane.subject_id for lane in lanes],
+        "delivered": [lane.delivered_sequence for lane in lanes],
+        "last": [lane.last_sequence for lane in lanes],
+    }
+
+
+def gap_of(row: Mapping[str, Any]) -> Gap:
+    """Return the gap in a row of `empty_step`."""
+    return Gap(**{name: row[name] for name in Gap.__slots__})
+
 
 _Paced = dict[int, tuple[Taken, Allowance]]
 """Endpoints with a limit: their pace under its lock, and what it allows."""
@@ -72,7 +155,8 @@ class Claimer:
         gaps: list[Gap] = []
         while True:
             scan = self._plan.next(wanted.lanes)
-            work = partial(self._lease, wanted=wanted, scan=scan)
+            lease = self._lease_freely if scan.free else self._lease_limited
+            work = partial(lease, wanted=wanted, scan=scan)
             leased = await self._sessions.transaction(work, begins=True)
             more, dated = await self._decide(scan, leased)
             gaps += more
@@ -112,21 +196,28 @@ class Claimer:
         gaps = [gap_of(row) for row in rows if row["gap"]]
         return gaps, not all(row["gap"] or row["idle"] for row in rows)
 
-    async def _lease(self, connection: Connection, wanted: Wanted, scan: Scan) -> _Leased:
-        steps = [taking(wanted.lanes.keys(), free_too=False)]
-        if scan.unknown:
-            steps.append(("claiming/lane_priorities", {"endpoint_ids": scan.unknown}))
-        if scan.free:
-            # Usually one round trip: claim and COMMIT together.
-            last = self._claiming_freely(scan, wanted)
-            (limits, *priorities, _), rows = await run_bare(
-                connection, *steps, *last, begins=True, commits=True
-            )
-            limited = self._limited(limits, wanted)
-            new = self._plan.know(_pairs(priorities))
-            fresh = dict.fromkeys(wanted.lanes.keys() - limited.keys())
-            return _Leased(found_in(rows), {}, fresh, bool(limited) or new)
-        limits, *priorities = await begin(connection, *steps, plans=Plans.GENERIC)
+    async def _lease_freely(self, connection: Connection, wanted: Wanted, scan: Scan) -> _Leased:
+        """Lease lanes of endpoints without a limit: claim and COMMIT in one round trip.
+
+        Endpoints that have one by now are left out; another claim scans them.
+        """
+        (limits, *priorities, _), rows = await run_bare(
+            connection,
+            *_first_steps(wanted, scan),
+            *self._claiming_freely(scan, wanted),
+            begins=True,
+            commits=True,
+        )
+        limited = self._limited(limits, wanted)
+        new = self._plan.know(_pairs(priorities))
+        fresh = dict.fromkeys(wanted.lanes.keys() - limited.keys())
+        return _Leased(found_in(rows), {}, fresh, bool(limited) or new)
+
+    async def _lease_limited(self, connection: Connection, wanted: Wanted, scan: Scan) -> _Leased:
+        """Lease what the limits of the endpoints allow, under the locks of their paces."""
+        limits, *priorities = await begin(
+            connection, *_first_steps(wanted, scan), plans=Plans.GENERIC
+        )
         self._plan.know(_pairs(priorities))
         paced = {
             id_: (
@@ -178,6 +269,14 @@ class Claimer:
         allowed = _unlimited(wanted)
         ranges = self._plan.ranges(scan, dict.fromkeys(allowed))
         return due_step(allowed, ranges, free=True), claim_step(wanted)
+
+
+def _first_steps(wanted: Wanted, scan: Scan) -> list[Step]:
+    """Lock the paces that limit, and read the priorities that the plan does not know."""
+    steps = [taking(wanted.lanes.keys(), free_too=False)]
+    if scan.unknown:
+        steps.append(("claiming/lane_priorities", {"endpoint_ids": scan.unknown}))
+    return steps
 
 
 def _unlimited(wanted: Wanted) -> dict[int, Allowance]:

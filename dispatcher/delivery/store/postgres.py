@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta
 
 from psycopg.rows import DictRow
 
-from holdfast.dispatcher.delivery.rules.hold_reason import why_held_up
+from holdfast.dispatcher.delivery.rules.pace import why_held_up
 from holdfast.dispatcher.delivery.rules.replays import ReplayTurn, ReplayWanted
 from holdfast.dispatcher.delivery.rules.values import (
     Claim,
@@ -26,7 +26,7 @@ from holdfast.dispatcher.delivery.store.messages import run
 from holdfast.dispatcher.delivery.store.pool import Connection
 from holdfast.dispatcher.delivery.store.replaying import claim_items, rescue_items, settle_items
 from holdfast.dispatcher.delivery.store.routing import PATIENCE_SECONDS, route
-from holdfast.dispatcher.delivery.store.scan_ranges import BEGINNING, FullScanTimer
+from holdfast.dispatcher.delivery.store.scan_plan import BEGINNING, FullScanTimer
 from holdfast.dispatcher.delivery.store.session import CONNECTIONS_MAX, Outage, Sessions, read_range
 from holdfast.dispatcher.delivery.store.settlement import settle
 from holdfast.dispatcher.delivery.store.warm import warm

@@ -10,7 +10,7 @@ from psycopg.rows import DictRow
 from holdfast.dispatcher.delivery.rules.values import Routed
 from holdfast.dispatcher.delivery.store.messages import Plans, Step, begin, finish
 from holdfast.dispatcher.delivery.store.pool import Connection
-from holdfast.dispatcher.delivery.store.scan_ranges import BEGINNING, END
+from holdfast.dispatcher.delivery.store.scan_plan import BEGINNING, END
 from holdfast.dispatcher.delivery.store.session import Sessions
 
 PATIENCE_SECONDS = 630.0

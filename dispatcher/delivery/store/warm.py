@@ -8,10 +8,10 @@ from uuid import UUID
 
 from holdfast.dispatcher.delivery.rules.pace import Allowance
 from holdfast.dispatcher.delivery.rules.values import Wanted
-from holdfast.dispatcher.delivery.store.claimed_rows import claim_step, due_step
+from holdfast.dispatcher.delivery.store.claiming import claim_step, due_step
 from holdfast.dispatcher.delivery.store.messages import Plans, run, run_bare
 from holdfast.dispatcher.delivery.store.pool import Connection
-from holdfast.dispatcher.delivery.store.scan_ranges import BEGINNING, END, ScanRange
+from holdfast.dispatcher.delivery.store.scan_plan import BEGINNING, END, ScanRange
 
 _NOBODY = [0]
 """An id that no endpoint, subject, batch or priority has: ids start at 1."""

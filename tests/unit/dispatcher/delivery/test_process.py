@@ -16,9 +16,9 @@ import pytest
 from holdfast.dispatcher.delivery import database_clock
 from holdfast.dispatcher.delivery.database_clock import DatabaseClock
 from holdfast.dispatcher.delivery.endpoints import Endpoints, Ready
-from holdfast.dispatcher.delivery.gc_tuning import YOUNG_MAX, tuned_for_deliveries
 from holdfast.dispatcher.delivery.health import ANSWER_SECONDS, Health
 from holdfast.dispatcher.delivery.holds import Holds
+from holdfast.dispatcher.delivery.process.single import YOUNG_MAX, tuned_for_deliveries
 from holdfast.dispatcher.delivery.rules.decide import release
 from holdfast.dispatcher.delivery.rules.lease import SETTLE_SECONDS
 from holdfast.dispatcher.delivery.rules.lifecycle import Move

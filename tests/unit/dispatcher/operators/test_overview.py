@@ -357,7 +357,7 @@ def _lacks(root: Any, words: list[str]) -> list[str]:
 def test_suggested_command_has_every_required_option(root: Any) -> None:
     advised = _advised()
     assert (
-        "dispatcher/delivery/rules/hold_reason.py",
+        "dispatcher/delivery/rules/pace.py",
         "endpoint resume 1 --reason TEXT",
     ) in advised
     assert _lacks(root, ["endpoint", "resume", "payouts"]) == ["reason"]

@@ -14,7 +14,7 @@ import pytest
 from holdfast.dispatcher.delivery.rules.values import Routed, Settled
 from holdfast.dispatcher.delivery.store.messages import statement
 from holdfast.dispatcher.delivery.store.postgres import PostgresStore
-from holdfast.dispatcher.delivery.store.scan_ranges import BEGINNING, END
+from holdfast.dispatcher.delivery.store.scan_plan import BEGINNING, END
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.endpoints.store import Endpoints
 from holdfast.dispatcher.shared.states import LaneState

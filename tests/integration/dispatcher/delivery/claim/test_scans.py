@@ -12,8 +12,7 @@ import pytest
 from holdfast.dispatcher.delivery.rules.decide import settle
 from holdfast.dispatcher.delivery.rules.values import Attempt, Lane, Wanted
 from holdfast.dispatcher.delivery.store.postgres import PostgresStore
-from holdfast.dispatcher.delivery.store.scan_plan import ScanPlan
-from holdfast.dispatcher.delivery.store.scan_ranges import FAIR_EVERY
+from holdfast.dispatcher.delivery.store.scan_plan import FAIR_EVERY, ScanPlan
 from holdfast.dispatcher.operators.overview.store import Overview
 from holdfast.dispatcher.outbound.endpoint import Endpoint
 from holdfast.sink.contract.states import OrderPolicy, Outcome

@@ -21,11 +21,11 @@ from holdfast.dispatcher.delivery.rules.values import (
     Wanted,
 )
 from holdfast.dispatcher.delivery.store import session
-from holdfast.dispatcher.delivery.store.claimed_rows import claim_step, due_step
+from holdfast.dispatcher.delivery.store.claiming import claim_step, due_step
 from holdfast.dispatcher.delivery.store.messages import run, statement
 from holdfast.dispatcher.delivery.store.pool import Connection, Pool
 from holdfast.dispatcher.delivery.store.postgres import PostgresStore
-from holdfast.dispatcher.delivery.store.scan_ranges import BEGINNING, END, ScanRange
+from holdfast.dispatcher.delivery.store.scan_plan import BEGINNING, END, ScanRange
 from holdfast.dispatcher.delivery.store.session import Sessions
 from holdfast.dispatcher.outbound.endpoint import Endpoint
 from holdfast.dispatcher.shared.errors import StoreUnavailableError

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.dispatcher.delivery.rules.decide import release, settle
-from holdfast.dispatcher.delivery.rules.hold_reason import why_held_up
 from holdfast.dispatcher.delivery.rules.lifecycle import Move
-from holdfast.dispatcher.delivery.rules.pace import Allowance
+from holdfast.dispatcher.delivery.rules.pace import Allowance, why_held_up
 from holdfast.dispatcher.delivery.rules.replays import (
     ReplayRate,
     affordable,

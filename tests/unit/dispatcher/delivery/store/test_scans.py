@@ -9,15 +9,16 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from holdfast.dispatcher.delivery.store import session
-from holdfast.dispatcher.delivery.store.scan_plan import Scan, ScanPlan
-from holdfast.dispatcher.delivery.store.scan_ranges import (
+from holdfast.dispatcher.delivery.store.scan_plan import (
     BEGINNING,
     END,
     FAIR_EVERY,
     FULL_SCAN_SECONDS_MAX,
     SLACK,
     FullScanTimer,
+    Scan,
     ScanCursors,
+    ScanPlan,
     ScanRange,
 )
 from holdfast.dispatcher.delivery.store.session import REFUSED_SECONDS, Outage
