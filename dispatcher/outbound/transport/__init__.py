@@ -2,5 +2,5 @@
 
 `asyncio_engine` delivers by default; `httpx_engine` delivers where httptools cannot be installed,
 and passes the same tests. `engines` chooses. `getting` makes inquiries, on httpx. `guard` decides
-which addresses may be reached; `dialing` and `guarded_backend` connect to no other.
+which addresses may be reached; `dialing` and `httpx_channel` connect to no other.
 """
