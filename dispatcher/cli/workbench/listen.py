@@ -16,8 +16,8 @@ from holdfast.dispatcher.cli.workbench import options
 from holdfast.sink.contract.exits import ExitCode
 
 if TYPE_CHECKING:
-    from holdfast.dispatcher.workbench.listen.arrival import Arrival
     from holdfast.dispatcher.workbench.listen.misbehaviour import Misbehaviour
+    from holdfast.dispatcher.workbench.listen.record import Arrival
 
 
 EXPECT_BYTES_MAX = 256 * 1024 * 1024

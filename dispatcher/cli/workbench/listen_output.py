@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.dispatcher.cli.output import visible
-from holdfast.dispatcher.workbench.listen.arrival import REFUSED, Arrival
-from holdfast.dispatcher.workbench.listen.record import Report
+from holdfast.dispatcher.workbench.listen.record import REFUSED, Arrival, Report
 from holdfast.sink.contract.canonical import rfc3339
 from holdfast.sink.contract.money import money
 from holdfast.sink.contract.shell import shell_word

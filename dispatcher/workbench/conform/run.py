@@ -4,17 +4,14 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from holdfast.dispatcher.workbench.conform import rules
+from holdfast.dispatcher.workbench.conform import checks, rules
 from holdfast.dispatcher.workbench.conform.bad_input import BAD_INPUT
-from holdfast.dispatcher.workbench.conform.checks import input as checks_input
-from holdfast.dispatcher.workbench.conform.checks import kept as checks_kept
-from holdfast.dispatcher.workbench.conform.checks import once as checks_once
-from holdfast.dispatcher.workbench.conform.checks.slow import SlowSender
 from holdfast.dispatcher.workbench.conform.client import Client, GaveUp
 from holdfast.dispatcher.workbench.conform.kit import Kit, Plan
 from holdfast.dispatcher.workbench.conform.probe import Probe
 from holdfast.dispatcher.workbench.conform.report import Report
 from holdfast.dispatcher.workbench.conform.rules import Rule, Verdict
+from holdfast.dispatcher.workbench.conform.slow import SlowSender
 
 
 class Unreachable(Exception):
@@ -29,18 +26,18 @@ class _Check:
 
 _SLOW = (rules.SLOW_OTHERS, rules.SLOW_CUT)
 _FIRST = (rules.GOOD_APPLIED, rules.GOOD_OUTCOME)
-_RAW = _Check(checks_once.raw, (rules.RAW_SPACED,))
+_RAW = _Check(checks.raw, (rules.RAW_SPACED,))
 _CHECKS = (
     _RAW,
-    _Check(checks_once.duplicate, (rules.DUPLICATE_ONCE, rules.DUPLICATE_SAME)),
-    _Check(checks_once.commit, (rules.COMMIT_FIRST,)),
-    _Check(checks_once.concurrent, (rules.CONCURRENT_ONCE, rules.CONCURRENT_ANSWERS)),
-    _Check(checks_once.conflict, (rules.CONFLICT_REFUSED, rules.CONFLICT_FIRST_KEPT)),
-    _Check(checks_once.order, (rules.ORDER_GAP, rules.ORDER_STALE, rules.ORDER_STALE_AGAIN)),
-    _Check(checks_input.bad_input, (*(case.rule for case in BAD_INPUT), rules.TRACE_NONE)),
-    _Check(checks_input.times, (rules.TIME_WITHIN,)),
+    _Check(checks.duplicate, (rules.DUPLICATE_ONCE, rules.DUPLICATE_SAME)),
+    _Check(checks.commit, (rules.COMMIT_FIRST,)),
+    _Check(checks.concurrent, (rules.CONCURRENT_ONCE, rules.CONCURRENT_ANSWERS)),
+    _Check(checks.conflict, (rules.CONFLICT_REFUSED, rules.CONFLICT_FIRST_KEPT)),
+    _Check(checks.order, (rules.ORDER_GAP, rules.ORDER_STALE, rules.ORDER_STALE_AGAIN)),
+    _Check(checks.bad_input, (*(case.rule for case in BAD_INPUT), rules.TRACE_NONE)),
+    _Check(checks.times, (rules.TIME_WITHIN,)),
     _Check(
-        checks_input.rotation,
+        checks.rotation,
         (
             rules.ROTATION_UNKNOWN_FIRST,
             rules.ROTATION_OTHER_SCHEME,
@@ -49,17 +46,17 @@ _CHECKS = (
             rules.ROTATION_SECOND,
         ),
     ),
-    _Check(checks_input.key_forms, (rules.KEY_FORMS,)),
-    _Check(checks_input.size, (rules.SIZE_LARGE, rules.SIZE_OVER)),
-    _Check(checks_input.method, (rules.METHOD,)),
+    _Check(checks.key_forms, (rules.KEY_FORMS,)),
+    _Check(checks.size, (rules.SIZE_LARGE, rules.SIZE_OVER)),
+    _Check(checks.method, (rules.METHOD,)),
     _Check(
-        checks_kept.inquiry,
+        checks.inquiry,
         (rules.INQUIRY_KNOWN, rules.INQUIRY_GUARDED, rules.INQUIRY_UNKNOWN),
     ),
-    _Check(checks_kept.kept, (rules.KEYS_KEPT,)),
-    _Check(checks_kept.window, (rules.WINDOW_ENOUGH,)),
-    _Check(checks_kept.receipts, (rules.RECEIPT_GENUINE,)),
-    _Check(checks_kept.deadline, (rules.DEADLINE,)),
+    _Check(checks.kept, (rules.KEYS_KEPT,)),
+    _Check(checks.window, (rules.WINDOW_ENOUGH,)),
+    _Check(checks.receipts, (rules.RECEIPT_GENUINE,)),
+    _Check(checks.deadline, (rules.DEADLINE,)),
 )
 
 RULES: tuple[Rule, ...] = (
@@ -83,12 +80,12 @@ async def conform_to(plan: Plan, probe: Probe | None = None) -> Report:
         kit = Kit(plan, client, probe)
         slow = SlowSender(kit)
         try:
-            verdicts += await checks_once.good(kit)
+            verdicts += await checks.good(kit)
             if kit.first is not None and not kit.first[1].is_success:
                 reply = kit.first[1]
                 if reply.status is None:
                     raise Unreachable(str(reply))
-                verdicts += await checks_once.raw(kit)
+                verdicts += await checks.raw(kit)
                 stopped = "a good delivery was refused, so nothing else can be graded"
             else:
                 if any(plan.wants(rule) for rule in _SLOW):

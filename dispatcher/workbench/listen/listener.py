@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Lock
 
-from holdfast.dispatcher.workbench.listen.arrival import FAILED, REFUSED, Arrival
 from holdfast.dispatcher.workbench.listen.misbehaviour import Faults, Misbehaviour, Turn
-from holdfast.dispatcher.workbench.listen.record import Record, Report
+from holdfast.dispatcher.workbench.listen.record import FAILED, REFUSED, Arrival, Record, Report
 from holdfast.receiver.errors import VerificationError
 from holdfast.receiver.message.problem import Problem
 from holdfast.receiver.message.receipt import Answer, Receipt, answer

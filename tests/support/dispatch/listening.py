@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from holdfast.dispatcher.workbench.listen.arrival import Arrival
 from holdfast.dispatcher.workbench.listen.listener import Listener
 from holdfast.dispatcher.workbench.listen.misbehaviour import Misbehaviour
-from holdfast.dispatcher.workbench.listen.record import Report
+from holdfast.dispatcher.workbench.listen.record import Arrival, Report
 from holdfast.dispatcher.workbench.listen.server import Server
 from holdfast.receiver import Secret
 from tests.support.dispatch.sender import KEY_BYTES, Sent

@@ -15,9 +15,15 @@ from holdfast.dispatcher.cli.workbench.listen_output import (
     report_text,
     url_of,
 )
-from holdfast.dispatcher.workbench.listen.arrival import FAILED, REFUSED, Arrival
 from holdfast.dispatcher.workbench.listen.misbehaviour import Cut, Faults, Misbehaviour
-from holdfast.dispatcher.workbench.listen.record import SHOWN_MAX, Record, Report
+from holdfast.dispatcher.workbench.listen.record import (
+    FAILED,
+    REFUSED,
+    SHOWN_MAX,
+    Arrival,
+    Record,
+    Report,
+)
 from tests.support.dispatch.sender import key_of
 
 NOW = datetime(2026, 11, 2, 12, 15, tzinfo=UTC)
