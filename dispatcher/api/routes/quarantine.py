@@ -23,8 +23,8 @@ from holdfast.dispatcher.api.responses import PagedByNumber, ResponseModel, Time
 from holdfast.dispatcher.operators.common.overtaking import NewerDecision
 from holdfast.dispatcher.operators.quarantine.actions import (
     Way,
+    dismiss,
     entry_texts,
-    open_among,
     put_back,
 )
 from holdfast.dispatcher.operators.quarantine.store import Filter, Quarantine
@@ -197,9 +197,7 @@ class RowsPutBack(ResponseModel):
 def dismiss_rows(session: Operator, given: RowsToDismiss) -> RowsDismissed:
     """They stay in the quarantine, marked as dismissed."""
     with session.open(Quarantine) as store:
-        rows, before = open_among(store, list(dict.fromkeys(given.ids)))
-        ids = [row["id"] for row in rows]
-        done = store.resolve(ids, QuarantineResolution.DISMISSED, given.reason)
+        done, before = dismiss(store, list(dict.fromkeys(given.ids)), given.reason)
     return RowsDismissed.model_validate({"dismissed": done, "resolved_before": before})
 
 

@@ -41,15 +41,15 @@ from holdfast.dispatcher.operators.quarantine.actions import (
     PutBack,
     Way,
     can_go_back,
-    open_among,
     put_back,
     resolved_text,
     why_two,
 )
+from holdfast.dispatcher.operators.quarantine.actions import dismiss as dismiss_rows
 from holdfast.dispatcher.operators.quarantine.rules import is_entry, what_helps
 from holdfast.dispatcher.operators.quarantine.store import Filter, Quarantine
 from holdfast.sink.contract.exits import CommandError, ExitCode
-from holdfast.sink.contract.states import QuarantineReason, QuarantineResolution
+from holdfast.sink.contract.states import QuarantineReason
 
 app = typer.Typer(
     help="Quarantined rows: list, show, export, requeue, dismiss.", no_args_is_help=True
@@ -246,8 +246,7 @@ def dismiss(ids: Ids, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) 
     """Dismiss rows that need no action. `list --all` still shows them."""
     why = reason_of(reason)
     with Quarantine.connect(dsn) as store:
-        rows, before = open_among(store, ids)
-        done = store.resolve([row["id"] for row in rows], QuarantineResolution.DISMISSED, why)
+        done, before = dismiss_rows(store, ids, why)
     if as_json:
         print_json({"dismissed": done, "resolved_before": before})
     else:

@@ -53,6 +53,18 @@ def open_among(store: Quarantine, ids: Sequence[int]) -> tuple[list[Row], list[R
     return [{**row, "put_back": row["id"] in written} for row in left], resolved_among(rows)
 
 
+def dismiss(store: Quarantine, ids: Sequence[int], reason: str) -> tuple[list[int], list[Row]]:
+    """Dismiss the open ones of some rows; return their ids, and the resolutions of the others.
+
+    Raises what `open_among` raises.
+    """
+    rows, before = open_among(store, ids)
+    ids = [row["id"] for row in rows]
+    done = store.resolve(ids, QuarantineResolution.DISMISSED, reason)
+    meanwhile = sorted(set(ids) - set(done))
+    return done, before + (resolved_among(store.take(meanwhile)) if meanwhile else [])
+
+
 def resolved_among(rows: Sequence[Row]) -> list[Row]:
     """Return the resolutions of those rows that are resolved."""
     names = ("id", *WHY)

@@ -29,6 +29,7 @@ from holdfast.dispatcher.api.console.rendering.filters import link
 from holdfast.dispatcher.api.requests import DIGITS, no_others
 from holdfast.dispatcher.operators.common.overtaking import overtaken_text
 from holdfast.dispatcher.operators.common.verbs import Question
+from holdfast.dispatcher.operators.quarantine import actions
 from holdfast.dispatcher.operators.quarantine.actions import (
     Way,
     can_go_back,
@@ -41,7 +42,7 @@ from holdfast.dispatcher.operators.quarantine.actions import (
 from holdfast.dispatcher.operators.quarantine.rules import is_entry, why_not_as_kept
 from holdfast.dispatcher.operators.quarantine.store import Filter, Quarantine
 from holdfast.sink.contract.exits import CommandError, ExitCode
-from holdfast.sink.contract.states import AccessRole, QuarantineReason, QuarantineResolution
+from holdfast.sink.contract.states import AccessRole, QuarantineReason
 
 router = APIRouter()
 strict = [Depends(no_others)]
@@ -158,12 +159,9 @@ def dismiss(request: Request, person: Operator, form: Form) -> Response:
     """Dismiss rows that need no action."""
     reason, ids = reason_of(form), numbers_of(form.getlist("id"))
     with person.session.open(Quarantine) as store:
-        rows, before = open_among(store, ids)
-        done = store.resolve([row["id"] for row in rows], QuarantineResolution.DISMISSED, reason)
-    left = len(before) + len(rows) - len(done)
-    return redirect(
-        request, person, _after(ids), f"{_some(len(done))} dismissed{_resolved_before(left)}."
-    )
+        done, before = actions.dismiss(store, ids, reason)
+    message = f"{_some(len(done))} dismissed{_resolved_before(len(before))}."
+    return redirect(request, person, _after(ids), message)
 
 
 @router.post("/quarantine/requeue")

@@ -471,6 +471,24 @@ def test_rows_resolved_concurrently_are_reported_as_not_done(world: World) -> No
     assert world.db.execute(WRITTEN).fetchall() == []
 
 
+def test_row_dismissed_meanwhile_is_reported_as_resolved_before(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = _kept(world.dsn, _entry(0), _entry(1))
+    resolve = Quarantine.resolve
+
+    def resolve_late(store: Quarantine, *arguments: Any) -> list[int]:
+        monkeypatch.undo()
+        assert _dismiss(world.dsn, second) == [second]
+        return resolve(store, *arguments)
+
+    monkeypatch.setattr(Quarantine, "resolve", resolve_late)
+    words = ("quarantine", "dismiss", str(first), str(second), "--reason", "x", "--json")
+    result = holdfast(*words, dsn=world.dsn, code=ExitCode.OK).json
+    assert result["dismissed"] == [first]
+    assert [row["id"] for row in result["resolved_before"]] == [second]
+
+
 def test_dismissed_source_line_does_not_go_to_the_job(world: World, tmp_path: Path) -> None:
     first, second = _kept(world.dsn, "{", "[", reason="malformed")
     before: list[Row] = []
