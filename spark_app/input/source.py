@@ -16,10 +16,46 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 from holdfast.sink.contract.exits import CommandError, ExitCode
-from holdfast.spark_app.input.columns import parse_columns
-from holdfast.spark_app.input.events import Parsed
+from holdfast.sink.contract.states import QuarantineReason as Reason
+from holdfast.sink.rows.evidence import row_text
+from holdfast.spark_app.input.events import EVENT, Fault, Parsed
 from holdfast.spark_app.input.formats import Format
 from holdfast.spark_app.input.lines import parse_lines
+
+
+def parse_columns(batch: pa.RecordBatch) -> Parsed:
+    """Return the columns of EVENT of a batch; text that is not UTF-8 becomes null and a fault."""
+    faults: dict[int, Fault] = {}
+    columns = []
+    for field in EVENT:
+        column = batch.column(field.name)
+        if field.type == pa.string():
+            column = _utf8(field.name, column, faults)
+        columns.append(column)
+    events = pa.RecordBatch.from_arrays(columns, schema=EVENT)
+
+    def text(position: int) -> str:
+        return row_text({name: batch.column(name)[position] for name in EVENT.names})
+
+    return Parsed(events, text, faults)
+
+
+def _utf8(name: str, column: pa.Array, faults: dict[int, Fault]) -> pa.Array:
+    try:
+        # Spark passes the bytes of the file unchecked.
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        values: list[str | None] = []
+        for position, raw in enumerate(column.cast(pa.binary()).to_pylist()):
+            try:
+                values.append(None if raw is None else raw.decode())
+            except UnicodeDecodeError:
+                values.append(None)
+                shown = raw.decode(errors="backslashreplace")[:80]
+                faults.setdefault(position, Fault(Reason.BAD_TEXT, f"{name} is not UTF-8: {shown}"))
+        return pa.array(values, pa.string())
+    return column
+
 
 PARQUET_DDL = (
     "event_id string, merchant_id string, type string, amount_minor decimal(20,0), currency string,"

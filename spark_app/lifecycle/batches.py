@@ -1,17 +1,23 @@
 """The gate between Spark and the sink: which batch runs, its outcome, and when to stop."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from threading import Condition
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from pyspark.sql import DataFrame
 
+from holdfast.sink.contract.spans import failing_span
 from holdfast.sink.transaction.continuation import Repeated
 from holdfast.sink.transaction.ledger import Replayed, Written
-from holdfast.spark_app.reporting import tracing
 from holdfast.spark_app.reporting.batch_counts import BatchCounter, FinishedBatch
+
+
+def batch(batch_id: int) -> AbstractContextManager[Any]:
+    """Run the block in the span of a batch. Errors of the block propagate."""
+    attributes = {"holdfast.batch_id": batch_id}
+    return failing_span("holdfast.job", "holdfast.batch", attributes=attributes)
 
 
 class Sink(Protocol):
@@ -83,7 +89,7 @@ class Batches:
             self._changed.notify_all()
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        with self._pass(batch_id), tracing.batch(batch_id):
+        with self._pass(batch_id), batch(batch_id):
             try:
                 self._require(batch_id)
                 self._sink(df, batch_id)

@@ -30,8 +30,7 @@ from holdfast.spark_app.input.source import (
 )
 from holdfast.spark_app.lifecycle.attempt import Trigger, attempt
 from holdfast.spark_app.lifecycle.failure import Failure, QueryFailed, explain
-from holdfast.spark_app.lifecycle.jvm_stop import JvmStop
-from holdfast.spark_app.lifecycle.stopping import StopSignals
+from holdfast.spark_app.lifecycle.stopping import JvmStop, StopSignals
 from holdfast.spark_app.lifecycle.supervisor import MAX_RESTARTS, supervise
 from holdfast.spark_app.operator import companions
 from holdfast.spark_app.operator.job import Job

@@ -1,18 +1,194 @@
 """Overview: how delivery is doing, and what needs a person."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from datetime import UTC, datetime
+from math import ceil, floor, log10
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from holdfast.dispatcher.api.console.frame.guard import Person
 from holdfast.dispatcher.api.console.frame.pages import page
-from holdfast.dispatcher.api.console.rendering.charts import Chart, Series, per_minute, percentiles
+from holdfast.dispatcher.api.console.rendering.filters import counted, lasting, number
 from holdfast.dispatcher.api.requests import DIGITS, no_others
-from holdfast.dispatcher.operators.dispatchers.store import Dispatchers
+from holdfast.dispatcher.operators.dispatchers.verbs import Dispatchers
 from holdfast.dispatcher.operators.overview.store import MINUTES_MAX, Overview
 from holdfast.sink.contract.states import Outcome
+
+WIDTH = 460
+HEIGHT = 150
+LEFT = 38
+RIGHT = 6
+TOP = 8
+BOTTOM = 20
+LINES_MAX = 4
+"""Maximum number of intervals of the scale."""
+
+BAR_HEIGHT = 22
+BAR_LEFT = 34
+BAR_RIGHT = 74
+
+
+class Series(NamedTuple):
+    """A data series: a name, a tone of `filters.TONES`, a value for each minute."""
+
+    name: str
+    tone: str
+    values: Sequence[float]
+
+
+class Rect(NamedTuple):
+    """A bar."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    tone: str
+    text: str
+
+
+class Line(NamedTuple):
+    """A line, as the `d` of an SVG path."""
+
+    d: str
+    tone: str
+
+
+class Mark(NamedTuple):
+    """A label of a scale at the coordinate `at`; `moment` if it is a time."""
+
+    at: float
+    text: str
+    moment: datetime | None = None
+
+
+class Chart(NamedTuple):
+    """A chart, ready to be drawn by a template."""
+
+    title: str
+    width: int
+    height: int
+    left: int
+    right: int
+    bottom: int
+    bars: list[Rect]
+    lines: list[Line]
+    scale: list[Mark]
+    times: list[Mark]
+    legend: list[Series]
+    """The series that are visible: a line is visible at 0, a bar is not."""
+    text: str
+    """Text alternative (aria-label)."""
+
+
+def per_minute(
+    title: str, minutes: Sequence[datetime], series: Sequence[Series], *, stacked: bool
+) -> Chart:
+    """Return a chart of values by minute: stacked bars, or a line for each series."""
+    tops = [
+        (sum if stacked else max)([each.values[place] for each in series])
+        for place in range(len(minutes))
+    ]
+    step, top = _scale(max(tops, default=0))
+    height, slot = HEIGHT - TOP - BOTTOM, (WIDTH - LEFT - RIGHT) / max(len(minutes), 1)
+    bars: list[Rect] = []
+    if stacked:
+        for place, minute in enumerate(minutes):
+            bars += _stack(series, place, minute, slot, height / top)
+    lines = [] if stacked else [Line(_path(each, slot, height, top), each.tone) for each in series]
+    scale = [
+        Mark(HEIGHT - BOTTOM - height * (value / top), number(value))
+        for value in (step * each for each in range(round(top / step) + 1))
+    ]
+    sums = ", ".join(f"{number(sum(each.values))} {each.name}" for each in series)
+    return Chart(
+        title,
+        WIDTH,
+        HEIGHT,
+        LEFT,
+        WIDTH - RIGHT,
+        HEIGHT - BOTTOM,
+        bars,
+        lines,
+        scale,
+        _times(minutes, slot),
+        [each for each in series if any(each.values) or not stacked],
+        f"{title} over {counted(len(minutes), 'minute')}: {sums}",
+    )
+
+
+def percentiles(title: str, values: dict[str, float | None], *, unit: float) -> Chart:
+    """Return a chart of percentiles; `unit` is the unit of the values in seconds."""
+    seconds = {name: value * unit for name, value in values.items() if value is not None}
+    most = max(seconds.values(), default=0.0) or 1.0
+    room = WIDTH - BAR_LEFT - BAR_RIGHT
+    bars, scale = [], []
+    for place, (name, value) in enumerate(seconds.items()):
+        y = 6 + place * BAR_HEIGHT
+        width = max(2.0, room * value / most)
+        bars.append(Rect(BAR_LEFT, y, round(width, 1), 13, "wait", f"{name}: {lasting(value)}"))
+        scale.append(Mark(y + 11, name))
+        scale.append(Mark(round(BAR_LEFT + width + 6, 1), lasting(value)))
+    text = ", ".join(f"{name} {lasting(value)}" for name, value in seconds.items()) or "none"
+    height = 10 + BAR_HEIGHT * len(seconds)
+    return Chart(title, WIDTH, height, BAR_LEFT, WIDTH, height, bars, [], scale, [], [], text)
+
+
+def _stack(
+    series: Sequence[Series], place: int, minute: datetime, slot: float, unit: float
+) -> list[Rect]:
+    bars, y = [], float(HEIGHT - BOTTOM)
+    for each in series:
+        value = each.values[place]
+        if not value:
+            continue
+        high = max(value * unit, 0.7)
+        y -= high
+        text = f"{minute.astimezone(UTC):%H:%M} UTC: {number(value)} {each.name}"
+        bars.append(
+            Rect(
+                round(LEFT + place * slot, 2),
+                round(y, 2),
+                round(max(slot - 0.8, 0.8), 2),
+                round(high, 2),
+                each.tone,
+                text,
+            )
+        )
+    return bars
+
+
+def _path(series: Series, slot: float, height: float, top: float) -> str:
+    points = [
+        f"{LEFT + (place + 0.5) * slot:.1f} {HEIGHT - BOTTOM - height * value / top:.1f}"
+        for place, value in enumerate(series.values)
+    ]
+    return f"M{' L'.join(points)}" if points else ""
+
+
+def _scale(most: float) -> tuple[float, float]:
+    """Return a round step and the multiple of it that reaches `most`.
+
+    >>> _scale(0), _scale(7), _scale(130)
+    ((1, 1), (2, 8), (50, 150))
+    """
+    if most <= 1:
+        return 1, 1
+    size = 10 ** floor(log10(most / LINES_MAX)) if most > LINES_MAX else 1
+    step = next(each * size for each in (1, 2, 5, 10) if ceil(most / (each * size)) <= LINES_MAX)
+    return step, step * ceil(most / step)
+
+
+def _times(minutes: Sequence[datetime], slot: float) -> list[Mark]:
+    every = next(each for each in (1, 5, 10, 15, 30, 60) if len(minutes) / each <= 7 or each == 60)
+    return [
+        Mark(round(LEFT + place * slot, 1), f"{minute.astimezone(UTC):%H:%M}", minute)
+        for place, minute in enumerate(minutes)
+        if minute.astimezone(UTC).minute % every == 0 and slot * place < WIDTH - LEFT - 30
+    ]
+
 
 router = APIRouter(dependencies=[Depends(no_others)])
 

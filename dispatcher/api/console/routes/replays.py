@@ -1,9 +1,9 @@
 """Replays: plan, show, apply, follow, cancel."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 from uuid import uuid4
 
 from fastapi import APIRouter, Depends, Path, Request
@@ -22,7 +22,6 @@ from holdfast.dispatcher.api.console.forms.replay_form import (
 from holdfast.dispatcher.api.console.frame.guard import Acting, Form, Login, Person
 from holdfast.dispatcher.api.console.frame.pages import page, redirect
 from holdfast.dispatcher.api.console.frame.screens import ROWS, acts, older_than
-from holdfast.dispatcher.api.console.rendering import replays as plans
 from holdfast.dispatcher.api.console.rendering.filters import clock, link
 from holdfast.dispatcher.api.problems import STATUS
 from holdfast.dispatcher.api.requests import no_others
@@ -32,12 +31,102 @@ from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.common.verbs import Question
 from holdfast.dispatcher.operators.endpoints.store import Endpoints
 from holdfast.dispatcher.operators.replays.actions import applied, planned
-from holdfast.dispatcher.operators.replays.rules import ReplayScope
+from holdfast.dispatcher.operators.replays.rules import MEANS, ReplayScope
 from holdfast.dispatcher.operators.replays.store import Replays
-from holdfast.dispatcher.operators.replays.views import drain_text, hold_reason, item_row
+from holdfast.dispatcher.operators.replays.views import (
+    ENDED,
+    drain_text,
+    hold_reason,
+    item_row,
+    plan_warnings,
+)
 from holdfast.dispatcher.operators.streams.store import Streams
 from holdfast.sink.contract.exits import CommandError, ExitCode
-from holdfast.sink.contract.states import AccessRole, ReplayState, ReplayVerb
+from holdfast.sink.contract.states import AccessRole, ReplayKind, ReplayState, ReplayVerb
+
+
+class Kind(NamedTuple):
+    """Entries of a plan that are handled in the same way."""
+
+    name: str
+    entries: int
+    means: str
+    at: dict[str, int]
+    """Their number by endpoint."""
+
+
+def kinds(counts: Row) -> list[Kind]:
+    """Return the kinds of a plan, in the order of `ReplayKind`."""
+    at = counts.get("endpoints", {})
+    return [
+        Kind(
+            kind.value,
+            counts["kinds"][kind],
+            MEANS[kind],
+            {name: counts_of[kind] for name, counts_of in at.items() if kind in counts_of},
+        )
+        for kind in ReplayKind
+        if kind in counts["kinds"]
+    ]
+
+
+def about(stored: Row) -> list[tuple[str, str]]:
+    """Return a stored filter as names and texts.
+
+    >>> about({"endpoint": "payouts", "states": ["dead"]})
+    [('endpoint', 'payouts'), ('states', 'dead')]
+    """
+    return [
+        (
+            name.replace("_", " "),
+            _listed(value) if isinstance(value, list) else str(value),
+        )
+        for name, value in stored.items()
+    ]
+
+
+def order(row: Row) -> str | None:
+    """Return the order of the items, and the time range in which they were written."""
+    counts = row["counts"]
+    if not row["item_count"] or not counts.get("oldest"):
+        return None
+    first, last = (clock(datetime.fromisoformat(counts[each])) for each in ("oldest", "newest"))
+    return (
+        "oldest first, within a subject by sequence, at lower priority than live traffic."
+        f" Written from {first} to {last}."
+    )
+
+
+def warnings(row: dict[str, Any], overlaps: Iterable[dict[str, Any]]) -> list[str]:
+    """Return what a person must know before a plan is applied, as sentences."""
+    return [f"{each[0].upper()}{each[1:]}." for each in plan_warnings(row, overlaps)]
+
+
+def no_ops(counts: Row) -> int:
+    """Return how many entries the receiver has already applied, according to signed receipts."""
+    return int(counts.get("no_op_there", 0))
+
+
+def can_apply(row: Row) -> bool:
+    """Return whether the plan can be applied from the console now."""
+    return (
+        row["verb"] == ReplayVerb.REDELIVER
+        and row["state"] == ReplayState.PLANNED
+        and row["item_count"] > 0
+        and (row["outside_window"] or not row["counts"].get("outside_window"))
+        and not lacks_approval(row)
+    )
+
+
+def can_cancel(row: Row) -> bool:
+    """Return whether the replay can still be cancelled."""
+    return row["state"] not in ENDED
+
+
+def _listed(values: list[Any]) -> str:
+    shown = ", ".join(map(str, values[:3]))
+    return shown if len(values) <= 3 else f"{shown} and {len(values) - 3} more"
+
 
 OVERLAPS_AMONG_MAX = 20_000
 """For a larger plan, overlaps are those at the time when it was made."""
@@ -59,7 +148,7 @@ def list_replays(request: Request, person: Person, before: str = "") -> Response
         request,
         person,
         "delivery/replays.html",
-        rows=[{**row, "about": plans.about(row["filter"])} for row in rows],
+        rows=[{**row, "about": about(row["filter"])} for row in rows],
         newest="/replays" if before else None,
         older=link("/replays", before=older.isoformat()) if older else None,
         acts=acts(person),
@@ -138,23 +227,23 @@ def show_replay(request: Request, person: Person, id: ReplayId, after: str = "")
         person,
         "delivery/replay.html",
         replay=row,
-        about=plans.about(row["filter"]),
-        kinds=plans.kinds(row["counts"]),
+        about=about(row["filter"]),
+        kinds=kinds(row["counts"]),
         endpoints=[
             {**each, "kept_by": hold_reason(each, clock)} for each in row.get("endpoints", ())
         ],
         progress=row.get("progress") or None,
-        order=plans.order(row),
+        order=order(row),
         duration=drain_text(drain, rate),
-        warnings=plans.warnings(row, overlaps) if planned_only else [],
-        no_ops=plans.no_ops(row["counts"]),
+        warnings=warnings(row, overlaps) if planned_only else [],
+        no_ops=no_ops(row["counts"]),
         items=[bodies.without_answers(each, "detail") for each in items],
         first=f"/replays/{id_}" if place else None,
         further=link(f"/replays/{id_}", after=further) if further else None,
         under_way=row["state"] == ReplayState.APPLYING,
         waits=lacks_approval(row),
-        can_apply=acts(person) and plans.can_apply(row),
-        can_cancel=acts(person) and plans.can_cancel(row),
+        can_apply=acts(person) and can_apply(row),
+        can_cancel=acts(person) and can_cancel(row),
     )
 
 
@@ -170,15 +259,15 @@ def ask_apply(request: Request, person: Person, id: ReplayId) -> Response:  # no
     says = [f"{_items(count)} will be sent under their original keys."]
     says += [
         f"{each.entries:,} {each.name}: {each.means}."
-        for each in plans.kinds(counts)
+        for each in kinds(counts)
         if each.name != "nothing"
     ]
     says.append(
         f"It runs at lower priority than live traffic. Duration: {drain_text(_drain(row), rate)}."
     )
-    if plans.no_ops(counts):
+    if no_ops(counts):
         says.append(
-            f"{plans.no_ops(counts):,} of them were already applied, according to signed receipts."
+            f"{no_ops(counts):,} of them were already applied, according to signed receipts."
         )
     return ask(
         request,
@@ -189,7 +278,7 @@ def ask_apply(request: Request, person: Person, id: ReplayId) -> Response:  # no
             button=f"Send {_items(count)}",
             back=f"/replays/{row['id']}",
             says=says,
-            warns=plans.warnings(row, overlaps),
+            warns=warnings(row, overlaps),
             kept=[("count", str(count))],
             count=count,
         ),

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from holdfast.dispatcher.operators.common.session import acting_as
-from holdfast.dispatcher.operators.suppressed import actions as operation
+from holdfast.dispatcher.operators.suppressed import verbs
 from holdfast.dispatcher.operators.suppressed.rules import new_key_of
 from holdfast.dispatcher.operators.suppressed.store import OvertakenDecisions
 from holdfast.sink.contract.exits import CommandError, ExitCode
@@ -198,13 +198,13 @@ def test_decision_whose_subject_moved_meanwhile_is_not_written(desk: Desk) -> No
 def test_decision_overtaken_meanwhile_is_refused(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    id_, write = desk.approved(), operation.writer()
+    id_, write = desk.approved(), verbs.writer()
 
     def later(*arguments: Any, **options: Any) -> Any:
         desk.spark.batch(3, decision("m_1", 4, BLOCK), decision("m_1", 5, RELEASE))
         return write(*arguments, **options)
 
-    monkeypatch.setattr(operation, "writer", lambda: later)
+    monkeypatch.setattr(verbs, "writer", lambda: later)
     code, _, error = desk.write("--proposal", id_)
     assert (code, "was not written" in error) == (ExitCode.FAILED, True)
     assert (sequences(desk.db, "m_1"), desk.audited()) == ([1, 2, 3, 4], [])

@@ -10,8 +10,6 @@ from jinja2 import UndefinedError
 from holdfast.dispatcher.api.console.forms.confirm import CHOSEN_MAX, numbers_of
 from holdfast.dispatcher.api.console.forms.fields import exact_time, when_of, whole_number
 from holdfast.dispatcher.api.console.frame.templating import SCREENS, environment
-from holdfast.dispatcher.api.console.rendering import replays as plans
-from holdfast.dispatcher.api.console.rendering.charts import Series, per_minute, percentiles
 from holdfast.dispatcher.api.console.rendering.filters import (
     NOTHING,
     SHAPES,
@@ -26,9 +24,10 @@ from holdfast.dispatcher.api.console.rendering.filters import (
     tone,
     visible,
 )
-from holdfast.dispatcher.api.console.rendering.timeline import timelines
+from holdfast.dispatcher.api.console.routes import replays
 from holdfast.dispatcher.api.console.routes.batches import line_diff
-from holdfast.dispatcher.api.console.routes.entries import copy_of
+from holdfast.dispatcher.api.console.routes.entries import copy_of, timelines
+from holdfast.dispatcher.api.console.routes.overview import Series, per_minute, percentiles
 from holdfast.dispatcher.operators.replays.views import hold_reason
 from holdfast.sink.contract.exits import CommandError
 
@@ -298,22 +297,22 @@ def _plan(**counts: Any) -> dict[str, Any]:
 def test_plan_warns_of_what_a_person_must_know() -> None:
     other = {"id": ID, "state": "planned", "actor": "alice", "entries": 2}
     plan = _plan(taken=1, beyond_limit=3, outside_window=4) | {"obstacles": ["it is paused"]}
-    warnings = plans.warnings(plan, [other])
+    warnings = replays.warnings(plan, [other])
     assert len(warnings) == 5
     assert warnings[0] == "It is paused."
     assert "2 entries are in replay 46dda797 too (planned, by alice)" in warnings[1]
     assert "1 entry is left to a running replay" in warnings[2]
     assert "3 entries were omitted" in warnings[3]
     assert "this plan is refused" in warnings[4]
-    assert plans.warnings(_plan(), ()) == []
+    assert replays.warnings(_plan(), ()) == []
 
 
 def test_plan_with_forgotten_keys_needs_consent() -> None:
-    assert plans.can_apply(_plan())
-    assert not plans.can_apply(_plan(outside_window=1))
-    assert plans.can_apply({**_plan(outside_window=1), "outside_window": True})
+    assert replays.can_apply(_plan())
+    assert not replays.can_apply(_plan(outside_window=1))
+    assert replays.can_apply({**_plan(outside_window=1), "outside_window": True})
     for other in ({"verb": "reissue"}, {"state": "applying"}, {"item_count": 0}):
-        assert not plans.can_apply({**_plan(), **other})
+        assert not replays.can_apply({**_plan(), **other})
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.spark_app.exposure.policy import Policy
 from holdfast.spark_app.input import connector
 from holdfast.spark_app.input.formats import KeyRule
+from holdfast.spark_app.input.kafka import RecordParser
 from holdfast.spark_app.input.kafka_faults import KafkaFault, Thrown, fault, require_server
 from holdfast.spark_app.input.kafka_options import (
     _REFUSED,
@@ -27,7 +28,6 @@ from holdfast.spark_app.input.kafka_options import (
     starting_options,
 )
 from holdfast.spark_app.input.lines import parse_lines
-from holdfast.spark_app.input.records import RecordParser
 from holdfast.spark_app.input.validate import validate
 from holdfast.spark_app.lifecycle.failure import Cause, diagnose
 

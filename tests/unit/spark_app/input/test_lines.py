@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from holdfast.sink.contract.states import QuarantineReason
 from holdfast.spark_app.exposure.policy import Policy
 from holdfast.spark_app.input import lines as module
-from holdfast.spark_app.input.columns import parse_columns
 from holdfast.spark_app.input.events import EVENT, Parsed
 from holdfast.spark_app.input.file_names import describe, describe_skipped, skipped, unreadable
 from holdfast.spark_app.input.lines import parse_lines, parse_time, parse_times
 from holdfast.spark_app.input.missing_files import FileGone
 from holdfast.spark_app.input.missing_files import describe as missing_describe
+from holdfast.spark_app.input.source import parse_columns
 from holdfast.spark_app.input.text_bytes import all_visible_ascii, crc32
 from holdfast.spark_app.input.validate import validate
 from holdfast.spark_app.lifecycle.failure import Cause, diagnose, one_line

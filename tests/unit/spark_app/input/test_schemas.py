@@ -14,11 +14,11 @@ import trustme
 
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.states import QuarantineReason as Reason
-from holdfast.spark_app.input import registry, schemas
+from holdfast.spark_app.input import schemas
 from holdfast.spark_app.input.avro import SCHEMA_BYTES_MAX, Schema
 from holdfast.spark_app.input.events import Fault
 from holdfast.spark_app.input.formats import ValueFormat
-from holdfast.spark_app.input.registry import Registry, RegistryAway
+from holdfast.spark_app.input.schemas import Registry, RegistryAway
 from holdfast.spark_app.input.sources import Kafka, SourcesDiffer, followed_by, from_json, to_json
 from tests.support.kafka.job import RegistryServer, registry_server
 
@@ -130,7 +130,7 @@ def server() -> Iterator[RegistryServer]:
 
 @pytest.fixture(autouse=True)
 def _nothing_known() -> None:
-    registry._SCHEMAS.clear()
+    schemas._SCHEMAS.clear()
 
 
 def _fault(fault_or_schema: Schema | Fault) -> str:
@@ -195,7 +195,7 @@ def test_invalid_registry_answer_fails_the_batch(
 def test_registry_that_is_away_or_silent_fails_the_batch(
     server: RegistryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(schemas, "TIMEOUT_S", 0.2)
     server.silent.set()
     with pytest.raises(RegistryAway, match="did not answer within"):
         Registry(server.url).schema(7)
@@ -211,7 +211,7 @@ def test_certificate_is_verified_only_against_the_given_one(server: RegistryServ
     url = server.url.replace("http:", "https:")
     ca = authority.cert_pem.bytes().decode()
     assert isinstance(Registry(url, ca=ca).schema(7), Schema)
-    registry._SCHEMAS.clear()
+    schemas._SCHEMAS.clear()
     for other in ("", trustme.CA().cert_pem.bytes().decode()):
         with pytest.raises(RegistryAway, match="its certificate is not trusted"):
             Registry(url, ca=other).schema(7)

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.spark_app.exposure.settings import Settings
 from holdfast.spark_app.exposure.state import GroupState
-from holdfast.spark_app.inspection import document, render
+from holdfast.spark_app.inspection import answer, document
 from holdfast.spark_app.inspection.diff import Change, Difference, difference
 from holdfast.spark_app.inspection.document import StateLocation
 from holdfast.spark_app.inspection.view import Due, Merchant, Snapshot, Timer, Window, view
@@ -168,7 +168,7 @@ LOCATION = StateLocation("/ck", "m", "payouts", key_group=3, key_groups=32, batc
 def _text(group: Group, batch: int = 7, **other: int) -> list[str]:
     snapshot = replace(_snapshot(group, batch), **other)
     assert snapshot.merchant is not None
-    return [line.plain for line in render.inspected(LOCATION, snapshot, snapshot.merchant)]
+    return [line.plain for line in answer.inspected(LOCATION, snapshot, snapshot.merchant)]
 
 
 def test_a_held_merchant_with_an_open_and_an_emitted_window() -> None:
@@ -247,7 +247,7 @@ def test_a_change_of_revision_decision_and_ids() -> None:
     before = _snapshot(group, 7)
     group.batch("12:16", row("e3", "12:14", -8_000_000), row("e4", "12:31", 1))
     changes = difference(before, _snapshot(group, 8))
-    told = [line.plain for line in render.compared(LOCATION, changes)]
+    told = [line.plain for line in answer.compared(LOCATION, changes)]
     assert [" ".join(line.split()) for line in told] == [
         (
             "m after batch 7 (watermark 2026-11-02 12:15:00Z)"
@@ -263,14 +263,14 @@ def test_a_change_of_revision_decision_and_ids() -> None:
         "due now: emit@12:45 expire@12:47",
     ]
     same = difference(before, replace(before, batch=8))
-    assert [line.plain for line in render.compared(LOCATION, same)][1:] == ["  nothing changed"]
+    assert [line.plain for line in answer.compared(LOCATION, same)][1:] == ["  nothing changed"]
 
 
 def test_a_window_that_is_gone_was_emitted_before() -> None:
     group = Group().batch("12:00", *(row(f"e{n}", "12:14", 1) for n in range(7)))
     before = _snapshot(group, 7)
     changes = difference(before, _snapshot(group.batch("12:30"), 8))
-    assert [line.plain for line in render.compared(LOCATION, changes)][2:] == [
+    assert [line.plain for line in answer.compared(LOCATION, changes)][2:] == [
         "  - 12:00-12:15  open  7  -e0 -e1 -e2 -e3 -e4 and 2 more  emitted, then forgotten",
         "  no longer due: emit@12:15  expire@12:17",
     ]
