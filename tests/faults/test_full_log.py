@@ -8,7 +8,6 @@ import json
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from holdfast.deploy.local.ports import free_port
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.dispatch.dispatching import SECRET
 from tests.support.dispatch.sender import secret_text
@@ -46,9 +46,7 @@ def _running(dsn: str, stderr: Any, *arguments: str) -> Iterator[subprocess.Pope
 
 @pytest.fixture
 def port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        number: int = listener.getsockname()[1]
-    return number
+    return free_port()
 
 
 def _metric(port: int, name: str) -> float:

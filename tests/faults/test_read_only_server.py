@@ -4,7 +4,6 @@ Real: Postgres, the dispatcher in its own process, the commands.
 """
 
 import json
-import socket
 from typing import Any
 
 import httpx
@@ -12,6 +11,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from holdfast.deploy.local.ports import free_port
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.world import World
@@ -37,8 +37,7 @@ def _told(dsn: str, *command: str) -> Any:
 
 
 def test_dispatcher_of_a_read_only_server_is_alive_and_not_ready(world: World) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listen = f"127.0.0.1:{listener.getsockname()[1]}"
+    listen = f"127.0.0.1:{free_port()}"
 
     def health(what: str) -> httpx.Response:
         return httpx.get(f"http://{listen}/healthz/{what}")

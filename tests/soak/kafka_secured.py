@@ -4,9 +4,7 @@ Real: Kafka with a certificate in PEM and SASL/PLAIN, Spark, Postgres.
 """
 
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
-from socket import socket
 
 import psycopg
 import pytest
@@ -19,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from holdfast.deploy.local.kafka.broker import HOST, Broker
+from holdfast.deploy.local.ports import free_port
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.job.jobs import event
 from tests.support.kafka.fixtures import staged_or_skip
@@ -53,9 +52,7 @@ def secured(
     staged_or_skip("connector")
     folder = tmp_path_factory.mktemp("secured")
     (folder / "server.pem").write_bytes(_pem(authority))
-    with closing(socket()) as free:
-        free.bind((HOST, 0))
-        address = f"{HOST}:{free.getsockname()[1]}"
+    address = f"{HOST}:{free_port(HOST)}"
     settings = {
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,"
         "SASL_SSL:SASL_SSL",

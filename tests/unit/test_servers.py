@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, closing
 import psutil
 import pytest
 
+from holdfast.deploy.local.ports import free_port
 from tests.support.dispatch.webhooks import WebhookReceiver, listening
 from tests.support.processes import matching
 from tests.support.servers.certificates import Authority
@@ -22,8 +23,7 @@ ROUNDS = 30
 
 
 def _proxy() -> Server:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        return FaultProxy.before_port(unused.getsockname()[1])
+    return FaultProxy.before_port(free_port())
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """`holdfast endpoint test`: one request to a real receiver, and how far it came."""
 
 import json
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +9,7 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
+from holdfast.deploy.local.ports import free_port
 from holdfast.deploy.payouts.order import HoldOrder
 from holdfast.receiver import Delivery, Problem, Refused, Secret, VerificationError, verify
 from holdfast.sink.contract.exits import ExitCode
@@ -170,9 +170,7 @@ def test_wrong_secret_differs_from_every_other_refusal(world: World, receiver: R
 
 
 def test_what_is_not_reached_says_where_the_way_ends(dsn: str, db: psycopg.Connection) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    add_endpoint(db, f"http://127.0.0.1:{port}/")
+    add_endpoint(db, f"http://127.0.0.1:{free_port()}/")
     code, content = probed(dsn)
     assert (code, content["verdict"], content["request"]) == (
         *(ExitCode.FAILED, "no_connection"),
