@@ -34,7 +34,7 @@ from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.driver import Driver
 from tests.support.job.jobs import POLICY, event, put
 from tests.support.pages import ROOT, Follower, blocks, blocks_of, shell
-from tests.support.runbook import World, decided, rows, world
+from tests.support.runbook import Site, decided, rows, running_site
 from tests.support.servers.databases import create
 
 OPERATORS = (
@@ -136,37 +136,37 @@ IDENTIFIERS = {
 }
 
 
-def given_up_and_delivered(here: World) -> None:
+def given_up_and_delivered(site: Site) -> None:
     """Leave the block of m_13 as a dead letter, and deliver that of m_482."""
-    here.endpoint()
+    site.endpoint()
     before = WebhookReceiver()
-    before.port, before.script = here.port, lambda _: answer(404, b"no upstream")
-    spark = Driver(here.dsn)
-    here.dispatch()
+    before.port, before.script = site.port, lambda _: answer(404, b"no upstream")
+    spark = Driver(site.dsn)
+    site.dispatch()
     before.start()
     try:
         spark.tables(0, rows(decided("m_13", 1, "block")))
-        here.until(lambda: here.value("SELECT count(*) FROM holdfast.dead_letter"))
+        site.until(lambda: site.value("SELECT count(*) FROM holdfast.dead_letter"))
     finally:
         before.close()
-    here.serve()
+    site.serve()
     spark.tables(1, rows(decided("m_482", 1, "block")))
     spark.sink.close()
-    here.until(lambda: here.value("SELECT count(*) FROM holdfast.attempt WHERE status = 200"))
+    site.until(lambda: site.value("SELECT count(*) FROM holdfast.attempt WHERE status = 200"))
 
 
 @pytest.fixture(scope="module")
 def outbox(
     server_dsn: str, template_database: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[World]:
+) -> Iterator[Site]:
     """The world in which the operators' pages are followed."""
     names = [f"holdfast_test_docs_{os.getpid()}_{part}" for part in ("outbox", "payouts")]
     create(server_dsn, names[0], template_database)
     create(server_dsn, names[1], None)
     dsn, payouts_dsn = (make_conninfo(server_dsn, dbname=name) for name in names)
-    with world(dsn, payouts_dsn, tmp_path_factory.mktemp("world")) as here:
-        given_up_and_delivered(here)
-        yield here
+    with running_site(dsn, payouts_dsn, tmp_path_factory.mktemp("world")) as site:
+        given_up_and_delivered(site)
+        yield site
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -176,7 +176,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("page", OPERATORS)
-def test_commands_of_an_operators_page(page: str, outbox: World, tmp_path: Path) -> None:
+def test_commands_of_an_operators_page(page: str, outbox: Site, tmp_path: Path) -> None:
     given = environment(
         HOLDFAST_DSN=outbox.dsn,
         PAYOUTS_DSN=outbox.payouts_dsn,

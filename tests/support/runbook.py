@@ -210,7 +210,7 @@ def rows(*decisions: dict[str, Any]) -> pa.Table:
 
 
 @dataclass
-class World:
+class Site:
     """One outbox and one receiver; whatever is started on them is ended with the world."""
 
     dsn: str
@@ -314,12 +314,12 @@ class World:
 
 
 @contextmanager
-def world(dsn: str, payouts_dsn: str, folder: Path) -> Iterator[World]:
+def running_site(dsn: str, payouts_dsn: str, folder: Path) -> Iterator[Site]:
     """Yield a world with nothing in it."""
     with pytest.MonkeyPatch.context() as patch, psycopg.connect(dsn, autocommit=True) as db:
         patch.setenv(ALLOW_DIR, str(folder))
-        the_world = World(dsn, db, payouts_dsn, folder)
+        site = Site(dsn, db, payouts_dsn, folder)
         try:
-            yield the_world
+            yield site
         finally:
-            the_world.close()
+            site.close()

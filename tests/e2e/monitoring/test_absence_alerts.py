@@ -17,7 +17,7 @@ from tests.support.dispatch.dispatching import dispatching
 from tests.support.job.job_process import QUICK, job_process
 from tests.support.job.jobs import event, put
 from tests.support.monitoring.prometheus import MISSING, Watcher, program
-from tests.support.runbook import world
+from tests.support.runbook import running_site
 from tests.support.servers.fault_proxy import FaultProxy
 
 pytestmark = [
@@ -57,13 +57,13 @@ def test_each_part_that_is_killed_is_an_alert(
     dispatcher_port, api_port, job_port = free_port(), free_port(), free_port()
     put(tmp_path / "events", 0, [event("e1", "12:00", 1, "m_1")])
     with (
-        world(dsn, make_database(None), tmp_path) as here,
+        running_site(dsn, make_database(None), tmp_path) as site,
         dispatching(dsn, tmp_path / "log", "--listen", f"127.0.0.1:{dispatcher_port}") as running,
         api_process(dsn, api_port) as api,
         job_process(tmp_path, dsn, *QUICK, "--metrics-port", str(job_port)) as job,
     ):
-        payouts = here.serve()
-        ports = (dispatcher_port, api_port, job_port, here.port)
+        payouts = site.serve()
+        ports = (dispatcher_port, api_port, job_port, site.port)
         seen = watch(*(f"127.0.0.1:{port}" for port in ports))
         job.until(lambda: seen.prometheus.ask('sum(up{job="holdfast"}) == 4'))
         seen.sees('holdfast_job_state{state="running"}')

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.job.driver import Driver
 from tests.support.monitoring.rules import ROOT, all_rules
-from tests.support.runbook import Reader, decided, rows, steps, world
+from tests.support.runbook import Reader, decided, rows, running_site, steps
 
 pytestmark = pytest.mark.rest
 
@@ -65,14 +65,14 @@ def test_every_alert_is_fired_by_a_fault_of_these_tests() -> None:
 def test_commands_of_the_page_show_what_it_says(
     dsn: str, make_database: Callable[[str | None], str], tmp_path: Path
 ) -> None:
-    with world(dsn, make_database(None), tmp_path) as here:
-        here.serve()
-        here.endpoint()
-        here.dispatch()
-        spark = Driver(here.dsn)
+    with running_site(dsn, make_database(None), tmp_path) as site:
+        site.serve()
+        site.endpoint()
+        site.dispatch()
+        spark = Driver(site.dsn)
         spark.tables(0, rows(decided("m_482", 1, "block")))
         spark.sink.close()
-        here.delivered()
-        reader = Reader(here.dsn, {}, {})
+        site.delivered()
+        reader = Reader(site.dsn, {}, {})
         for step in steps(PAGE.read_text()):
             reader.give(PAGE.name, step)

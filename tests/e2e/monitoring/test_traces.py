@@ -11,7 +11,7 @@ import pytest
 from tests.support.job.job_process import QUICK, job_process
 from tests.support.job.jobs import event, put
 from tests.support.monitoring.otlp import collecting
-from tests.support.runbook import world
+from tests.support.runbook import running_site
 
 pytestmark = [pytest.mark.rest, pytest.mark.spark]
 
@@ -26,10 +26,10 @@ def test_batch_and_receiver_share_a_trace_that_the_attempt_links_to(
         monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{collector.port}")
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "200")
-        with world(dsn, make_database(None), tmp_path) as here:
-            here.serve()
-            here.endpoint()
-            here.dispatch()
+        with running_site(dsn, make_database(None), tmp_path) as site:
+            site.serve()
+            site.endpoint()
+            site.dispatch()
             put(tmp_path / "events", 0, [event("e1", "12:01", 9_000_000, "m_482")])
             put(tmp_path / "events", 1, [event("e2", "12:40", 1, "m_482")])
             with job_process(tmp_path, dsn, *QUICK) as job:

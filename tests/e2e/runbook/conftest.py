@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.runbook import Reader, World, world
+from tests.support.runbook import Reader, Site, running_site
 
 
 @pytest.fixture
-def here(dsn: str, make_database: Callable[[str | None], str], tmp_path: Path) -> Iterator[World]:
+def site(dsn: str, make_database: Callable[[str | None], str], tmp_path: Path) -> Iterator[Site]:
     """A world with nothing in it."""
-    with world(dsn, make_database(None), tmp_path) as here:
-        yield here
+    with running_site(dsn, make_database(None), tmp_path) as site:
+        yield site
 
 
 @pytest.fixture
-def reader(here: World) -> Reader:
+def reader(site: Site) -> Reader:
     """Somebody on call, who knows the merchant m_482."""
-    return Reader(here.dsn, {"PAYOUTS_DSN": here.payouts_dsn}, {"SUBJECT": "m_482"})
+    return Reader(site.dsn, {"PAYOUTS_DSN": site.payouts_dsn}, {"SUBJECT": "m_482"})

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.sink import ReplayDiverged, Replayed
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, World, decided, refused_as, rows
+from tests.support.runbook import Reader, Site, decided, refused_as, rows
 
 pytestmark = pytest.mark.rest
 
@@ -14,19 +14,19 @@ EDITED = (decided("m_482", 2, "release", exposure_minor=4_999_999), decided("m_8
 PAGE = "batch-diverged"
 
 
-def test_first_written_decision_stands_and_the_job_continues(here: World, reader: Reader) -> None:
-    here.serve()
-    here.endpoint()
-    here.dispatch()
-    spark = Driver(here.dsn)
+def test_first_written_decision_stands_and_the_job_continues(site: Site, reader: Reader) -> None:
+    site.serve()
+    site.endpoint()
+    site.dispatch()
+    spark = Driver(site.dsn)
     spark.tables(0, rows(*FIRST))
     spark.tables(1, rows(*SECOND))
     spark.sink.close()
-    again = Driver(here.dsn, query_id=spark.query_id)
+    again = Driver(site.dsn, query_id=spark.query_id)
     with refused_as(PAGE, ReplayDiverged):
         again.tables(1, rows(*EDITED))
     again.sink.close()
-    here.delivered()
+    site.delivered()
 
     reader.finds = {
         "BATCH": r"holdfast batch diff payouts (\d+)",
@@ -34,14 +34,14 @@ def test_first_written_decision_stands_and_the_job_continues(here: World, reader
     }
 
     def put_back() -> None:
-        third = Driver(here.dsn, query_id=spark.query_id)
+        third = Driver(site.dsn, query_id=spark.query_id)
         assert isinstance(third.tables(1, rows(*SECOND)), Replayed)
         third.tables(2, rows(decided("m_7", 3, "release")))
         third.sink.close()
 
     reader.follow(PAGE, {"what made the batch is put back, and the job is started": put_back})
-    here.delivered()
-    assert here.applied() == [
+    site.delivered()
+    assert site.applied() == [
         ("m_482", "block", "applied"),
         ("m_482", "release", "applied"),
         ("m_7", "block", "applied"),

@@ -5,28 +5,28 @@ block, of another window.
 """
 
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, World, decided, rows
+from tests.support.runbook import Reader, Site, decided, rows
 
 
 def test_one_block_came_twice_and_was_applied_once_and_another_was_decided(
-    here: World, reader: Reader
+    site: Site, reader: Reader
 ) -> None:
-    dying = here.serve(failpoints="R4=kill@1")
-    here.endpoint("--total-timeout", "20")
-    here.dispatch()
-    spark = Driver(here.dsn)
+    dying = site.serve(failpoints="R4=kill@1")
+    site.endpoint("--total-timeout", "20")
+    site.dispatch()
+    spark = Driver(site.dsn)
     spark.tables(0, rows(decided("m_482", 1, "block")))
     dying.wait(60)
-    here.serve()
-    here.delivered()
+    site.serve()
+    site.delivered()
     spark.tables(1, rows(decided("m_482", 2, "release")))
     spark.tables(2, rows(decided("m_482", 3, "block")))
     spark.sink.close()
-    here.delivered()
+    site.delivered()
     # The oldest, which is the last of the list.
     reader.finds = {"KEY": r"(?s).*(hf_[0-9a-f]{32})"}
     reader.follow("blocked-twice", {})
-    assert [action for _, action, effect in here.applied() if effect == "applied"] == [
+    assert [action for _, action, effect in site.applied() if effect == "applied"] == [
         *("block", "release", "block")
     ]
-    assert here.value("SELECT count(*) FROM holdfast.attempt WHERE outcome = 'unknown'") == 1
+    assert site.value("SELECT count(*) FROM holdfast.attempt WHERE outcome = 'unknown'") == 1

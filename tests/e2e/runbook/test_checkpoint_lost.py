@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.sink import UnadoptedCheckpoint
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, World, decided, refused_as, rows
+from tests.support.runbook import Reader, Site, decided, refused_as, rows
 
 pytestmark = pytest.mark.rest
 
@@ -23,16 +23,16 @@ def checkpoint(folder: Path, query_id: UUID) -> None:
     (folder / "metadata").write_text(json.dumps({"id": str(query_id)}))
 
 
-def test_nothing_is_decided_twice_and_the_hold_is_released(here: World, reader: Reader) -> None:
-    old, new = here.folder / "old", here.folder / "new"
-    here.serve()
-    here.endpoint()
-    here.dispatch()
-    lost = Driver(here.dsn, checkpoint=str(old))
+def test_nothing_is_decided_twice_and_the_hold_is_released(site: Site, reader: Reader) -> None:
+    old, new = site.folder / "old", site.folder / "new"
+    site.serve()
+    site.endpoint()
+    site.dispatch()
+    lost = Driver(site.dsn, checkpoint=str(old))
     lost.tables(0, rows(*BEFORE))
     lost.sink.close()
-    here.delivered()
-    anew = Driver(here.dsn, checkpoint=str(new))
+    site.delivered()
+    anew = Driver(site.dsn, checkpoint=str(new))
 
     def refused() -> None:
         checkpoint(new, anew.query_id)
@@ -54,7 +54,7 @@ def test_nothing_is_decided_twice_and_the_hold_is_released(here: World, reader: 
         },
     )
     anew.sink.close()
-    assert here.applied() == [
+    assert site.applied() == [
         ("m_482", "block", "applied"),
         ("m_482", "release", "applied"),
         ("m_7", "block", "applied"),

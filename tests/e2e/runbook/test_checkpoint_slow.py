@@ -8,7 +8,7 @@ import pytest
 from holdfast.deploy.local.ports import free_port
 from holdfast.spark_app.reporting.metrics import Metrics, served
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, World, decided, rows
+from tests.support.runbook import Reader, Site, decided, rows
 
 pytestmark = pytest.mark.rest
 
@@ -35,11 +35,11 @@ def report(seconds: float) -> Any:
     )
 
 
-def test_the_slow_phase_is_found_and_nothing_was_lost(here: World, reader: Reader) -> None:
-    here.serve()
-    here.endpoint()
-    here.dispatch()
-    spark = Driver(here.dsn)
+def test_the_slow_phase_is_found_and_nothing_was_lost(site: Site, reader: Reader) -> None:
+    site.serve()
+    site.endpoint()
+    site.dispatch()
+    spark = Driver(site.dsn)
     spark.tables(0, rows(decided("m_482", 1, "block")))
     metrics, port = Metrics("payouts"), free_port()
     metrics.recorded(report(70))
@@ -49,7 +49,7 @@ def test_the_slow_phase_is_found_and_nothing_was_lost(here: World, reader: Reade
         metrics.recorded(report(1))
         spark.tables(1, rows(decided("m_482", 2, "release")))
         spark.sink.close()
-        here.delivered()
+        site.delivered()
 
     cause = "the cause is removed, and the job is started again if its options changed"
     with served(metrics, "127.0.0.1", port):
@@ -57,4 +57,4 @@ def test_the_slow_phase_is_found_and_nothing_was_lost(here: World, reader: Reade
     shown = "".join(reader.shown)
     assert 'checkpoint_duration_seconds_sum{phase="total",stream="payouts"} 70.1' in shown
     assert 'checkpoint_duration_seconds_sum{phase="upload",stream="payouts"} 66.5' in shown
-    assert here.applied() == [("m_482", "block", "applied"), ("m_482", "release", "applied")]
+    assert site.applied() == [("m_482", "block", "applied"), ("m_482", "release", "applied")]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, decided, rows, world
+from tests.support.runbook import Reader, decided, rows, running_site
 from tests.support.servers.fault_proxy import FaultProxy
 
 pytestmark = pytest.mark.rest
@@ -20,22 +20,22 @@ def test_database_that_is_away_loses_nothing_and_repeats_nothing(
 ) -> None:
     with (
         FaultProxy.before_postgres(dsn) as proxy,
-        world(proxy.dsn_of(dsn), make_database(None), tmp_path) as here,
+        running_site(proxy.dsn_of(dsn), make_database(None), tmp_path) as site,
     ):
-        here.serve()
-        here.endpoint()
-        dispatcher = here.dispatch()
-        job = Driver(here.dsn)
+        site.serve()
+        site.endpoint()
+        dispatcher = site.dispatch()
+        job = Driver(site.dsn)
         job.tables(0, rows(decided("m_7", 1, "block")))
-        here.delivered()
-        here.stop_serving()
+        site.delivered()
+        site.stop_serving()
         job.tables(1, rows(decided("m_482", 1, "block")))
         job.sink.close()
         proxy.refuse()
         dispatcher.until(lambda: dispatcher.lines("store.away"))
-        here.serve()
-        reader = Reader(here.dsn, {"PAYOUTS_DSN": here.payouts_dsn}, {"SUBJECT": "m_482"})
-        started = Driver(here.dsn, query_id=job.query_id)
+        site.serve()
+        reader = Reader(site.dsn, {"PAYOUTS_DSN": site.payouts_dsn}, {"SUBJECT": "m_482"})
+        started = Driver(site.dsn, query_id=job.query_id)
         reader.follow(
             "database-away",
             {
@@ -46,7 +46,7 @@ def test_database_that_is_away_loses_nothing_and_repeats_nothing(
             },
         )
         started.sink.close()
-        assert here.applied() == [
+        assert site.applied() == [
             ("m_482", "block", "applied"),
             ("m_482", "release", "applied"),
             ("m_7", "block", "applied"),

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.sink import LedgerBehind, Written
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, decided, refused_as, rows, world
+from tests.support.runbook import Reader, decided, refused_as, rows, running_site
 from tests.support.servers.databases import server_directory
 from tests.support.servers.embedded import BackedUp
 
@@ -84,23 +84,23 @@ def test_restored_database_repeats_and_loses_no_action(
     tmp_path: Path,
     prepare: Callable[[BackedUp], Callable[[], None]],
 ) -> None:
-    with world(server.dsn, make_database(None), tmp_path) as here:
-        here.serve()
-        here.endpoint()
-        dispatcher = here.dispatch()
+    with running_site(server.dsn, make_database(None), tmp_path) as site:
+        site.serve()
+        site.endpoint()
+        dispatcher = site.dispatch()
         job = _Job(server.dsn, tmp_path / "checkpoint")
         job.write(0)
-        here.delivered()
+        site.delivered()
         dispatcher.terminate()
         dispatcher.ends()
         server.backup()
         job.write(1)
         put_back = prepare(server)
-        here.dispatch()
+        site.dispatch()
         job.write(2)
-        here.delivered()
-        done = here.applied()
-        here.db.close()
+        site.delivered()
+        done = site.applied()
+        site.db.close()
         put_back()
 
         with refused_as(PAGE, LedgerBehind):
@@ -111,7 +111,7 @@ def test_restored_database_repeats_and_loses_no_action(
             job.restart()
             job.write(2)
 
-        reader = Reader(server.dsn, {"PAYOUTS_DSN": here.payouts_dsn}, {"SUBJECT": "m_482"})
+        reader = Reader(server.dsn, {"PAYOUTS_DSN": site.payouts_dsn}, {"SUBJECT": "m_482"})
         reader.finds = {"BATCH": r"older rows: --before (\d+)"}
         reader.follow(
             PAGE,
@@ -119,5 +119,5 @@ def test_restored_database_repeats_and_loses_no_action(
         )
         job.close()
         assert "only_there" not in reader.shown[-3]
-        assert here.applied() == done
+        assert site.applied() == done
         assert len(done) == sum(map(len, BATCHES))

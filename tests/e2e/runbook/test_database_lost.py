@@ -15,7 +15,7 @@ from holdfast.sink import LedgerBehind, Written
 from holdfast.sink.transaction.lineage import require_recorded
 from holdfast.spark_app.checkpoint.initial import newest_batch
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, Step, World, decided, refused_as, rows
+from tests.support.runbook import Reader, Site, Step, decided, refused_as, rows
 
 pytestmark = pytest.mark.rest
 
@@ -49,40 +49,40 @@ def start_on(dsn: str, checkpoint: Path, query_id: UUID, committed: int) -> None
 
 
 def test_what_was_lost_is_decided_again_and_what_was_done_is_not_repeated(
-    here: World, reader: Reader
+    site: Site, reader: Reader
 ) -> None:
-    here.serve()
-    here.endpoint()
-    dispatcher = here.dispatch()
-    job = Driver(here.dsn)
+    site.serve()
+    site.endpoint()
+    dispatcher = site.dispatch()
+    job = Driver(site.dsn)
     for batch_id, decisions in enumerate(DELIVERED):
         job.tables(batch_id, rows(*decisions))
-    here.delivered()
-    here.stop_serving()
+    site.delivered()
+    site.stop_serving()
     job.tables(2, rows(*WAITS))
-    start_on(here.dsn, here.folder, job.query_id, 2)
-    done = here.applied()
-    here.db.close()
-    lose(here.dsn)
-    restarted = Driver(here.dsn)
+    start_on(site.dsn, site.folder, job.query_id, 2)
+    done = site.applied()
+    site.db.close()
+    lose(site.dsn)
+    restarted = Driver(site.dsn)
 
     def stopped() -> None:
         dispatcher.terminate()
         dispatcher.ends()
         job.sink.close()
-        here.serve()
+        site.serve()
 
     def started() -> None:
         with refused_as(PAGE, LedgerBehind):
-            start_on(here.dsn, here.folder, job.query_id, 2)
+            start_on(site.dsn, site.folder, job.query_id, 2)
         # Other batches than before, as of a job that reads everything at once.
         everything = [each for batch in DELIVERED for each in batch]
         assert isinstance(restarted.tables(0, rows(*everything, *WAITS)), Written)
         assert isinstance(restarted.tables(1, rows(*NEW)), Written)
-        here.dispatch()
-        assert here.applied() == done
+        site.dispatch()
+        assert site.applied() == done
 
-    reader.known |= {"URL": here.url, "CIDR": "127.0.0.0/8", "SECRET_FILE": str(here.secret_file)}
+    reader.known |= {"URL": site.url, "CIDR": "127.0.0.0/8", "SECRET_FILE": str(site.secret_file)}
     reader.follow(
         PAGE,
         {
@@ -91,7 +91,7 @@ def test_what_was_lost_is_decided_again_and_what_was_done_is_not_repeated(
         },
     )
     restarted.sink.close()
-    assert here.applied() == [
+    assert site.applied() == [
         ("m_482", "block", "applied"),
         ("m_482", "release", "applied"),
         ("m_482", "block", "applied"),
@@ -101,26 +101,26 @@ def test_what_was_lost_is_decided_again_and_what_was_done_is_not_repeated(
     ]
 
 
-def test_missing_events_show_before_sending_and_repeat_nothing(here: World, reader: Reader) -> None:
-    here.serve()
-    here.endpoint()
-    dispatcher = here.dispatch()
-    job = Driver(here.dsn)
+def test_missing_events_show_before_sending_and_repeat_nothing(site: Site, reader: Reader) -> None:
+    site.serve()
+    site.endpoint()
+    dispatcher = site.dispatch()
+    job = Driver(site.dsn)
     job.tables(0, rows(*DELIVERED[0]))
-    here.delivered()
+    site.delivered()
     dispatcher.terminate()
     dispatcher.ends()
     job.sink.close()
-    done = here.applied()
-    here.db.close()
-    lose(here.dsn)
+    done = site.applied()
+    site.db.close()
+    lose(site.dsn)
     reader.give(PAGE, Step(0, "holdfast db upgrade", 0))
-    here.endpoint()
-    restarted = Driver(here.dsn)
+    site.endpoint()
+    restarted = Driver(site.dsn)
     restarted.tables(0, rows(*WAITS))
     restarted.sink.close()
     compare = "holdfast receipts --endpoint payouts --since 3650d --receiver env:PAYOUTS_DSN"
     reader.give(PAGE, Step(0, compare, 0, ("only_there 2",)))
-    here.dispatch()
+    site.dispatch()
     reader.give(PAGE, Step(0, compare, 4, ("only_there 2", "stale_there 1"), again=True))
-    assert here.applied() == [*done, ("m_8", "block", "applied")]
+    assert site.applied() == [*done, ("m_8", "block", "applied")]

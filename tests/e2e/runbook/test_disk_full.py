@@ -12,7 +12,7 @@ import pytest
 from holdfast.sink import SinkUnavailable, Written
 from tests.support.dispatch.delivery import OLD, age
 from tests.support.job.driver import PATIENT, Driver
-from tests.support.runbook import Reader, decided, refused_as, rows, world
+from tests.support.runbook import Reader, decided, refused_as, rows, running_site
 from tests.support.servers.embedded import CannotMountError, FullDisk, volume
 
 pytestmark = pytest.mark.rest
@@ -36,32 +36,32 @@ def server() -> Iterator[FullDisk]:
 def test_what_the_full_disk_refused_is_decided_and_delivered_once(
     server: FullDisk, make_database: Callable[[str | None], str], tmp_path: Path, ends: bool
 ) -> None:
-    with world(server.dsn, make_database(None), tmp_path) as here:
-        here.serve()
-        here.endpoint()
-        dispatcher = here.dispatch()
+    with running_site(server.dsn, make_database(None), tmp_path) as site:
+        site.serve()
+        site.endpoint()
+        dispatcher = site.dispatch()
         job = Driver(server.dsn, timeouts=replace(PATIENT, deadline_seconds=1))
         job.tables(0, rows(decided("m_7", 1, "block")))
-        here.delivered()
-        age(here.db, OLD)
+        site.delivered()
+        age(site.db, OLD)
         job.tables(1, rows(decided("m_482", 2, "block")))
-        here.delivered()
-        here.stop_serving()
+        site.delivered()
+        site.stop_serving()
         job.tables(2, rows(decided("m_482", 3, "release")))
         server.fill()
         third = rows(*(decided(f"n_{n}", 4, "block") for n in range(MANY)))
         with refused_as(PAGE, SinkUnavailable):
             job.tables(3, third)
         if ends:
-            server.end_log(here.db)
+            server.end_log(site.db)
             dispatcher.until(lambda: dispatcher.lines("store.away"))
-        here.db.close()
-        here.serve()
+        site.db.close()
+        site.serve()
 
         def started() -> None:
             assert isinstance(job.tables(3, third), Written)
 
-        reader = Reader(server.dsn, {"PAYOUTS_DSN": here.payouts_dsn}, {"SUBJECT": "m_482"})
+        reader = Reader(server.dsn, {"PAYOUTS_DSN": site.payouts_dsn}, {"SUBJECT": "m_482"})
         reader.follow(
             PAGE,
             {
@@ -72,7 +72,7 @@ def test_what_the_full_disk_refused_is_decided_and_delivered_once(
         job.sink.close()
         assert dispatcher.process.poll() is None
         assert dispatcher.lines("loop.crashed") == []
-        done = here.applied()
+        done = site.applied()
         assert [each for each in done if not each[0].startswith("n_")] == [
             ("m_482", "block", "applied"),
             ("m_482", "release", "applied"),

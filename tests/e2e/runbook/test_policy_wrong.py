@@ -15,7 +15,7 @@ from holdfast.spark_app.exposure.step import step
 from holdfast.spark_app.operator.output import entries
 from tests.support.job.driver import Driver
 from tests.support.job.exposure import at, row, table
-from tests.support.runbook import Reader, World
+from tests.support.runbook import Reader, Site
 
 pytestmark = pytest.mark.rest
 
@@ -72,16 +72,16 @@ class Job:
 
 
 def test_the_next_decision_corrects_and_nothing_is_rewritten_or_repeated(
-    here: World, reader: Reader
+    site: Site, reader: Reader
 ) -> None:
-    here.serve()
-    here.endpoint()
-    here.dispatch()
-    job = Job(here.dsn)
+    site.serve()
+    site.endpoint()
+    site.dispatch()
+    job = Job(site.dsn)
     job.restart(policy("2026-11-02", RIGHT, WRONG))
     job.window("12:00", **EXPOSURES)
     job.window("12:15", **EXPOSURES)
-    here.delivered()
+    site.delivered()
 
     def one_more() -> None:
         job.window("12:30", **EXPOSURES | {"m_8": 4_000_000})
@@ -102,11 +102,11 @@ def test_the_next_decision_corrects_and_nothing_is_rewritten_or_repeated(
             "the job is started with the corrected policy, and a window has closed": started,
         },
     )
-    assert here.applied() == [
+    assert site.applied() == [
         ("m_482", "block", "applied"),
         ("m_482", "release", "applied"),
         ("m_7", "block", "applied"),
         ("m_8", "block", "applied"),
         ("m_8", "release", "applied"),
     ]
-    assert here.value("SELECT count(*) FROM holdfast.attempt") == len(here.applied())
+    assert site.value("SELECT count(*) FROM holdfast.attempt") == len(site.applied())

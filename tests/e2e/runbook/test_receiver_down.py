@@ -7,7 +7,7 @@ import pytest
 from tests.support.dispatch.dispatching import drain
 from tests.support.dispatch.webhooks import Behaviour, Seen, WebhookReceiver, answer
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, World, decided, rows
+from tests.support.runbook import Reader, Site, decided, rows
 
 pytestmark = pytest.mark.rest
 
@@ -25,39 +25,39 @@ def gateway(seen: Seen) -> Behaviour:
     return answer(404 if seen.subject == GIVEN_UP else 503, b"no upstream")
 
 
-def outage(here: World) -> None:
+def outage(site: Site) -> None:
     """Six hours in which nothing was applied, one decision was rejected, and more were made."""
-    here.endpoint("--breaker-threshold", "3", "--slow-start", "2s")
+    site.endpoint("--breaker-threshold", "3", "--slow-start", "2s")
     before = WebhookReceiver()
-    before.port, before.script = here.port, gateway
-    spark = Driver(here.dsn)
+    before.port, before.script = site.port, gateway
+    spark = Driver(site.dsn)
     before.start()
     try:
         spark.tables(0, rows(decided(GIVEN_UP, 1, "block")))
-        drain(here.dsn)
+        drain(site.dsn)
         spark.tables(1, rows(*(decided(each, 1, "block") for each in ("m_482", *OTHERS))))
-        drain(here.dsn)
+        drain(site.dsn)
     finally:
         before.close()
     spark.tables(2, rows(decided("m_482", 2, "release"), decided(GIVEN_UP, 2, "release")))
     spark.sink.close()
-    here.age(timedelta(hours=6))
-    here.db.execute(OPEN, [4])
+    site.age(timedelta(hours=6))
+    site.db.execute(OPEN, [4])
 
 
 def test_backlog_goes_out_in_order_and_what_was_rejected_after_it(
-    here: World, reader: Reader
+    site: Site, reader: Reader
 ) -> None:
-    outage(here)
-    here.dispatch()
+    outage(site)
+    site.dispatch()
     reader.finds = {"REPLAY": r"holdfast replay apply ([0-9a-f]{8})"}
 
     def up() -> None:
-        here.serve()
-        here.db.execute(OPEN, [0])
+        site.serve()
+        site.db.execute(OPEN, [0])
 
     reader.follow("receiver-down", {"the receiver is up again": up})
-    applied = here.applied()
+    applied = site.applied()
     for each in (GIVEN_UP, "m_482"):
         mine = [(action, effect) for merchant, action, effect in applied if merchant == each]
         assert mine == [("block", "applied"), ("release", "applied")]

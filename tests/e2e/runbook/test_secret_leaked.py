@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.dispatch.sender import Sent
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, World, decided, rows
+from tests.support.runbook import Reader, Site, decided, rows
 
 pytestmark = pytest.mark.rest
 
@@ -22,10 +22,10 @@ DELIVERED = "SELECT count(*) FROM holdfast.attempt WHERE outcome = 'delivered'"
 
 
 @contextmanager
-def load(here: World) -> Iterator[None]:
+def load(site: Site) -> Iterator[None]:
     """Blocks and releases, one batch after another, until the block ends."""
     over = threading.Event()
-    spark = Driver(here.dsn)
+    spark = Driver(site.dsn)
 
     def write() -> None:
         batch_id = 0
@@ -45,40 +45,40 @@ def load(here: World) -> Iterator[None]:
         spark.sink.close()
 
 
-def test_secret_rotation_during_delivery_fails_no_verification(here: World, reader: Reader) -> None:
-    here.serve()
-    here.endpoint()
+def test_secret_rotation_during_delivery_fails_no_verification(site: Site, reader: Reader) -> None:
+    site.serve()
+    site.endpoint()
     forged = Sent.of("m_forged", "block")
-    assert httpx.post(here.url, content=forged.content, headers=forged.headers).is_success
-    running = here.dispatch()
-    new = here.folder / "new"
+    assert httpx.post(site.url, content=forged.content, headers=forged.headers).is_success
+    running = site.dispatch()
+    new = site.folder / "new"
     reader.known |= {
-        "OLD_FILE": str(here.secret_file),
+        "OLD_FILE": str(site.secret_file),
         "NEW_FILE": str(new),
-        "URL": here.url,
+        "URL": site.url,
         "CIDR": "127.0.0.0/8",
     }
 
     def goes_on() -> None:
-        before = here.value(DELIVERED)
-        here.until(lambda: here.value(DELIVERED) > before + 20)
+        before = site.value(DELIVERED)
+        site.until(lambda: site.value(DELIVERED) > before + 20)
 
     def new_alone() -> None:
         # Ten seconds have gone by: it has both secrets, and what was begun before that is over.
         running.send(signal.SIGHUP)
         running.says("reloaded")
         goes_on()
-        here.stop_serving()
-        here.serve(new)
+        site.stop_serving()
+        site.serve(new)
         goes_on()
 
-    with load(here):
+    with load(site):
         goes_on()
         reader.follow("secret-leaked", {"the receiver accepts the new secret alone": new_alone})
         goes_on()
-    here.delivered()
-    assert here.value(REFUSED) == 0
-    assert here.value("SELECT count(*) FROM holdfast.dead_letter") == 0
+    site.delivered()
+    assert site.value(REFUSED) == 0
+    assert site.value("SELECT count(*) FROM holdfast.dead_letter") == 0
     assert running.process.poll() is None, running.text()
-    assert {row[0] for row in here.applied()} == {*MERCHANTS, "m_forged"}
-    assert {row[2] for row in here.applied()} == {"applied"}
+    assert {row[0] for row in site.applied()} == {*MERCHANTS, "m_forged"}
+    assert {row[2] for row in site.applied()} == {"applied"}

@@ -9,7 +9,7 @@ import pytest
 from holdfast.sink import SinkUnavailable, Written
 from tests.support.dispatch.dispatching import Process
 from tests.support.job.driver import PATIENT, Driver
-from tests.support.runbook import Reader, decided, refused_as, rows, world
+from tests.support.runbook import Reader, decided, refused_as, rows, running_site
 from tests.support.servers.databases import server_directory
 from tests.support.servers.embedded import OldIds
 
@@ -33,33 +33,33 @@ def refused(dispatcher: Process) -> list[str]:
 def test_work_held_by_a_refusing_database_is_delivered_once(
     server: OldIds, make_database: Callable[[str | None], str], tmp_path: Path
 ) -> None:
-    with world(server.dsn, make_database(None), tmp_path) as here:
-        here.serve()
-        here.endpoint()
-        dispatcher = here.dispatch()
+    with running_site(server.dsn, make_database(None), tmp_path) as site:
+        site.serve()
+        site.endpoint()
+        dispatcher = site.dispatch()
         job = Driver(server.dsn, timeouts=replace(PATIENT, deadline_seconds=1))
         job.tables(0, rows(decided("m_482", 1, "block"), decided("m_7", 1, "block")))
-        here.delivered()
-        here.stop_serving()
+        site.delivered()
+        site.stop_serving()
         job.tables(1, rows(decided("m_482", 2, "release")))
-        here.db.close()
+        site.db.close()
         server.run_out()
-        here.serve()
+        site.serve()
 
         third = rows(decided("m_7", 3, "release"), decided("m_8", 3, "block"))
         with refused_as(PAGE, SinkUnavailable):
             job.tables(2, third)
         dispatcher.until(lambda: refused(dispatcher))
-        before = here.applied()
+        before = site.applied()
 
         def ended() -> None:
-            assert here.applied() == before
+            assert site.applied() == before
             server.drop_slot()
 
         def started() -> None:
             assert isinstance(job.tables(2, third), Written)
 
-        reader = Reader(server.dsn, {"PAYOUTS_DSN": here.payouts_dsn}, {"SUBJECT": "m_482"})
+        reader = Reader(server.dsn, {"PAYOUTS_DSN": site.payouts_dsn}, {"SUBJECT": "m_482"})
         reader.follow(
             PAGE,
             {
@@ -69,7 +69,7 @@ def test_work_held_by_a_refusing_database_is_delivered_once(
         )
         job.sink.close()
         assert len(refused(dispatcher)) == 1
-        assert here.applied() == [
+        assert site.applied() == [
             ("m_482", "block", "applied"),
             ("m_482", "release", "applied"),
             ("m_7", "block", "applied"),

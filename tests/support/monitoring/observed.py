@@ -27,7 +27,7 @@ from tests.support.dispatch.webhooks import Behaviour, Seen, WebhookReceiver, an
 from tests.support.job.job_process import QUICK, JobProcess, job_process
 from tests.support.job.jobs import event, put
 from tests.support.monitoring.prometheus import Prometheus, scraping
-from tests.support.runbook import World, world
+from tests.support.runbook import Site, running_site
 from tests.support.waiting import eventually
 
 MERCHANTS = 40
@@ -87,7 +87,7 @@ class Load:
 class Observed:
     """What runs, and where it is observed."""
 
-    here: World
+    site: Site
     ledger: WebhookReceiver
     dispatcher: Process
     job: JobProcess
@@ -109,7 +109,7 @@ def _now_and_then(seen: Seen) -> Behaviour:
     return answer(503) if drawn % 9 == 0 else answer()
 
 
-def add_endpoint(target: World, name: str, url: str, *options: str) -> None:
+def add_endpoint(target: Site, name: str, url: str, *options: str) -> None:
     """Add an endpoint by the command."""
     done = holdfast(
         *("endpoint", "add", name, "--url", url, "--allow-cidr", "127.0.0.0/8"),
@@ -125,7 +125,7 @@ def observed(
 ) -> Iterator[Observed]:
     """Run everything until the block ends; it begins when decisions were delivered."""
     with ExitStack() as stack:
-        result = stack.enter_context(world(dsn, payouts_dsn, folder))
+        result = stack.enter_context(running_site(dsn, payouts_dsn, folder))
         result.serve()
         result.endpoint()
         ledger = stack.enter_context(listening())
