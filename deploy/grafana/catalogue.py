@@ -1,7 +1,7 @@
 """The dashboards: every metric of docs/reference/metrics.md is on a panel, or in LEFT_OUT."""
 
 from holdfast.deploy.grafana.panels import alerting, mean, quantiles, value
-from holdfast.deploy.local.stack.dashboards.panels import Dashboard, Panel, Query, Row
+from holdfast.deploy.local.stack.panels import Dashboard, Panel, Query, Row
 
 LEFT_OUT = {
     "holdfast_job_late_ahead_rows_total": "they are among the late rows, which are shown",

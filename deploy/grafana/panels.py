@@ -1,7 +1,6 @@
 """The kinds of panels that the catalogue has."""
 
-from holdfast.deploy.local.stack.dashboards.alerts import alert
-from holdfast.deploy.local.stack.dashboards.panels import Panel, Query
+from holdfast.deploy.local.stack.panels import Panel, Query, alert
 
 
 def alerting(title: str, *, rule: str, legend: str, description: str, unit: str = "short") -> Panel:

@@ -31,8 +31,7 @@ from grafana_foundation_sdk.models.dashboard import (
     ThresholdsMode,
 )
 
-from holdfast.deploy.local.stack.dashboards.alerts import Condition, alert
-from holdfast.deploy.local.stack.dashboards.panels import Dashboard, Panel
+from holdfast.deploy.local.stack.panels import Condition, Dashboard, Panel, alert
 
 _SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 _COLOURS = {"page": "red", "ticket": "orange"}

@@ -111,12 +111,11 @@ def checkpoints(
     same files, recomputed by separate code. Takes about three minutes. Exit code 1: they differ.
     """
     # Imported here, because every `holdfast` command loads this module.
-    from holdfast.deploy.local.checkpoint_demo import run  # noqa: PLC0415 - loads psycopg, alembic, rich
-    from holdfast.deploy.local.checkpoint_demo.layout import CheckpointLayout  # noqa: PLC0415 - as above
+    from holdfast.deploy.local.demo.checkpoints import CheckpointLayout, run  # noqa: PLC0415 - as above
 
     console = Console(stderr=as_json, highlight=False)
     with reported(console):
-        made = run.run(
+        made = run(
             CheckpointLayout(directory.absolute()), seed=seed, events=events, console=console
         )
     if as_json:
@@ -128,8 +127,7 @@ def checkpoints(
 @contextmanager
 def reported(console: Console) -> Iterator[None]:
     """Show the last lines of a process that failed; a signal ends the command in one line."""
-    from holdfast.deploy.local.demo.interrupts import Interrupted  # noqa: PLC0415 - as above
-    from holdfast.deploy.local.demo.processes import Failed  # noqa: PLC0415 - as above
+    from holdfast.deploy.local.demo.processes import Failed, Interrupted  # noqa: PLC0415 - as above
 
     try:
         yield

@@ -1,10 +1,14 @@
 """The embedded Postgres: start, find and stop the server of a directory."""
 
 import contextlib
+import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -12,15 +16,132 @@ from urllib.parse import quote
 
 import psutil
 import psycopg
-from psycopg import sql
+from psycopg import pq, sql
 
-from holdfast.deploy.local import binaries, cluster, log, process, sockets
+from holdfast.deploy.local import binaries, cluster, process
 from holdfast.deploy.local.account import Account, account_for
 from holdfast.deploy.local.cluster import SUPERUSER, Cluster
-from holdfast.deploy.local.locks import locked
+from holdfast.deploy.local.locks import POLL_SECONDS, locked
 from holdfast.deploy.local.process import Postmaster
-from holdfast.deploy.local.readiness import wait_until_ready
 from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.transaction.refusal import is_denied
+
+CONNECT_SECONDS = 10
+
+
+def wait_until_ready(
+    cluster: Cluster,
+    dsn: Callable[[process.Postmaster], str],
+    *,
+    child: subprocess.Popen[bytes] | None,
+    seconds: float,
+    log_offset: int,
+) -> None:
+    """Poll until the server of `cluster` answers a query.
+
+    Raises `CommandError`, with the end of the server's log, if `child` (the server, if this process
+    started it) ends or `seconds` have passed.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        found = process.find(cluster.data)
+        ended = found is None if child is None else child.poll() is not None
+        if found and not ended and found.socket_folder and _answers(cluster, dsn(found)):
+            return
+        if ended or time.monotonic() >= deadline:
+            what = "ended" if ended else f"was not ready after {seconds:.0f} s"
+            raise CommandError(
+                f"the Postgres in {cluster.data} {what} while it started; the data are kept."
+                f" {cluster.log} ends with: {process.log_tail(cluster.log, log_offset)}",
+                code="server_start_failed",
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def _answers(cluster: Cluster, dsn: str) -> bool:
+    """Return whether the server of `cluster` answers; False while it starts (SQLSTATE 57P03)."""
+    if pq.PGconn.ping(f"{dsn}&connect_timeout=5".encode()) != pq.Ping.OK:
+        return False
+    try:
+        with psycopg.connect(dsn, connect_timeout=CONNECT_SECONDS, autocommit=True) as connection:
+            row = connection.execute("SHOW data_directory").fetchone()
+    except psycopg.OperationalError as error:
+        if is_denied(error, dsn, CONNECT_SECONDS):
+            raise CommandError(
+                f"the Postgres in {cluster.data} does not accept the password in"
+                f" {cluster.directory}; the data are kept. Restore credentials.json, or use"
+                " another --directory for a new cluster.",
+                code="wrong_password",
+            ) from error
+        return False  # it ended, or has no free connection: retry
+    if row is None or Path(row[0]).resolve() != cluster.data.resolve():
+        raise CommandError(
+            f"the socket of {cluster.data} belongs to the server of {row and row[0]}. Nothing was"
+            " changed. Stop that server.",
+            code="socket_in_use",
+        )
+    return True
+
+
+PORT = 5432
+"""Part of the socket's name; the server does not listen on the network."""
+
+LENGTH_MAX = 107 if sys.platform == "linux" else 103
+"""Maximum bytes of a socket path: `sun_path` without its NUL (unix(7); 104 on BSD and macOS)."""
+
+
+def socket_path(folder: Path) -> Path:
+    """Return the path of the server's socket in `folder`."""
+    return folder / f".s.PGSQL.{PORT}"
+
+
+def candidates() -> list[Path]:
+    """Return possible parents of the socket folder, best first."""
+    return [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]  # noqa: S108 - made 0700
+
+
+def make_socket_folder(data: Path, account: Account, bases: Iterable[Path]) -> Path:
+    """Create the socket folder of a data directory: mode 0700, owned by `account`.
+
+    Its name is derived from the data directory, so that it can be found again. Raises
+    `CommandError` if no base is usable and short enough.
+    """
+    name = f"holdfast-{hashlib.sha256(os.fsencode(data)).hexdigest()[:12]}"
+    refused = []
+    for base in dict.fromkeys(bases):
+        folder = base / name
+        length = len(os.fsencode(socket_path(folder)))
+        if length > LENGTH_MAX:
+            refused.append(f"{base} makes a path of {length} bytes, the limit is {LENGTH_MAX}")
+        elif problem := _make_private(folder, account):
+            refused.append(problem)
+        else:
+            return folder
+    raise CommandError(
+        f"no folder for the server's socket: {'; '.join(refused)}. Nothing was changed. Set TMPDIR"
+        " to a writable folder with a short path.",
+        code="no_writable_folder",
+    )
+
+
+def _make_private(folder: Path, account: Account) -> str | None:
+    """Make `folder` private to `account`; returns the problem with it, or None."""
+    try:
+        folder.mkdir(mode=0o700)
+        account.own(folder)
+    except FileExistsError:
+        owners = {account.uid, os.geteuid()}
+        if folder.is_symlink() or not folder.is_dir() or folder.stat().st_uid not in owners:
+            return f"{folder} belongs to another account"
+        folder.chmod(0o700)
+        account.own(folder)
+    except OSError as error:
+        return f"{folder}: {error.strerror}"
+    if not account.can_enter(folder):
+        folder.rmdir()
+        return f"the account {account.name} cannot enter {folder}"
+    return None
+
 
 START_SECONDS = 600.0
 """Time limit of a start: crash recovery may replay more WAL than `max_wal_size`."""
@@ -171,10 +292,10 @@ class EmbeddedPostgres:
         life = cluster.acquire_life(known)
         try:
             process.remove_stale_lock_file(known.data)
-            folder = sockets.make_socket_folder(known.data, account, sockets.candidates())
+            folder = make_socket_folder(known.data, account, candidates())
             command: list[str | Path] = [programs.postgres, "-D", known.data, "-k", folder]
-            command += ["-p", str(sockets.PORT), "-c", "listen_addresses="]
-            with log.open_for_append(known.log) as output:
+            command += ["-p", str(PORT), "-c", "listen_addresses="]
+            with process.open_log(known.log) as output:
                 offset = output.tell()
                 child = account.spawn(command, output, pass_fds=[life])
         finally:
@@ -223,14 +344,14 @@ def _dsn(known: Cluster, running: Postmaster, database: str) -> str:
     host = quote(str(running.socket_folder), safe="/")
     return (
         f"postgresql://{SUPERUSER}:{quote(known.password)}@/{quote(database)}"
-        f"?host={host}&port={sockets.PORT}"
+        f"?host={host}&port={PORT}"
     )
 
 
 def _deaf(found: Postmaster) -> bool:
     """Return whether a running server has lost its socket, for example to tmpfiles cleanup."""
     folder = found.socket_folder
-    return found.ready and folder is not None and not sockets.socket_path(folder).exists()
+    return found.ready and folder is not None and not socket_path(folder).exists()
 
 
 def _remove_empty(folder: Path) -> None:

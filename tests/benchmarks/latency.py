@@ -30,9 +30,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
 from holdfast.deploy.local.demo import database, receiver
-from holdfast.deploy.local.demo.interrupts import Interrupts
 from holdfast.deploy.local.demo.layout import Layout
-from holdfast.deploy.local.demo.processes import Child, Processes
+from holdfast.deploy.local.demo.processes import Child, Interrupts, Processes
 from holdfast.deploy.local.java import spark_environment
 from holdfast.deploy.local.postgres import EmbeddedPostgres
 from holdfast.spark_app.operator.groups import STATE_PARTITIONS

@@ -14,8 +14,7 @@ import pytest
 
 from holdfast.deploy.grafana.catalogue import DASHBOARDS, LEFT_OUT
 from holdfast.deploy.grafana.render import described, rendered
-from holdfast.deploy.local.stack.dashboards.alerts import alert
-from holdfast.deploy.local.stack.dashboards.panels import Dashboard, Panel, dashboards
+from holdfast.deploy.local.stack.panels import Dashboard, Panel, alert, dashboards
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
 from tests.support.dispatch.dispatching import SECRET

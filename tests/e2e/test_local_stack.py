@@ -24,7 +24,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from holdfast.deploy.local.ports import free_port
-from holdfast.deploy.local.stack.dashboards.panels import dashboards
+from holdfast.deploy.local.stack.panels import dashboards
 from holdfast.deploy.local.stack.run import DATABASES
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast

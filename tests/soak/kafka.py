@@ -30,14 +30,18 @@ from pathlib import Path
 import psutil
 from confluent_kafka.admin import AdminClient
 
-from holdfast.deploy.local.demo import database, generator, receiver, topic_batches
-from holdfast.deploy.local.demo.audit import Action, audit, expected
-from holdfast.deploy.local.demo.interrupts import Interrupted, Interrupts
+from holdfast.deploy.local.demo import database, generator, receiver, topic_scenario
 from holdfast.deploy.local.demo.layout import Layout
-from holdfast.deploy.local.demo.processes import Child, Processes
-from holdfast.deploy.local.demo.producer import Producer
-from holdfast.deploy.local.demo.recompute import Recomputed, recompute_batches
+from holdfast.deploy.local.demo.processes import Child, Interrupted, Interrupts, Processes
+from holdfast.deploy.local.demo.recompute import (
+    Action,
+    Recomputed,
+    audit,
+    expected,
+    recompute_batches,
+)
 from holdfast.deploy.local.demo.report import applied_action
+from holdfast.deploy.local.demo.topic_scenario import Producer
 from holdfast.deploy.local.java import spark_environment
 from holdfast.deploy.local.kafka import topics
 from holdfast.deploy.local.kafka.broker import Broker, client_settings
@@ -217,7 +221,7 @@ class Round:
         ends = topics.ends(self.broker.bootstrap_servers, TOPIC)
 
         def read() -> bool:
-            planned = topic_batches.planned(self.layout.checkpoint, TOPIC)
+            planned = topic_scenario.planned_ends(self.layout.checkpoint, TOPIC)
             # The last batch has no records: it closes what the one before it made due.
             return len(planned) > 1 and planned[-2] == planned[-1] == ends
 
@@ -238,7 +242,7 @@ class Round:
     def recomputed(self) -> Recomputed:
         """Recompute the topic's records, batch by batch."""
         found = topics.read(self.broker.bootstrap_servers, TOPIC)
-        lines = topic_batches.of_topic(self.layout.checkpoint, TOPIC, found)
+        lines = topic_scenario.batches_of_topic(self.layout.checkpoint, TOPIC, found)
         return recompute_batches(lines, self.layout.policy, round(time.time() * 1_000_000))
 
 

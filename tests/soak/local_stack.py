@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from holdfast.deploy.local.stack.dashboards.panels import dashboards
+from holdfast.deploy.local.stack.panels import dashboards
 from holdfast.deploy.local.stack.run import DATABASES
 from holdfast.sink.contract.exits import ExitCode
 from tests.e2e.test_local_stack import free_ports, read, stack

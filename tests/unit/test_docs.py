@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.deploy.local.stack.dashboards.drawing import Curve, Drawing, page, readable
-from holdfast.deploy.local.stack.dashboards.panels import dashboards
+from holdfast.deploy.local.stack.dashboards import Curve, Drawing, page, readable
+from holdfast.deploy.local.stack.panels import dashboards
 from holdfast.deploy.release.pages import broken, links, pages
 from holdfast.dispatcher.operators.config.settings import SETTINGS
 from holdfast.sink.contract.tables import metadata

@@ -4,12 +4,14 @@ Like real streams it is irregular: it has duplicate events, events that correct 
 events after the cutoff, some dated in 2099, and some invalid lines. Nothing here reads a clock.
 """
 
+import os
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from operator import attrgetter
+from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
@@ -246,3 +248,31 @@ def _tail(random: Random, opens: datetime) -> Iterator[Row]:
 
 def _currency(rank: int) -> str:
     return "EUR" if rank == 9 else "USD"
+
+
+PATTERN = "*.jsonl"
+
+
+def write_files(directory: Path, files: Iterable[TrafficFile]) -> None:
+    """Write each file under a temporary name and rename it, so that Spark never reads part of one.
+
+    The file source reads files by modification time, which is therefore the time of the traffic.
+    """
+    directory.mkdir(parents=True)
+    for file in files:
+        add_file(directory, file)
+
+
+def add_file(directory: Path, file: TrafficFile) -> None:
+    """Write one file, as `write_files` does."""
+    # The file source ignores names that begin with a dot.
+    temporary = directory / f".{file.name}"
+    temporary.write_text("".join(f"{line}\n" for line in file.lines), encoding="utf-8")
+    modified = file.closed_at.timestamp()
+    os.utime(temporary, (modified, modified))
+    temporary.rename(directory / file.name)
+
+
+def files_in_order(directory: Path) -> list[Path]:
+    """Return the files in the order of the file source."""
+    return sorted(directory.glob(PATTERN), key=lambda path: path.stat().st_mtime_ns)

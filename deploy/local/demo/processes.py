@@ -9,13 +9,72 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from types import FrameType, TracebackType
+from typing import Any, Self
 
 import psutil
 
 from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.failpoints import ENVIRONMENT
 from holdfast.sink.contract.failpoints import ENVIRONMENT as FAILPOINTS
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+NOTICE_SECONDS = 0.05
+
+
+class Interrupted(Exception):
+    """A signal requested the end of the demo."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+class Interrupts:
+    """Records SIGINT, SIGTERM and SIGHUP while the block runs.
+
+    The demo checks the record where it can stop cleanly: an exception in the middle of a process
+    start would leave an unknown process behind.
+    """
+
+    def __init__(self) -> None:
+        self._noted: int | None = None
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in SIGNALS:
+            # Under nohup, SIGHUP is ignored: the demo should outlive the terminal.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._previous[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def check(self) -> None:
+        """Raise `Interrupted` if a signal was received."""
+        if self._noted is not None:
+            raise Interrupted(self._noted)
+
+    def pause(self, seconds: float) -> None:
+        """Sleep; raises `Interrupted` on a signal."""
+        deadline = time.monotonic() + seconds
+        self.check()
+        while (left := deadline - time.monotonic()) > 0:
+            # time.sleep continues after a signal whose handler does not raise.
+            time.sleep(min(left, NOTICE_SECONDS))
+            self.check()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - signal's form
+        if self._noted is None:
+            self._noted = number
+
 
 GRACE_SECONDS = 4.0
 """How long a process may take to end after SIGTERM."""
@@ -171,3 +230,33 @@ def _session(leader: int) -> list[int]:
             if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
                 members.append(process.pid)
     return members
+
+
+@dataclass
+class Kill:
+    """One planned kill, at pass number `turn` of `point`.
+
+    An armed process pauses at a named failpoint and creates a file. The demo sees the file and
+    sends SIGKILL from outside, like an out-of-memory killer. The process cannot react.
+    """
+
+    point: str
+    turn: int
+    flag: Path
+    done: bool = False
+    proved: bool = False
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment that arms a process for this kill."""
+        return {ENVIRONMENT: f"{self.point}=pause:{self.flag}@{self.turn}"}
+
+    @property
+    def due(self) -> bool:
+        """Whether the process is paused at its point."""
+        return not self.done and self.flag.exists()
+
+
+def spark_has_recorded(checkpoint: Path, batch_id: int) -> bool:
+    """Return whether Spark would continue after this batch on a restart."""
+    return (checkpoint / "commits" / str(batch_id)).exists()

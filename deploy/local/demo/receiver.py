@@ -3,9 +3,8 @@
 import time
 from collections.abc import Callable
 
-from holdfast.deploy.local.demo.interrupts import Interrupts
 from holdfast.deploy.local.demo.layout import Layout
-from holdfast.deploy.local.demo.processes import Child, Processes
+from holdfast.deploy.local.demo.processes import Child, Interrupts, Processes
 
 POLL_SECONDS = 0.1
 START_SECONDS = 60.0

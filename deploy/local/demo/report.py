@@ -9,11 +9,10 @@ from rich.console import Console
 from rich.table import Table
 
 from holdfast.deploy.local.demo import story
-from holdfast.deploy.local.demo.audit import Action, Verdict, audit, expected
 from holdfast.deploy.local.demo.database import Databases, Row
-from holdfast.deploy.local.demo.kills import Kill
-from holdfast.deploy.local.demo.recompute import Recomputed
-from holdfast.deploy.local.demo.words import money
+from holdfast.deploy.local.demo.processes import Kill
+from holdfast.deploy.local.demo.recompute import Action, Recomputed, Verdict, audit, expected
+from holdfast.deploy.local.demo.story import money
 from holdfast.sink.contract.canonical import rfc3339
 
 

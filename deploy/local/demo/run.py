@@ -7,12 +7,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import NamedTuple
 
-from holdfast.deploy.local.demo import database, files, generator, report, story
+from holdfast.deploy.local.demo import database, generator, report, story
 from holdfast.deploy.local.demo.generator import TrafficFile
-from holdfast.deploy.local.demo.interrupts import Interrupts
 from holdfast.deploy.local.demo.layout import Layout
 from holdfast.deploy.local.demo.live import View
-from holdfast.deploy.local.demo.processes import Processes
+from holdfast.deploy.local.demo.processes import Interrupts, Processes
 from holdfast.deploy.local.demo.recompute import Recomputed, recompute, recompute_batches
 from holdfast.deploy.local.demo.scenario import Scenario
 from holdfast.deploy.local.java import spark_environment
@@ -80,7 +79,7 @@ class Parts(NamedTuple):
 
 def _with_files(parts: Parts, traffic: list[TrafficFile], dsns: tuple[str, str]) -> report.Report:
     """Play the scenario with event files, whose decisions are known before."""
-    files.write(parts.layout.events, traffic)
+    generator.write_files(parts.layout.events, traffic)
     recomputed = recompute(parts.layout.events, parts.layout.policy, _now_us())
     parts.view.say(
         f"{recomputed.lines:,} lines in {len(recomputed.batches) - 1} files. A separate"
@@ -94,7 +93,7 @@ def _with_files(parts: Parts, traffic: list[TrafficFile], dsns: tuple[str, str])
 def _with_topic(parts: Parts, traffic: list[TrafficFile], dsns: tuple[str, str]) -> report.Report:
     """Play the scenario with a topic; its decisions follow from the batches that Spark planned."""
     # Imported here, because the demo with files needs no client of Kafka.
-    from holdfast.deploy.local.demo import topic_batches  # noqa: PLC0415 - see above
+    from holdfast.deploy.local.demo import topic_scenario  # noqa: PLC0415 - see above
     from holdfast.deploy.local.demo.topic_scenario import PARTITIONS, TOPIC, TopicScenario  # noqa: PLC0415
     from holdfast.deploy.local.kafka import topics  # noqa: PLC0415 - as above
     from holdfast.deploy.local.kafka.broker import Broker  # noqa: PLC0415 - as above
@@ -107,7 +106,7 @@ def _with_topic(parts: Parts, traffic: list[TrafficFile], dsns: tuple[str, str])
 
         def recomputed() -> Recomputed:
             records = topics.read(broker.bootstrap_servers, TOPIC)
-            lines = topic_batches.of_topic(layout.checkpoint, TOPIC, records)
+            lines = topic_scenario.batches_of_topic(layout.checkpoint, TOPIC, records)
             return recompute_batches(lines, layout.policy, _now_us())
 
         made = _played(scenario, dsns, recomputed)

@@ -10,12 +10,16 @@ import time
 
 from holdfast.deploy.local.demo import receiver, story
 from holdfast.deploy.local.demo.database import Databases
-from holdfast.deploy.local.demo.interrupts import Interrupts
-from holdfast.deploy.local.demo.kills import Kill, spark_has_recorded
 from holdfast.deploy.local.demo.layout import Layout
 from holdfast.deploy.local.demo.live import Progress, View
-from holdfast.deploy.local.demo.processes import Child, Processes
-from holdfast.deploy.local.demo.words import sentence
+from holdfast.deploy.local.demo.processes import (
+    Child,
+    Interrupts,
+    Kill,
+    Processes,
+    spark_has_recorded,
+)
+from holdfast.deploy.local.demo.story import sentence
 
 STREAM = "exposure"
 POLL_SECONDS = 0.1

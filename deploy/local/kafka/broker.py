@@ -16,7 +16,7 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from holdfast.deploy.local import log
+from holdfast.deploy.local import process
 from holdfast.deploy.local.java import find_java
 from holdfast.deploy.local.kafka.jars import staged
 from holdfast.deploy.local.ports import free_port
@@ -117,7 +117,7 @@ class Broker:
         if not self._ports[0]:
             self._prepare()
         offset = self.log.stat().st_size if self.log.exists() else 0
-        with log.open_for_append(self.log) as output:
+        with process.open_log(self.log) as output:
             self._process = subprocess.Popen(
                 self._java("kafka.Kafka", str(self._properties)),
                 stdin=subprocess.DEVNULL,
@@ -198,7 +198,7 @@ class Broker:
         """Return the last lines of the log without those of a stack trace, on one line."""
         text = self.log.read_bytes()[offset:].decode(errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return " | ".join([each for each in lines if not each.startswith("at ")][-log.LINES :])
+        return " | ".join([each for each in lines if not each.startswith("at ")][-process.LINES :])
 
     def _wait(self, offset: int) -> None:
         deadline = time.monotonic() + START_SECONDS

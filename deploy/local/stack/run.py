@@ -2,29 +2,142 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from importlib.resources import as_file, files
+from pathlib import Path
 
 from holdfast.deploy.local.demo import database, generator
 from holdfast.deploy.local.demo.generator import TrafficFile
-from holdfast.deploy.local.demo.interrupts import Interrupts
 from holdfast.deploy.local.demo.layout import Layout
-from holdfast.deploy.local.demo.processes import Child, Processes
+from holdfast.deploy.local.demo.processes import Child, Interrupts, Processes
 from holdfast.deploy.local.demo.receiver import await_end, await_ready
 from holdfast.deploy.local.java import spark_environment
+from holdfast.deploy.local.kafka import has_client, require_client
+from holdfast.deploy.local.kafka.jars import KINDS, STAGED, problems
 from holdfast.deploy.local.locks import locked
 from holdfast.deploy.local.postgres import resolve_server
-from holdfast.deploy.local.stack import leftovers, monitoring
-from holdfast.deploy.local.stack.dashboards import pages
-from holdfast.deploy.local.stack.input import Feed, chosen, feeding
+from holdfast.deploy.local.stack import dashboards as pages
+from holdfast.deploy.local.stack import leftovers
 from holdfast.deploy.local.stack.settings import Input, StackSettings
 from holdfast.sink.contract.exits import CommandError, ExitCode
+
+PARTITIONS = 2
+"""As in `deploy/compose`."""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Where generated events go. `job` are the options of the job that reads them."""
+
+    add: Callable[[TrafficFile], None]
+    job: tuple[str, ...]
+    must_run: Callable[[], None]
+    """Raises `CommandError` when what takes the events has ended."""
+    broker: str | None
+    """HOST:PORT of the broker; None for files."""
+
+
+def chosen_input(wanted: Input) -> Input:
+    """Return what `AUTO` means here: a topic with the client and all jars as pinned, else files."""
+    if wanted is not Input.AUTO:
+        return wanted
+    is_staged = has_client() and not any(problems(kind, STAGED / kind) for kind in KINDS)
+    return Input.TOPIC if is_staged else Input.FILES
+
+
+@contextmanager
+def feeding(layout: Layout, settings: StackSettings, source: Input) -> Iterator[Feed]:
+    """Yield where events go; a broker runs until the block ends.
+
+    Raises `CommandError` for a topic without its jars, or for a broker that does not start.
+    """
+    if source is Input.FILES:
+        layout.events.mkdir()
+        paths = ("--path", str(layout.events), "--max-files-per-trigger", "1")
+        yield Feed(lambda file: generator.add_file(layout.events, file), paths, lambda: None, None)
+        return
+    require_client()
+    # Imported here, because files need no client of Kafka.
+    from holdfast.deploy.local.kafka import topics  # noqa: PLC0415 - see above
+    from holdfast.deploy.local.kafka.broker import Broker  # noqa: PLC0415 - as above
+
+    with Broker(layout.broker, port=settings.kafka_port) as broker:
+        topics.make(broker.admin(), settings.topic, PARTITIONS)
+        writer = topics.Writer(broker.bootstrap_servers)
+
+        def add(file: TrafficFile) -> None:
+            for line in file.lines:
+                partition = topics.partition_of(line, PARTITIONS)
+                writer.write(settings.topic, line, partition=partition)
+
+        def must_run() -> None:
+            writer.poll()
+            if broker.pid is None:
+                raise CommandError(
+                    f"the stack's Kafka broker has ended. Read {broker.log}.", code="broker_ended"
+                )
+
+        topic = ("--bootstrap-servers", broker.bootstrap_servers, "--topic", settings.topic)
+        yield Feed(add, topic, must_run, broker.bootstrap_servers)
+        broker.stop()
+
+
+SCRAPE = "5s"
+
+PROMETHEUS_STAGED = Path(".holdfast/prometheus/usr/bin")
+"""Where `make prometheus` unpacks Debian's package. Debian's Alertmanager has to be installed: it
+reads a template below /usr/share."""
+
+
+def _monitoring(processes: Processes, folder: Path, settings: StackSettings) -> dict[str, Child]:
+    """Start what is there, by name; none where the programs are missing. Clears the folder."""
+    found: dict[str, Child] = {}
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    if program := shutil.which("prometheus") or shutil.which(
+        "prometheus", path=PROMETHEUS_STAGED.absolute()
+    ):
+        words = [program, f"--config.file={_prometheus(folder, settings)}"]
+        words += [f"--storage.tsdb.path={folder / 'prometheus'}"]
+        words += [f"--web.listen-address=127.0.0.1:{settings.prometheus_port}"]
+        found["prometheus"] = processes.start_program("prometheus", words)
+    if program := shutil.which("alertmanager") or shutil.which("prometheus-alertmanager"):
+        words = [program, f"--config.file={_copied(folder, 'compose', 'alertmanager.yml')}"]
+        words += [f"--storage.path={folder / 'alertmanager'}", "--cluster.listen-address="]
+        words += [f"--web.listen-address=127.0.0.1:{settings.alertmanager_port}"]
+        found["alertmanager"] = processes.start_program("alertmanager", words)
+    return found
+
+
+def _prometheus(folder: Path, settings: StackSettings) -> Path:
+    """Write the configuration; JSON is YAML too."""
+    alertmanager = f"127.0.0.1:{settings.alertmanager_port}"
+    config = {
+        "global": {"scrape_interval": SCRAPE, "evaluation_interval": SCRAPE},
+        "rule_files": [str(_copied(folder, "prometheus", "holdfast.yml"))],
+        "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
+        "scrape_configs": [
+            {"job_name": "holdfast", "static_configs": [{"targets": list(settings.scraped)}]}
+        ],
+    }
+    path = folder / "prometheus.yml"
+    path.write_text(json.dumps(config, indent=2), encoding="utf-8")
+    return path
+
+
+def _copied(folder: Path, *names: str) -> Path:
+    """Copy a file of `deploy`, which may be in an archive."""
+    with as_file(files("holdfast.deploy").joinpath(*names)) as source:
+        return Path(shutil.copy(source, folder / names[-1]))
+
 
 START_SECONDS = 120.0
 LOCK_SECONDS = 1.0
@@ -89,7 +202,7 @@ def run(
         lock = stack.enter_context(locked(layout.lock, LOCK_SECONDS, _occupied(layout)))
         if left := leftovers.end(layout):
             cleared(left)
-        source = chosen(source)
+        source = chosen_input(source)
         _require_free(settings, source)
         leftovers.mark(layout, lock)
         interrupts = stack.enter_context(Interrupts())
@@ -164,7 +277,7 @@ def _start(
         *("--metrics-port", str(settings.job_port)),
     ]
     children["job"] = processes.start("job", words)
-    return children | monitoring.start(processes, layout.root / "monitoring", settings)
+    return children | _monitoring(processes, layout.root / "monitoring", settings)
 
 
 def _feed(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.deploy.local.stack.dashboards.panels import dashboards
+from holdfast.deploy.local.stack.panels import dashboards
 from tests.support.monitoring.observed import observed
 from tests.support.monitoring.prometheus import MISSING, Prometheus, program
 from tests.support.world import World

@@ -9,7 +9,7 @@ import psutil
 import pytest
 from confluent_kafka import KafkaException
 
-from holdfast.deploy.local.demo.producer import Producer
+from holdfast.deploy.local.demo.topic_scenario import Producer
 from holdfast.deploy.local.kafka import topics
 from holdfast.deploy.local.kafka.broker import Broker, client_settings
 from holdfast.sink.contract.exits import CommandError

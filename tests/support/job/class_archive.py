@@ -13,8 +13,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from holdfast.deploy.local.java import inspect
-from holdfast.deploy.local.java_wrapper import without_vector_module
+from holdfast.deploy.local.java import inspect, without_vector_module
 
 FOLDER = Path(".holdfast/java")
 

@@ -14,8 +14,8 @@ from threading import Event
 import pytest
 
 from holdfast.deploy.local.postgres import EmbeddedPostgres
-from holdfast.deploy.local.stack.dashboards.panels import dashboards
-from holdfast.deploy.local.stack.dashboards.prometheus import drawn
+from holdfast.deploy.local.stack.dashboards import drawn
+from holdfast.deploy.local.stack.panels import dashboards
 from tests.support.dispatch.dispatching import SECRET
 from tests.support.dispatch.sender import secret_text
 from tests.support.job.jobs import event

@@ -15,7 +15,7 @@ import httpx
 import yaml
 
 from holdfast.deploy.local.ports import free_port
-from holdfast.deploy.local.stack.dashboards.prometheus import Source
+from holdfast.deploy.local.stack.dashboards import Source
 from tests.support.monitoring.rules import ROOT, sooner
 from tests.support.waiting import eventually
 

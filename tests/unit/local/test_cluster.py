@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.deploy.local import binaries, cluster, java, process, sockets
+from holdfast.deploy.local import binaries, cluster, java, postgres, process
 from holdfast.deploy.local.account import Account, account_for
-from holdfast.deploy.local.java_wrapper import MODULE, without_vector_module
+from holdfast.deploy.local.java import MODULE, without_vector_module
 from holdfast.deploy.local.postgres import EmbeddedPostgres
 from holdfast.sink.contract.exits import CommandError
 
@@ -100,11 +100,11 @@ def test_socket_folder_is_the_first_that_is_short_enough(tmp_path: Path) -> None
     short.mkdir()
     long = tmp_path / ("l" * 100)
     long.mkdir()
-    folder = sockets.make_socket_folder(tmp_path / "data", MYSELF, [long, short])
+    folder = postgres.make_socket_folder(tmp_path / "data", MYSELF, [long, short])
     assert folder.parent == short
-    assert folder == sockets.make_socket_folder(tmp_path / "data", MYSELF, [short])
-    assert folder != sockets.make_socket_folder(tmp_path / "other", MYSELF, [short])
-    assert len(os.fsencode(sockets.socket_path(folder))) <= sockets.LENGTH_MAX
+    assert folder == postgres.make_socket_folder(tmp_path / "data", MYSELF, [short])
+    assert folder != postgres.make_socket_folder(tmp_path / "other", MYSELF, [short])
+    assert len(os.fsencode(postgres.socket_path(folder))) <= postgres.LENGTH_MAX
 
 
 def test_too_long_socket_path_is_reported_with_its_length(tmp_path: Path) -> None:
@@ -112,15 +112,15 @@ def test_too_long_socket_path_is_reported_with_its_length(tmp_path: Path) -> Non
     long.mkdir()
     length = len(os.fsencode(long)) + len("/holdfast-0123456789ab/.s.PGSQL.5432")
     with pytest.raises(CommandError, match=rf"{length} bytes, the limit is 10\d.*TMPDIR"):
-        sockets.make_socket_folder(tmp_path / "data", MYSELF, [long])
+        postgres.make_socket_folder(tmp_path / "data", MYSELF, [long])
 
 
 def test_socket_folder_that_is_a_link_is_not_trusted(tmp_path: Path) -> None:
-    folder = sockets.make_socket_folder(tmp_path / "data", MYSELF, [tmp_path])
+    folder = postgres.make_socket_folder(tmp_path / "data", MYSELF, [tmp_path])
     folder.rmdir()
     folder.symlink_to(tmp_path)
     with pytest.raises(CommandError, match=r"belongs to another account"):
-        sockets.make_socket_folder(tmp_path / "data", MYSELF, [tmp_path])
+        postgres.make_socket_folder(tmp_path / "data", MYSELF, [tmp_path])
 
 
 def test_nobody_is_asked_to_run_postgres_as_root() -> None:

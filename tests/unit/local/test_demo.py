@@ -8,13 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.deploy.local.demo import files, generator, story
-from holdfast.deploy.local.demo.audit import Action, Verdict, audit, expected
-from holdfast.deploy.local.demo.recompute import Recomputed, recompute
+from holdfast.deploy.local.demo import generator, story
+from holdfast.deploy.local.demo.recompute import (
+    Action,
+    Recomputed,
+    Verdict,
+    audit,
+    expected,
+    recompute,
+)
 from holdfast.deploy.local.demo.reference import BatchResult, Decision, Event, Reference
 from holdfast.deploy.local.demo.report import Report
 from holdfast.deploy.local.demo.report import verdict as report_verdict
-from holdfast.deploy.local.demo.words import money
+from holdfast.deploy.local.demo.story import money
 
 SEED = 482
 EVENTS = 6000
@@ -25,7 +31,7 @@ NOW = datetime(2026, 11, 28, 0, 5, tzinfo=UTC)
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("traffic")
-    files.write(directory / "events", generator.traffic(SEED, EVENTS))
+    generator.write_files(directory / "events", generator.traffic(SEED, EVENTS))
     (directory / "policy.toml").write_text(generator.policy_toml())
     return directory
 
@@ -76,7 +82,7 @@ def test_endless_traffic_is_of_now_and_its_ids_are_new() -> None:
 
 
 def test_files_have_distinct_times_in_the_order_of_their_names(directory: Path) -> None:
-    paths = files.in_order(directory / "events")
+    paths = generator.files_in_order(directory / "events")
     assert [path.name for path in paths] == sorted(path.name for path in paths)
     assert len({path.stat().st_mtime_ns // 1_000_000 for path in paths}) == len(paths) == 49
     assert sorted((directory / "events").iterdir()) == paths
@@ -84,7 +90,7 @@ def test_files_have_distinct_times_in_the_order_of_their_names(directory: Path) 
 
 def test_no_line_is_lost_between_the_generator_and_the_files(directory: Path) -> None:
     lines = [line for file in generator.traffic(SEED, EVENTS) for line in file.lines]
-    written = "".join(path.read_text() for path in files.in_order(directory / "events"))
+    written = "".join(path.read_text() for path in generator.files_in_order(directory / "events"))
     assert written.split("\n") == [*lines, ""]
     assert EVENTS * 0.95 < len(lines) < EVENTS * 1.15
 
@@ -112,7 +118,7 @@ def test_many_merchants_are_held_and_every_hold_ends(recomputed: Recomputed) -> 
 
 @pytest.mark.parametrize("seed", [SEED, 1, 2])
 def test_m_482_tells_the_founding_example_whatever_the_seed(tmp_path: Path, seed: int) -> None:
-    files.write(tmp_path / "events", generator.traffic(seed, generator.EVENTS_MIN))
+    generator.write_files(tmp_path / "events", generator.traffic(seed, generator.EVENTS_MIN))
     (tmp_path / "policy.toml").write_text(generator.policy_toml())
     told = recompute(tmp_path / "events", tmp_path / "policy.toml", NOW_US)
     assert [
@@ -131,7 +137,9 @@ def test_silent_merchant_is_released_by_an_empty_window(recomputed: Recomputed) 
 
 
 def test_events_around_1230_are_those_of_the_story(directory: Path) -> None:
-    lines = "".join(path.read_text() for path in files.in_order(directory / "events")).splitlines()
+    lines = "".join(
+        path.read_text() for path in generator.files_in_order(directory / "events")
+    ).splitlines()
     window = {
         row["event_id"]: row["amount_minor"]
         for row in map(json.loads, (line for line in lines if '"m_482"' in line))

@@ -16,11 +16,11 @@ import httpx
 import pytest
 
 from holdfast.deploy.local import cli_demo
-from holdfast.deploy.local.demo import topic_batches
+from holdfast.deploy.local.demo import topic_scenario
 from holdfast.deploy.local.kafka import cli, jars, topics
 from holdfast.deploy.local.ports import free_port
-from holdfast.deploy.local.stack.dashboards.pages import _alert, serving
-from holdfast.deploy.local.stack.input import chosen
+from holdfast.deploy.local.stack.dashboards import _alert, serving
+from holdfast.deploy.local.stack.run import chosen_input
 from holdfast.deploy.local.stack.settings import Input
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from tests.support.servers.threads import in_threads
@@ -147,23 +147,23 @@ def _checkpoint(folder: Path, ends: Sequence[dict[str, int]], *, recorded: int) 
 
 def test_batches_are_those_that_spark_recorded(tmp_path: Path) -> None:
     folder = _checkpoint(tmp_path, [{"0": 1}, {"0": 1, "1": 2}, {"0": 5, "1": 2}], recorded=2)
-    ends = topic_batches.planned(folder, "events")
+    ends = topic_scenario.planned_ends(folder, "events")
     assert ends == [{0: 1}, {0: 1, 1: 2}]
     records = {0: ["a", "d"], 1: ["b", "c"]}
-    assert topic_batches.batches([*ends, ends[-1]], records) == [["a"], ["b", "c"], []]
+    assert topic_scenario.batches([*ends, ends[-1]], records) == [["a"], ["b", "c"], []]
 
 
 def test_batch_that_ends_before_the_last_one_is_reported() -> None:
     for behind in ({0: 1}, {1: 2}):
         with pytest.raises(CommandError, match="batch 1 ends before"):
-            topic_batches.batches([{0: 2}, behind], {0: ["a", "b"], 1: ["c", "d"]})
+            topic_scenario.batches([{0: 2}, behind], {0: ["a", "b"], 1: ["c", "d"]})
 
 
 def test_checkpoint_without_its_first_batches_is_reported(tmp_path: Path) -> None:
     folder = _checkpoint(tmp_path, [{"0": 1}, {"0": 2}], recorded=2)
     (folder / "commits" / "0").unlink()
     with pytest.raises(CommandError, match="no longer has all"):
-        topic_batches.planned(folder, "events")
+        topic_scenario.planned_ends(folder, "events")
 
 
 @pytest.mark.parametrize("command", [cli.kafka, cli_demo.kafka])
@@ -174,7 +174,7 @@ def test_command_without_the_kafka_client_names_its_extra(
     with pytest.raises(CommandError, match=r"holdfast\[kafka\]") as refused:
         command()
     assert refused.value.exit_code is ExitCode.USAGE
-    assert chosen(Input.AUTO) is Input.FILES
+    assert chosen_input(Input.AUTO) is Input.FILES
 
 
 @pytest.mark.parametrize("path", ["/", "/job.svg"])
@@ -253,5 +253,5 @@ def test_text_of_an_alert_is_escaped() -> None:
 
 def test_events_are_files_without_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert chosen(Input.AUTO) is Input.FILES
-    assert chosen(Input.TOPIC) is Input.TOPIC
+    assert chosen_input(Input.AUTO) is Input.FILES
+    assert chosen_input(Input.TOPIC) is Input.TOPIC

@@ -1,25 +1,130 @@
-"""The steps: run, kill, save, rescale, restore, damage; after each, the comparison.
-
-The files arrive in three parts. At the end of a part the job has read everything that is there, so
-it also runs a batch without data; the undisturbed run with which it is compared does the same.
-"""
+"""The demo of checkpoints: kill, save, rescale, restore and damage one, compare after each."""
 
 import json
+import os
+import shutil
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import psycopg
+from psycopg.rows import dict_row
 from rich.console import Console
 
-from holdfast.deploy.local.checkpoint_demo.compare import compare
-from holdfast.deploy.local.checkpoint_demo.layout import CheckpointLayout
-from holdfast.deploy.local.demo.interrupts import Interrupts
-from holdfast.deploy.local.demo.kills import Kill
-from holdfast.deploy.local.demo.processes import Child, Failed, Processes
-from holdfast.deploy.local.demo.recompute import recompute
+from holdfast.deploy.local.demo import database, generator
+from holdfast.deploy.local.demo.generator import TrafficFile
+from holdfast.deploy.local.demo.layout import Layout
+from holdfast.deploy.local.demo.processes import Child, Failed, Interrupts, Kill, Processes
+from holdfast.deploy.local.demo.recompute import Action, Recomputed, audit, expected, recompute
+from holdfast.deploy.local.demo.run import JAVA_OPTIONS, LOCK_SECONDS
 from holdfast.deploy.local.demo.scenario import POLL_SECONDS, STREAM
+from holdfast.deploy.local.java import spark_environment
+from holdfast.deploy.local.locks import locked
+from holdfast.deploy.local.postgres import resolve_server
+from holdfast.sink.contract import statements
 from holdfast.sink.contract.exits import ExitCode
+
+
+@dataclass(frozen=True)
+class CheckpointLayout(Layout):
+    """Also the files that have not arrived yet, a savepoint, and a second checkpoint."""
+
+    @property
+    def traffic(self) -> Path:
+        return self.root / "traffic"
+
+    @property
+    def savepoint(self) -> Path:
+        return self.root / "savepoint"
+
+    @property
+    def rescaled(self) -> Path:
+        """The checkpoint with more key groups, at another path."""
+        return self.root / "checkpoint-16-groups"
+
+    def clear(self) -> None:
+        """Delete the files of an earlier run, and no others."""
+        super().clear()
+        for folder in (self.traffic, self.savepoint, self.rescaled):
+            shutil.rmtree(folder, ignore_errors=True)
+        self.events.mkdir()
+
+    def write_traffic(self, traffic: Sequence[TrafficFile]) -> None:
+        """Write all files where the job does not read them."""
+        generator.write_files(self.traffic, traffic)
+
+    def arrive(self, count: int) -> None:
+        """Move the first `count` files into the directory that the job reads."""
+        for path in generator.files_in_order(self.traffic)[
+            : count - len(generator.files_in_order(self.events))
+        ]:
+            path.rename(self.events / path.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Counts of what differs; `equal` if nothing does."""
+
+    decisions: int
+    windows: int
+    lost: int
+    repeated: int
+    out_of_order: int
+    altered: int
+    windows_different: int
+
+    @property
+    def equal(self) -> bool:
+        """Whether the outbox is that of the undisturbed run."""
+        return not any(
+            (self.lost, self.repeated, self.out_of_order, self.altered, self.windows_different)
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "equal": self.equal}
+
+
+def compare(dsn: str, recomputed: Recomputed) -> Comparison:
+    """Compare the outbox and the emitted windows with the recomputation."""
+    with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as connection:
+        actions = [
+            Action(f"hf_{row['key']}", *(row[name] for name in _FIELDS))
+            for row in _rows(connection, "outbox_actions")
+        ]
+        windows = {
+            (row["merchant_id"], row["window_end"]): (row["revision"], row["exposure_minor"])
+            for row in _rows(connection, "outbox_windows")
+        }
+    should = {
+        (window.merchant_id, window.window_end): (window.revision, window.exposure_minor)
+        for batch in recomputed.batches
+        for window in batch.windows
+    }
+    verdict = audit(expected(recomputed.decisions), actions)
+    differing = [
+        place for place in should.keys() | windows if should.get(place) != windows.get(place)
+    ]
+    return Comparison(
+        decisions=verdict.applied,
+        windows=len(windows),
+        lost=verdict.lost,
+        repeated=verdict.repeated,
+        out_of_order=verdict.out_of_order,
+        altered=verdict.altered,
+        windows_different=len(differing),
+    )
+
+
+_FIELDS = ("merchant_id", "action", "window_end", "exposure_minor")
+
+
+def _rows(connection: psycopg.Connection[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    text = statements.statement("holdfast.deploy.local.demo", name)
+    return connection.execute(text).fetchall()
+
 
 PARTS = (14, 26, 42)
 """Number of files that have arrived by the end of each part; one file is one micro-batch."""
@@ -205,3 +310,42 @@ class Steps:
             )
         child.kill()
         return child.output()
+
+
+def run(
+    layout: CheckpointLayout, *, seed: int, events: int, console: Console
+) -> list[dict[str, Any]]:
+    """Run every step; returns what each left, compared with the undisturbed run.
+
+    Raises `CommandError` on a failure and `Interrupted` on a signal. It never leaves a process
+    running.
+    """
+    layout.claim()
+    with ExitStack() as stack:
+        interrupts = stack.enter_context(Interrupts())
+        stack.enter_context(
+            locked(
+                layout.lock,
+                LOCK_SECONDS,
+                f"another demo is running in {layout.root}. Nothing was changed. Wait for it, or"
+                " choose another --directory.",
+            )
+        )
+        java = spark_environment()
+        layout.clear()
+        server_dsn = stack.enter_context(resolve_server(None, layout.postgres))
+        interrupts.check()
+        dsn, _ = database.prepare(server_dsn)
+        layout.write_traffic(generator.traffic(seed, events))
+        layout.policy.write_text(generator.policy_toml(), encoding="utf-8")
+        environment = {
+            **java,
+            "JDK_JAVA_OPTIONS": f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {JAVA_OPTIONS}".strip(),
+            "HOLDFAST_DSN": dsn,
+            "PYTHONUNBUFFERED": "1",
+        }
+        processes = stack.enter_context(Processes(layout.logs, environment))
+        steps = Steps(layout, processes, interrupts, console, dsn, round(time.time() * 1_000_000))
+        steps.run()
+        layout.report.write_text(json.dumps(steps.report, indent=2) + "\n", encoding="utf-8")
+        return steps.report

@@ -1,1 +1,0 @@
-"""`holdfast demo checkpoints`: kill, save, rescale, restore, damage, and compare after each."""

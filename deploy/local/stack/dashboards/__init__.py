@@ -1,1 +1,0 @@
-"""The dashboards of Grafana on a page of the stack's own, drawn from its Prometheus."""
