@@ -7,21 +7,19 @@ from typing import Any
 from uuid import uuid4
 
 import psycopg
-import pyarrow as pa
 import pytest
 
 from holdfast.dispatcher.api.routes import replays
 from holdfast.dispatcher.operators.common.session import acting_as
-from holdfast.sink import BatchInput
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.console.admin_api import Api, serving
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
-from tests.support.dispatch.sender import BLOCK, REFUSED, secret_text
+from tests.support.dispatch.sender import GOOD, secret_text
 from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
-from tests.support.job.driver import Driver
+from tests.support.job.driver import set_aside
 from tests.support.servers.databases import copy_of
 
 pytestmark = pytest.mark.rest
@@ -30,13 +28,6 @@ pytestmark = pytest.mark.rest
 OPERATOR = "operator"
 WHY = {"reason": "a test"}
 UNKNOWN = Key.of(["nobody"]).text
-GOOD: dict[str, Any] = {
-    "subject": "m_9",
-    "type": BLOCK,
-    "key": ["payout-hold/v1", "m_9", "2026-11-02T12:15:00Z", "block", "1"],
-    "occurred_at": "2026-11-02T12:15:00Z",
-    "data": {"merchant_id": "m_9", "exposure_minor": 1},
-}
 
 
 class World:
@@ -280,7 +271,13 @@ def test_dead_letter_is_dismissed_once_and_holding_one_needs_skip(world: World) 
 
 
 def test_quarantined_rows_are_requeued_once_or_dismissed(world: World) -> None:
-    bad, job, shut = _set_aside(world.api)
+    wrong, empty = GOOD | {"data": GOOD["data"] | {"exposure_minor": 1.5}}, GOOD | {"subject": ""}
+    bad, job, shut = set_aside(
+        world.api.dsn,
+        ("bad_data", json.dumps(wrong)),
+        ("malformed", "{"),
+        ("bad_subject", json.dumps(empty)),
+    )
     before, path = len(world.api.audited()), "/quarantine/requeue"
 
     def requeue(number: int, row: str | None = None) -> Any:
@@ -303,19 +300,3 @@ def test_quarantined_rows_are_requeued_once_or_dismissed(world: World) -> None:
         ("quarantine.requeue", f"token {OPERATOR}"),
         ("quarantine.dismiss", f"token {OPERATOR}"),
     ]
-
-
-def _set_aside(api: Api) -> tuple[int, int, int]:
-    """Set three rows aside: a bad entry, a bad line of a source, and another bad entry."""
-    rows = [
-        ("bad_data", json.dumps(GOOD | {"data": GOOD["data"] | {"exposure_minor": 1.5}})),
-        ("malformed", "{"),
-        ("bad_subject", json.dumps(GOOD | {"subject": ""})),
-    ]
-    refused = [{"reason": reason, "detail": "d", "row": row} for reason, row in rows]
-    table = pa.Table.from_pylist(refused, REFUSED)
-    spark = Driver(api.dsn, select=lambda entries: BatchInput(entries, table))
-    spark.batch(0)
-    spark.sink.close()
-    first, second, third = api.rows("SELECT id FROM holdfast.quarantine ORDER BY id")
-    return first["id"], second["id"], third["id"]

@@ -7,31 +7,22 @@ from uuid import uuid4
 
 import httpx
 import psycopg
-import pyarrow as pa
 import pytest
 
 from holdfast.dispatcher.operators.common.session import acting_as
-from holdfast.sink import BatchInput
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.console.admin_api import Api, csrf_of, logged_in, serving, text_of
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
-from tests.support.dispatch.sender import BLOCK, REFUSED, RELEASE, decision, secret_text
+from tests.support.dispatch.sender import BLOCK, GOOD, RELEASE, decision, secret_text
 from tests.support.job.decisions import Decisions
-from tests.support.job.driver import Driver
+from tests.support.job.driver import Driver, set_aside
 from tests.support.servers.databases import copy_of
 
 pytestmark = pytest.mark.rest
 
 WHY = {"reason": "a test"}
-GOOD: dict[str, Any] = {
-    "subject": "m_9",
-    "type": BLOCK,
-    "key": ["payout-hold/v1", "m_9", "2026-11-02T12:15:00Z", "block", "1"],
-    "occurred_at": "2026-11-02T12:15:00Z",
-    "data": {"merchant_id": "m_9", "exposure_minor": 1},
-}
 ENTRIES = "SELECT count(*) AS n FROM holdfast.entry"
 
 
@@ -56,14 +47,8 @@ def _delivered(api: Api, count: int) -> list[str]:
     return [Key.of(row["key"]).text for row in rows]
 
 
-def _set_aside(api: Api, row: dict[str, Any]) -> int:
-    refused = [{"reason": "bad_data", "detail": "d", "row": json.dumps(row)}]
-    table = pa.Table.from_pylist(refused, REFUSED)
-    spark = Driver(api.dsn, select=lambda entries: BatchInput(entries, table))
-    spark.batch(0)
-    spark.sink.close()
-    [row] = api.rows("SELECT max(id) AS id FROM holdfast.quarantine")
-    return int(row["id"])
+def set_aside_good(api: Api) -> int:
+    return set_aside(api.dsn, ("bad_data", json.dumps(GOOD)))[-1]
 
 
 def _token(api: Api, name: str, owner: str | None, role: str = "admin") -> httpx.Response:
@@ -80,7 +65,7 @@ def _requeue(api: Api, who: str, number: int, **more: Any) -> httpx.Response:
 
 
 def test_new_decision_needs_two_administrators(api: Api) -> None:
-    number = _set_aside(api, GOOD)
+    number = set_aside_good(api)
     forged = json.dumps(GOOD | {"subject": "m_1", "key": ["m_1"]})
     planned = _requeue(api, "operator", number, row=forged)
     assert api.rows(ENTRIES) == [{"n": 0}]
@@ -115,7 +100,7 @@ def test_new_decision_needs_two_administrators(api: Api) -> None:
 
 
 def test_operator_cannot_write_data_of_another_merchant(api: Api) -> None:
-    number = _set_aside(api, GOOD)
+    number = set_aside_good(api)
     data = {"merchant_id": "m_1", "action": "release"}
     told = _requeue(api, "operator", number, row=json.dumps(GOOD | {"data": data}))
     assert told.status_code == 200, told.text
@@ -128,18 +113,8 @@ def test_operator_cannot_write_data_of_another_merchant(api: Api) -> None:
     ]
 
 
-def test_reissue_counts_each_endpoint_that_gets_it(api: Api) -> None:
-    [row] = api.rows("SELECT url FROM holdfast.endpoint")
-    with psycopg.connect(api.dsn, autocommit=True) as db:
-        add_endpoint(db, row["url"], name="other")
-    [key] = _delivered(api, 1)
-    plan = api.ask("PUT", f"/reissues/{uuid4()}", json={"keys": [key], **WHY})
-    assert plan.status_code == 200, plan.text
-    assert plan.json()["needs_approval"] is True
-
-
 def test_console_and_api_requeue_older_rows_only_with_approval(api: Api) -> None:
-    number = _set_aside(api, GOOD)
+    number = set_aside_good(api)
     with Decisions(api.dsn) as decisions:
         later = decision("m_9", 9, RELEASE)
         decisions.write_rows([later])
@@ -176,7 +151,7 @@ def test_reissue_of_an_older_decision_needs_a_second_person(api: Api) -> None:
 
 
 def test_console_shows_what_waits_for_a_second_person(api: Api) -> None:
-    number = _set_aside(api, GOOD)
+    number = set_aside_good(api)
     row = json.dumps(GOOD | {"subject": "m_1"})
     [proposed] = _requeue(api, "operator", number, row=row).json()["proposed"]
     with logged_in(api, "operator") as browser:

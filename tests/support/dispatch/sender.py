@@ -1,4 +1,4 @@
-"""An independent sender: bodies, keys and signatures made with nothing but the standard library.
+"""An independent sender: bodies, keys and signatures, and the rows of decisions for a sink.
 
 It shares no code with the signer or the verifier, so that both are checked against the wire format
 and not against each other.
@@ -103,6 +103,14 @@ class Sent:
 BLOCK = "payout_hold.block"
 RELEASE = "payout_hold.release"
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
+GOOD: dict[str, Any] = {
+    "subject": "m_9",
+    "type": BLOCK,
+    "key": ["payout-hold/v1", "m_9", "2026-11-02T12:15:00Z", "block", "1"],
+    "occurred_at": "2026-11-02T12:15:00Z",
+    "data": {"merchant_id": "m_9", "exposure_minor": 1},
+}
+"""A row that may be kept in the quarantine, as JSON holds it."""
 WINDOW = timedelta(minutes=15)
 
 SCHEMA = pa.schema(

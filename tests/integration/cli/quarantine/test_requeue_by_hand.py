@@ -22,20 +22,13 @@ from holdfast.sink.contract.key import Key
 from holdfast.sink.contract.states import QuarantineResolution
 from holdfast.sink.requeue import requeue
 from tests.support.command import holdfast
-from tests.support.dispatch.sender import BLOCK, RELEASE, decision
+from tests.support.dispatch.sender import BLOCK, GOOD, RELEASE, decision
 from tests.support.job.driver import Driver, set_aside
 from tests.support.job.job_stream import contents, sequences
 from tests.support.refusal import raises_code
 from tests.support.waiting import eventually
 from tests.support.world import World
 
-GOOD: dict[str, Any] = {
-    "subject": "m_9",
-    "type": BLOCK,
-    "key": ["payout-hold/v1", "m_9", "2026-11-02T12:15:00Z", "block", "1"],
-    "occurred_at": "2026-11-02T12:15:00Z",
-    "data": {"merchant_id": "m_9", "exposure_minor": 1},
-}
 FUTURE = ["payout-hold/v1", "m_9", "2026-11-02T12:30:00Z", "block", "1"]
 CUT = json.dumps({"cut": True, "bytes": 70_000, "beginning": "{"})
 WHY = ("--reason", "mended")
