@@ -38,6 +38,7 @@ from holdfast.dispatcher.shared.rate import BEGIN_SECONDS
 from holdfast.receiver.message.secret import Secret
 from holdfast.sink.contract.states import OrderPolicy, Outcome
 from holdfast.sink.contract.wire import TOLERANCE_SECONDS
+from tests.support.waiting import Clock
 
 
 @pytest.mark.parametrize(
@@ -70,14 +71,6 @@ def test_interpreter_is_tuned_only_while_a_dispatcher_runs() -> None:
     assert within[0] == (YOUNG_MAX, *before[1:])
     assert within[1] > 0
     assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

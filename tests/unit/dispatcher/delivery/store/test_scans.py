@@ -24,17 +24,10 @@ from holdfast.dispatcher.delivery.store.scan_plan import (
 from holdfast.dispatcher.delivery.store.session import REFUSED_SECONDS, Outage
 from holdfast.dispatcher.delivery.telemetry.log import Telemetry
 from holdfast.dispatcher.shared.errors import StoreRefusedError, StoreUnavailableError
+from tests.support.waiting import Clock
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
 FREE = Scan(free=True, full=frozenset(), unknown=[])
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -229,23 +222,14 @@ def test_lock_wait_delays_the_next_full_scan_by_ten_seconds_at_most() -> None:
     assert timer.begin()
 
 
-class OutageClock:
-    """Seconds that a test moves on."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def outage_clock(monkeypatch: pytest.MonkeyPatch) -> OutageClock:
-    outage_clock = OutageClock()
+def outage_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    outage_clock = Clock()
     monkeypatch.setattr(session, "seconds", outage_clock)
     return outage_clock
 
 
-def test_reads_between_refused_writes_do_not_end_the_outage(outage_clock: OutageClock) -> None:
+def test_reads_between_refused_writes_do_not_end_the_outage(outage_clock: Clock) -> None:
     with capture_logs() as lines:
         outage = Outage(Telemetry())
         for _ in range(30):
@@ -260,7 +244,7 @@ def test_reads_between_refused_writes_do_not_end_the_outage(outage_clock: Outage
     assert lines[1]["seconds"] == 30 + REFUSED_SECONDS
 
 
-def test_unresponsive_server_is_back_with_the_next_transaction(outage_clock: OutageClock) -> None:
+def test_unresponsive_server_is_back_with_the_next_transaction(outage_clock: Clock) -> None:
     with capture_logs() as lines:
         outage = Outage(Telemetry())
         outage.away(StoreUnavailableError("no answer"))
@@ -270,7 +254,7 @@ def test_unresponsive_server_is_back_with_the_next_transaction(outage_clock: Out
     assert lines[1]["seconds"] == 1
 
 
-def test_refusal_after_a_restart_is_reported(outage_clock: OutageClock) -> None:
+def test_refusal_after_a_restart_is_reported(outage_clock: Clock) -> None:
     with capture_logs() as lines:
         outage = Outage(Telemetry())
         for error in ("terminating connection", "starting up"):
