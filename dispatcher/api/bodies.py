@@ -39,14 +39,14 @@ def note(session: Session, action: str, target: str, **detail: Any) -> None:
 
 def hidden(declared: Bodies | None, row: Row) -> Row:
     """Return a row without what only `seen` shows."""
-    return row if declared is None else declared.hide(row)
+    return row if declared is None or declared.hide is None else declared.hide(row)
 
 
 def seen(session: Session, declared: Bodies | None, row: Row, *, body: bool) -> Row:
     """Return a row with its bodies, and record that they are read; or without them."""
     if declared is not None and declared.for_operators and session.may(AccessRole.OPERATOR):
         return row
-    if declared is None or not body:
+    if declared is None or (declared.hide is not None and not body):
         return hidden(declared, row)
     target, detail = declared.read(row)
     note(session, declared.action, target, **detail)

@@ -16,6 +16,7 @@ from holdfast.dispatcher.operators.common.verbs import (
     Kind,
     List,
     Member,
+    Model,
     Verb,
     signed,
 )
@@ -74,7 +75,7 @@ def _endpoint(verb: Verb, path: str) -> Callable[..., Any]:
     unused = (Kind.SETTING, Kind.LOCAL)
     others = [m for m in verb.members if m not in in_path and m.param.kind not in unused]
     times = [each for each in others if each.name in TIMES] if not verb.changes else []
-    asks = verb.bodies is not None and verb.bodies.action != ""
+    asks = verb.bodies is not None and verb.bodies.hide and verb.bodies.action
 
     def run(**values: Any) -> Any:
         session: Session = values.pop("session")
@@ -152,8 +153,10 @@ def _is_written_as_text(member: Member) -> bool:
 
 
 def _result(verb: Verb) -> Any:
-    if not isinstance(verb, List) or verb.page is None:
+    if not isinstance(verb, List):
         return verb.result
+    if not isinstance(verb.page, Model):
+        return verb.page
     kinds = [each.param.kind for each in verb.members if each.name == verb.option]
     base = PAGES[kinds[0]] if kinds else responses.OnePage
     rows: dict[str, Any] = {name: (kind, ...) for name, kind in verb.about.items()}

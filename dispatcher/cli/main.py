@@ -54,7 +54,7 @@ COMMANDS = {
     "late": DECLARED,
     "dead": DECLARED,
     "replay": "replays.commands:app",
-    "proposal": "proposals:app",
+    "proposal": DECLARED,
     "config": "config:app",
     "api": "api:app",
     "token": DECLARED,

@@ -13,6 +13,7 @@ _MODULES = {
     "dispatchers": "dispatchers.verbs",
     "entries": "entries.verbs",
     "late": "late_events.verbs",
+    "proposal": "proposals.verbs",
     "stream": "streams.verbs",
     "suppressed": "suppressed.verbs",
     "token": "tokens.verbs",

@@ -178,9 +178,10 @@ class Bodies:
     """Members that contain a merchant's data or a receiver's response.
 
     The API leaves them out unless they are requested, and records each read in the audit trail.
+    Without `hide` every read shows them.
     """
 
-    hide: Callable[[Row], Row]
+    hide: Callable[[Row], Row] | None = None
     action: str = ""
     """The action in the audit trail; empty: they are not shown on request."""
 
@@ -373,8 +374,8 @@ class List(Verb):
     rows: str
     """The name of the rows in JSON."""
 
-    page: Model | None = None
-    """The model of a page in the API."""
+    page: Any = None
+    """The model of a page in the API, or the name of one that has the rows and the cursor."""
 
     empty: str
     """The error of the command for an empty list."""
