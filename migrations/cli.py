@@ -14,16 +14,14 @@ from rich.markup import escape
 from holdfast.migrations import prune as retention
 from holdfast.migrations import roles
 from holdfast.migrations.connect import NoAnswerError, connection, one_line
-from holdfast.migrations.costs import Kind, UnitCosts
-from holdfast.migrations.doctor import judge
-from holdfast.migrations.facts import gather
-from holdfast.migrations.plan import Plan
+from holdfast.migrations.doctor import gather, judge
+from holdfast.migrations.plan import Kind, Plan, UnitCosts
 from holdfast.migrations.plan import plan as rehearse
 from holdfast.migrations.upgrade import Upgraded, script, undo
 from holdfast.migrations.upgrade import upgrade as run_upgrade
 from holdfast.sink.contract.checks import Check, Level, exit_code
 from holdfast.sink.contract.exits import CommandError, ExitCode
-from holdfast.sink.contract.retention import whole_days
+from holdfast.sink.contract.numbers import whole_days
 
 app = typer.Typer(help="The database schema.", no_args_is_help=True)
 

@@ -7,22 +7,98 @@ there, and the sizes are read here. So no table is locked, and large ones take n
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
+from uuid import uuid4
 
 import psycopg
 from alembic import command
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 from sqlalchemy import event
 
 from holdfast.migrations.connect import connection, one_line, statement
-from holdfast.migrations.costs import MEASURED, Kind, Size, UnitCosts
-from holdfast.migrations.phases import Step, steps_after
-from holdfast.migrations.rehearsal_database import rehearsal_database
-from holdfast.migrations.upgrade import LOCK_TIMEOUT_MS, Transaction, current, refuse_unknown
+from holdfast.migrations.roles import reachable
+from holdfast.migrations.upgrade import (
+    LOCK_TIMEOUT_MS,
+    Step,
+    Transaction,
+    current,
+    in_turn,
+    refuse_unknown,
+    steps_after,
+)
 from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.roles import ALL
 from holdfast.sink.contract.tables import SCHEMA
+
+ROW_BYTES = 100
+"""What a row counts for in a table that was never analyzed, so that its rows are not known."""
+
+
+class Kind(StrEnum):
+    """What a statement does to a table that was there before; else it changes the catalogue."""
+
+    READ = "read"
+    """It reads all rows, as to validate a constraint."""
+    INDEX = "build_index"
+    CHANGE = "change_rows"
+    """It inserts, updates or deletes rows by what it reads: counted as if it changed all."""
+    REWRITE = "rewrite"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The size of a table."""
+
+    rows: int
+    """As of the last ANALYZE or VACUUM; negative before."""
+    bytes: int
+    """Without indexes."""
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnitCosts:
+    """Milliseconds; an MB is a million bytes."""
+
+    catalogue_ms: float
+    """A statement that changes the catalogue alone."""
+    read_ms_per_mb: float
+    index_ms_per_million_rows: float
+    change_ms_per_mb: float
+    """With the indexes of the table, as for a rewrite."""
+    rewrite_ms_per_mb: float
+    measured: str
+    command: str = "python -m tests.benchmarks.upgrade"
+
+    def seconds(self, kind: Kind, size: Size, indexes: int = 1) -> float:
+        """Return the estimate for a table of this size; `indexes` are those that are built."""
+        rows = size.rows if size.rows >= 0 else size.bytes / ROW_BYTES
+        match kind:
+            case Kind.READ:
+                took = self.read_ms_per_mb * size.bytes / 1e6
+            case Kind.INDEX:
+                took = self.index_ms_per_million_rows * rows / 1e6 * indexes
+            case Kind.CHANGE:
+                took = self.change_ms_per_mb * size.total_bytes / 1e6
+            case Kind.REWRITE:
+                took = self.rewrite_ms_per_mb * size.total_bytes / 1e6
+        return took / 1000
+
+
+MEASURED = UnitCosts(
+    catalogue_ms=0.74,
+    read_ms_per_mb=0.40,
+    index_ms_per_million_rows=446.0,
+    change_ms_per_mb=22.2,
+    rewrite_ms_per_mb=7.64,
+    measured="measured on 2 cores, Postgres 18.4, tables in memory",
+)
+"""Medians of the benchmark, which can be repeated on any server."""
+
 
 _CHANGES_ROWS = re.compile(r"\b(INSERT\s+INTO|UPDATE|DELETE\s+FROM|MERGE\s+INTO)\b", re.IGNORECASE)
 
@@ -248,3 +324,102 @@ def _rehearse(
         seconds = sum(each.seconds for each in recorder.found)
         revisions.append(Revision(step.name, phase, seconds, tuple(recorder.found)))
     return tuple(revisions)
+
+
+# The estimated time of a statement of an upgrade: measured unit costs by sizes of tables.
+
+
+# An empty database of the same server, in which an upgrade is rehearsed; no other is touched.
+
+T = TypeVar("T")
+
+_DROP = sql.SQL("DROP DATABASE IF EXISTS {}")
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalDatabase:
+    """The database, by its DSN and its name."""
+
+    dsn: str
+    name: str
+
+    def in_turn(self, work: Callable[[Transaction], T]) -> T:
+        """As `holdfast.migrations.upgrade.in_turn`, in this database and in no other one."""
+
+        def here(transaction: Transaction) -> T:
+            self.require(transaction.raw)
+            return work(transaction)
+
+        return in_turn(self.dsn, here)
+
+    def require(self, raw: psycopg.Connection) -> None:
+        """Raise `CommandError` on a connection to another database, as a pooler may give one."""
+        (found,) = raw.execute("SELECT current_database()::text").fetchone() or ("",)
+        if found != self.name:
+            raise CommandError(
+                f"the upgrade is rehearsed in an empty database, and this address leads to"
+                f" {found} whatever database is asked for, as a pooler does. No table was changed;"
+                " let --dsn name the server itself."
+            )
+
+
+@contextlib.contextmanager
+def rehearsal_database(dsn: str) -> Iterator[RehearsalDatabase]:
+    """Yield a new database of the same server, which is dropped at the end.
+
+    Raises `CommandError` where none can be made, or where it would change roles of the server.
+    """
+    with connection(dsn) as raw:
+        raw.autocommit = True
+        _refuse_to_change_roles(raw)
+        try:
+            named = _create(raw)
+        except psycopg.errors.InsufficientPrivilege:
+            raise CommandError(
+                "the upgrade is rehearsed in an empty database of this server, and the user"
+                f" {raw.info.user} may not create one. Nothing was changed. Ask an administrator to"
+                f' run `ALTER ROLE "{raw.info.user}" CREATEDB`, or read the statements with'
+                " `holdfast db upgrade --sql`."
+            ) from None
+        except psycopg.Error as error:
+            raise CommandError(
+                "the upgrade is rehearsed in an empty database of this server, and none could be"
+                f" created: {one_line(error, dsn)}. No table was changed."
+            ) from error
+        made = RehearsalDatabase(make_conninfo(dsn, dbname=named), named)
+        try:
+            with connection(made.dsn) as there:
+                made.require(there)
+            yield made
+        finally:
+            # The next plan drops what this one cannot, whose connection may be lost.
+            with contextlib.suppress(psycopg.Error):
+                raw.execute(_DROP.format(sql.Identifier(named)) + sql.SQL(" WITH (FORCE)"))
+
+
+def _create(raw: psycopg.Connection) -> str:
+    """Create a database that has this session's number in its name, and drop those without one.
+
+    A process that is killed leaves its database. While it runs, its session is there.
+    """
+    for (left,) in raw.execute(statement("left_plans")).fetchall():
+        # Another plan may drop it too, or a session is connected to it.
+        with contextlib.suppress(psycopg.Error):
+            raw.execute(_DROP.format(sql.Identifier(left)))
+    (pid,) = raw.execute("SELECT pg_backend_pid()").fetchone() or (0,)
+    named = f"holdfast_plan_{pid}_{uuid4().hex[:12]}"
+    raw.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(named)))
+    return named
+
+
+def _refuse_to_change_roles(raw: psycopg.Connection) -> None:
+    """Raise `CommandError` where a rehearsal would make or grant roles, which are the server's."""
+    mine = reachable(raw)
+    lacking = [role for role in ALL if not mine.get(role)]
+    if lacking:
+        raise CommandError(
+            f"the user {raw.info.user} may not act as {', '.join(lacking)}, and a rehearsal would"
+            " make or grant these roles of the whole server. Nothing was changed. Read the"
+            " statements with `holdfast db upgrade --sql`, or ask an administrator to make them"
+            f' (`CREATE ROLE ... NOLOGIN`) and to run `GRANT ... TO "{raw.info.user}"`.'
+        )

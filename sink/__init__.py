@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.sink.transaction.continuation import Continuation, Repeated
     from holdfast.sink.transaction.database import Timeouts
     from holdfast.sink.transaction.ledger import Counts, Replayed, Written
-    from holdfast.sink.transaction.staging.stage import StageLost
+    from holdfast.sink.transaction.staging import StageLost
 
 _HOME = {
     "AccessDenied": "holdfast.sink.errors",
@@ -58,7 +58,7 @@ _HOME = {
     "SchemaMismatch": "holdfast.sink.errors",
     "SinkError": "holdfast.sink.errors",
     "SinkUnavailable": "holdfast.sink.errors",
-    "StageLost": "holdfast.sink.transaction.staging.stage",
+    "StageLost": "holdfast.sink.transaction.staging",
     "Timeouts": "holdfast.sink.transaction.database",
     "TooManyRefused": "holdfast.sink.errors",
     "Transient": "holdfast.sink.errors",

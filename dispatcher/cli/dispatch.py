@@ -9,7 +9,7 @@ import typer
 from holdfast.dispatcher.cli.options import Dsn
 from holdfast.dispatcher.outbound.transport.transport import EngineName
 from holdfast.sink.contract.exits import CommandError, ExitCode
-from holdfast.sink.contract.retention import whole_days
+from holdfast.sink.contract.numbers import whole_days
 
 if TYPE_CHECKING:
     from holdfast.dispatcher.outbound.reference_rule import ReferenceRule

@@ -63,7 +63,7 @@ class PreparedBatch:
     """
 
     entries: pa.Table
-    """ENTRIES in the order of their numbers (`holdfast.sink.rows.order`). Keys are unique."""
+    """ENTRIES in the order of their numbers (`holdfast.sink.rows.batch`). Keys are unique."""
 
     quarantined: pa.Table
     """QUARANTINED, in the order of the input."""

@@ -16,7 +16,7 @@ from psycopg.rows import DictRow
 from holdfast.sink.contract.key import Key
 from holdfast.sink.contract.states import DivergenceSide
 from holdfast.sink.errors import Divergence, KeyDifference, ReplayDiverged, SinkError
-from holdfast.sink.rows.postgres_text import array_literal
+from holdfast.sink.rows.copy_formats import array_literal
 from holdfast.sink.transaction import future_dated
 from holdfast.sink.transaction.content import Content
 from holdfast.sink.transaction.database import execute, fitting, statement

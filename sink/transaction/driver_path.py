@@ -14,10 +14,19 @@ import pyarrow.compute as pc
 from holdfast.sink.contract.canonical import rfc3339
 from holdfast.sink.contract.failpoints import failpoint
 from holdfast.sink.contract.states import SuppressedCause
-from holdfast.sink.rows.copy_binary import HEADER, TRAILER, Fixed, moments, one_chunk, rows, uuids
+from holdfast.sink.rows.copy_formats import (
+    COPY_ROWS,
+    HEADER,
+    TRAILER,
+    Fixed,
+    csv,
+    moments,
+    one_chunk,
+    rows,
+    uuids,
+)
 from holdfast.sink.rows.evidence import BEFORE_DATA_LENGTH
 from holdfast.sink.rows.numbering import Numbered, Suppressed
-from holdfast.sink.rows.postgres_text import COPY_ROWS, csv
 from holdfast.sink.rows.prepared import PreparedBatch
 from holdfast.sink.transaction.content import Arrived, Stamp
 from holdfast.sink.transaction.database import fitting, statement

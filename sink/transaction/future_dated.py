@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from holdfast.sink.contract.canonical import rfc3339
 from holdfast.sink.contract.states import QuarantineReason
+from holdfast.sink.rows.copy_formats import COPY_ROWS
 from holdfast.sink.rows.evidence import detail_text, entry_text
 from holdfast.sink.rows.numbering import Integers
-from holdfast.sink.rows.postgres_text import COPY_ROWS
 from holdfast.sink.rows.prepared import QuarantinedRow, quarantine_table
 from holdfast.sink.transaction.content import Content
 from holdfast.sink.transaction.database import one_row

@@ -8,26 +8,37 @@ two streams that decide about the same subjects wait for each other and never de
 """
 
 import logging
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
+import numpy as np
 import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
 from psycopg.rows import DictRow
 
 from holdfast.sink.contract.failpoints import failpoint
 from holdfast.sink.contract.requeue import ENDINGS
 from holdfast.sink.contract.shell import shell_word
 from holdfast.sink.errors import Fenced, UnadoptedCheckpoint
-from holdfast.sink.rows.numbering import Numbered, number
+from holdfast.sink.rows.copy_formats import (
+    HEADER,
+    TRAILER,
+    array_literal,
+    one_chunk,
+    read_csv,
+    rows,
+    uuids,
+)
+from holdfast.sink.rows.numbering import SUBJECTS, Mask, Numbered, number
 from holdfast.sink.rows.quarantine_limit import QuarantineLimit
 from holdfast.sink.transaction import future_dated
 from holdfast.sink.transaction.companion import Also, accompany
 from holdfast.sink.transaction.content import Content, Stamp
-from holdfast.sink.transaction.database import execute, one_row
+from holdfast.sink.transaction.database import execute, fitting, one_row, statement
 from holdfast.sink.transaction.driver_path import add_quarantined
-from holdfast.sink.transaction.keys import add_keys
 from holdfast.sink.transaction.ledger import Counts, Replayed, Run, Written
-from holdfast.sink.transaction.subjects import advance_subjects, lock_subjects, with_transitions
 
 _log = logging.getLogger(__name__)
 
@@ -184,8 +195,8 @@ def write(
     advance_subjects(connection, numbered.moved, acts_for, stamp)
     batch.add_suppressed(connection, numbered.suppressed, stamp)
     batch.add_quarantined(connection, stamp)
-    for rows in future_dated.quarantined(connection, batch, beyond, limit):
-        add_quarantined(connection, rows, stamp)
+    for refused in future_dated.quarantined(connection, batch, beyond, limit):
+        add_quarantined(connection, refused, stamp)
     failpoint("S6")
     if also is not None:
         accompany(connection, run, batch_id, reserved["transaction_id"], also)
@@ -268,3 +279,144 @@ def _record(
 
 def _newest(found: dict[str, object]) -> str:
     return f"run {found['run_id']} took epoch {found['epoch']} at {found['started_at']}"
+
+
+# The subjects of a batch: locked before their entries are numbered, advanced afterwards.
+#
+# The sequence belongs to the subject. The transition state, by which repeats are suppressed, is
+# kept for each stream that writes the subject. The holder of the subject's row lock may change
+# both.
+
+_STATE = ("last_type", "last_occurred_at")
+_LOCKED = pa.schema(
+    {
+        "position": pa.int64(),
+        "id": pa.int64(),
+        "last_sequence": pa.int64(),
+        "last_created_at": pa.timestamp("us", "UTC"),
+    }
+)
+_TRANSITIONS = pa.schema([("subject_id", pa.int64()), *(SUBJECTS.field(name) for name in _STATE)])
+
+
+class Locked(NamedTuple):
+    """The subjects of a batch, until COMMIT."""
+
+    subjects: pa.Table
+    """`numbering.SUBJECTS`, without transition states: see `with_transitions`."""
+
+    newest: datetime | None
+    """`created_at` of the newest entry of any of them."""
+
+
+def lock_subjects(connection: psycopg.Connection, names: pa.Array) -> Locked:
+    """Create missing subjects and lock all. `names` are unique and in the order of their bytes."""
+    if not len(names):
+        none = _with_states(_LOCKED.empty_table(), _TRANSITIONS.empty_table())
+        return Locked(none, None)
+    literal = array_literal(pa.chunked_array([names]))
+    execute(connection, "subjects/add_subjects", names=literal)
+    text = one_row(connection, "subjects/lock_subjects", names=literal)["found"] or ""
+    found = read_csv(text.encode(), _LOCKED).sort_by("position")
+    if found["position"].to_pylist() != list(range(1, len(names) + 1)):
+        raise RuntimeError(f"{len(names)} subjects were to be locked, {found.num_rows} were found")
+    return Locked(
+        _with_states(found, _TRANSITIONS.empty_table()), pc.max(found["last_created_at"]).as_py()
+    )
+
+
+def with_transitions(connection: psycopg.Connection, locked: Locked, stream: str) -> Locked:
+    """Add the transition states that the locked subjects have in a stream."""
+    if not locked.subjects.num_rows:
+        return locked
+    ids = array_literal(locked.subjects["id"])
+    text = one_row(connection, "subjects/read_transitions", ids=ids, stream=stream)["found"] or ""
+    found = read_csv(text.encode(), _TRANSITIONS)
+    return locked._replace(subjects=_with_states(locked.subjects, found))
+
+
+def _with_states(subjects: pa.Table, found: pa.Table) -> pa.Table:
+    places = pc.index_in(subjects["id"], found["subject_id"].combine_chunks())
+    states = [found[name].combine_chunks().take(places.combine_chunks()) for name in _STATE]
+    return pa.table([subjects["id"], subjects["last_sequence"], *states], schema=SUBJECTS)
+
+
+def advance_subjects(
+    connection: psycopg.Connection, moved: pa.Table, stream: str, stamp: Stamp
+) -> None:
+    """Advance locked subjects to `numbering.Numbered.moved`.
+
+    `stream` is the one whose transition states are advanced.
+    """
+    if not moved.num_rows:
+        return
+    execute(
+        connection,
+        "subjects/advance_subjects",
+        stream=stream,
+        ids=array_literal(moved["id"]),
+        sequences=array_literal(moved["last_sequence"]),
+        types=array_literal(moved["last_type"]),
+        times=array_literal(moved["last_occurred_at"]),
+        written_at=stamp.written_at,
+    )
+
+
+# The business keys of a batch: recorded for ever, and which of them were known before.
+#
+# Usually none was, and then COPY records many at half the cost of an INSERT that checks each. So
+# COPY is tried first, in a savepoint, unless they are few or the caller expects known keys.
+
+INSERTED = 30
+"""Keys up to which one INSERT costs no more than a savepoint and a COPY, and fewer round trips."""
+
+
+class Keys(NamedTuple):
+    """The keys of a batch, after they are recorded."""
+
+    fresh: Mask
+    """For each entry, whether its key is new."""
+
+    differing: int
+    """Number of known keys with different content."""
+
+
+def add_keys(
+    connection: psycopg.Connection, entries: pa.Table, batch_no: int, *, expect_known: bool
+) -> Keys:
+    """Record the keys of `prepared.ARRIVED` rows; they are unique within the batch."""
+    fresh = np.ones(entries.num_rows, bool)
+    if not len(fresh):
+        return Keys(fresh, 0)
+    if not expect_known and len(fresh) > INSERTED and _all_fresh(connection, entries, batch_no):
+        return Keys(fresh, 0)
+    given = {
+        "keys": array_literal(entries["key"]),
+        "contents": array_literal(entries["content"]),
+        "batch_no": batch_no,
+    }
+    if execute(connection, "keys/add_keys", **given).rowcount == entries.num_rows:
+        return Keys(fresh, 0)
+    known = execute(connection, "keys/known_keys", **given).fetchall()
+    fresh[[row["position"] for row in known]] = False
+    return Keys(fresh, sum(row["differs"] for row in known))
+
+
+def _all_fresh(connection: psycopg.Connection, entries: pa.Table, batch_no: int) -> bool:
+    """Record all keys, or none where one is known."""
+    key, content = (uuids(one_chunk(entries[name])) for name in ("key", "content"))
+    # Sorted by the first half only: a tie is harmless.
+    order = np.argsort(key.view(">u8")[::2].astype(np.uint64))
+    stamped = [key[order], content[order], np.full(len(key), batch_no, ">i8")]
+    try:
+        with (
+            connection.transaction(),
+            fitting(),
+            connection.cursor().copy(statement("keys/copy_keys")) as copy,
+        ):
+            copy.write(HEADER)
+            copy.write(rows(stamped))
+            copy.write(TRAILER)
+    except psycopg.errors.UniqueViolation:
+        return False
+    return True

@@ -6,7 +6,7 @@ and reads the ledger, which knows the outcome; only then is anything written aga
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
@@ -20,7 +20,7 @@ from psycopg.rows import DictRow
 
 from holdfast.sink.contract.failpoints import failpoint
 from holdfast.sink.contract.requeue import ENDINGS
-from holdfast.sink.errors import NotPrimary, ReplayDiverged, SinkError, SinkUnavailable
+from holdfast.sink.errors import Fenced, NotPrimary, ReplayDiverged, SinkError, SinkUnavailable
 from holdfast.sink.rows.quarantine_limit import QuarantineLimit
 from holdfast.sink.transaction import (
     continuation,
@@ -45,9 +45,8 @@ from holdfast.sink.transaction.database import (
 from holdfast.sink.transaction.divergence import keep
 from holdfast.sink.transaction.ledger import Recorded, Replayed, Run, Written
 from holdfast.sink.transaction.lineage import Checkpoint, Files
-from holdfast.sink.transaction.ownership import Ownership
 from holdfast.sink.transaction.retry import completed, persist
-from holdfast.sink.transaction.staging.stage import drop_stages_until
+from holdfast.sink.transaction.staging import drop_stages_until
 
 _log = logging.getLogger(__name__)
 
@@ -541,3 +540,41 @@ class Writer:
             self._attempt(attempt)
         except (psycopg.Error, SinkError) as why:
             _log.warning("stream=%s: the replay could not be recorded: %s", self.stream, said(why))
+
+
+# Whether a stream is still the writer's that claimed it, or another run has taken it since.
+#
+# A run that starts fences the one before, whichever of the two is right: a person replaces a driver
+# on purpose. A restart is automatic, so a writer that has claimed a stream takes it only from its
+# own runs.
+
+
+class Ownership:
+    """The runs with which a writer may have taken its stream."""
+
+    def __init__(self, stream: str) -> None:
+        self._stream = stream
+        self._own: set[UUID | None] = set()
+        self.is_claimed = False
+        self.claim_id: UUID | None = None
+        """The claim whose epoch the next run continues; None where the stream was free."""
+
+    def expect(self, run_id: UUID) -> None:
+        """Record a run that is about to take the stream: it may succeed without an answer."""
+        self._own.add(run_id)
+
+    def claimed(self, claim_id: UUID | None) -> None:
+        """Record a claim; without an id, that no run ever had the stream."""
+        self.is_claimed, self.claim_id = True, claim_id
+        self._own.add(claim_id)
+
+    def require(self, stream: Mapping[str, Any] | None) -> None:
+        """Raise `Fenced` where another run has taken the claimed stream; `stream` is its row."""
+        run_id = None if stream is None else stream["run_id"]
+        if self.is_claimed and run_id not in self._own:
+            raise Fenced(
+                f"stream {self._stream!r}: run {run_id} took the stream after this driver had"
+                " claimed it. Nothing is lost, and this driver no longer changes the checkpoint:"
+                " the newer run replays the rest from it. This driver stops; if it is the right"
+                " one, stop the other and start this one again."
+            )

@@ -11,6 +11,8 @@ Until the checkpoint has written a batch, each start rewrites the last two, so a
 and the first batch leaves nothing to repair.
 """
 
+import json
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,12 +23,12 @@ from uuid import UUID
 from holdfast.sink.contract.checkpoint import local_folder
 from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.contract.failpoints import failpoint
+from holdfast.sink.contract.shell import shell_word
 from holdfast.sink.foreach_batch import OutboxSink
 from holdfast.sink.transaction.lineage import renamed, require_recorded
 from holdfast.spark_app.checkpoint import initial, policy_history, shape
-from holdfast.spark_app.checkpoint.checkpoint_path import require_same_path
-from holdfast.spark_app.checkpoint.checksum_files import mend
-from holdfast.spark_app.checkpoint.files import RESTORING, CheckpointFiles, Planned
+from holdfast.spark_app.checkpoint.checksums import mend
+from holdfast.spark_app.checkpoint.files import NO_OFFSET, RESTORING, CheckpointFiles, Planned
 from holdfast.spark_app.checkpoint.initial import (
     Past,
     newer_query,
@@ -38,13 +40,12 @@ from holdfast.spark_app.checkpoint.initial import (
 from holdfast.spark_app.checkpoint.origin import require_begun
 from holdfast.spark_app.checkpoint.policy_history import PolicyHistory
 from holdfast.spark_app.checkpoint.repeats import Repeats
-from holdfast.spark_app.checkpoint.shape import Shape
-from holdfast.spark_app.checkpoint.source_log import forget_unplanned
+from holdfast.spark_app.checkpoint.shape import FILE, LOCATION, Shape
 from holdfast.spark_app.checkpoint.topic_positions import require_records
 from holdfast.spark_app.exposure.policy import Policy
 from holdfast.spark_app.input import ticks
 from holdfast.spark_app.input.broker import Broker
-from holdfast.spark_app.input.sources import Kafka, Source, Ticks, from_json
+from holdfast.spark_app.input.sources import Files, Kafka, Source, Ticks, from_json
 from holdfast.spark_app.operator.job import Job
 
 _Kept = TypeVar("_Kept")
@@ -301,3 +302,79 @@ def _kept(
         return parse(kept)
     except (KeyError, TypeError, ValueError) as error:
         raise files.damaged(name) from error
+
+
+# A checkpoint must stay at the path where it was begun.
+#
+# Spark writes that path into the state and reads a part of the state from it, wherever the rest was
+# moved. A start at another path would fail, and leave a new folder at the old one.
+
+
+def require_same_path(files: CheckpointFiles, kept: Mapping[str, Any]) -> None:
+    """Raise CommandError unless a checkpoint is at the path where it was begun.
+
+    Links are not resolved, as in Spark. `kept` is the content of `shape.FILE`.
+    """
+    begun_at = kept.get(LOCATION)
+    if begun_at is None:
+        raise files.damaged(FILE)
+    if begun_at == files.location:
+        return
+    there = str(begun_at).removeprefix("file:")
+    raise CommandError(
+        f"{files.checkpoint} was begun in another place, {shell_word(there)}, and Spark reads a"
+        " part of its state from there. Nothing was read or written; move it back there, unless it"
+        f" still is, and start with --checkpoint {shell_word(there)}."
+    )
+
+
+# Spark's log of the files of each batch, cut back to the planned batches.
+#
+# Spark's file source first logs the files of the next batch (`sources/0/N`; the number of another
+# source instead of 0), and then Spark plans the batch (`offsets/N`). If a JVM dies between the two,
+# the log has files that belong to no batch; the next start would give its first batch these and a
+# full batch more. Nothing would be lost, but the batches would differ from those of an
+# uninterrupted run, and with them which events are late. So a start removes such files from the
+# log; Spark finds them in the directory again.
+
+_ENTRY = re.compile(r"([0-9]+)(\.compact)?")
+
+
+def forget_unplanned(files: CheckpointFiles, sources: Sequence[Source]) -> None:
+    """Remove the log entries of batches that were never planned; call before the query starts.
+
+    Raises CommandError where the checksum of one that Spark reads does not match.
+    `sources/N` of another kind is not such a log: of a topic, it has where it began.
+    """
+    planned = files.planned()
+    for number, source in enumerate(sources):
+        if isinstance(source, Files | Ticks):
+            _cut(files, f"sources/{number}", planned and planned.sources[number : number + 1])
+
+
+def _cut(files: CheckpointFiles, folder: str, planned: tuple[str, ...] | None) -> None:
+    position = _position(planned)
+    if position is None:
+        return
+    kept: dict[str, re.Match[str]] = {}
+    for name in files.names(folder):
+        entry = _ENTRY.fullmatch(name)
+        if entry and int(entry[1]) > position:
+            files.remove(f"{folder}/{name}")
+        elif entry:
+            kept[name] = entry
+    start = max((int(entry[1]) for entry in kept.values() if entry[2]), default=0)
+    for name, entry in kept.items():
+        # Spark reads these. It would read a file again whose name was changed by a flipped bit.
+        if int(entry[1]) >= start:
+            files.check(f"{folder}/{name}")
+
+
+def _position(planned: tuple[str, ...] | None) -> int | None:
+    """Return the last log entry of a planned batch, -1 for none; None for an unknown format."""
+    if planned in (None, (), (NO_OFFSET,)):
+        return -1
+    try:
+        return int(json.loads(planned[0])["logOffset"])
+    except (ValueError, KeyError, TypeError):
+        return None

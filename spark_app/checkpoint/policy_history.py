@@ -12,8 +12,7 @@ from typing import Any, Final, Self
 
 from holdfast.sink.contract.exits import CommandError
 from holdfast.spark_app.exposure.errors import PolicyError
-from holdfast.spark_app.exposure.policy import Policy, VersionPeriod
-from holdfast.spark_app.exposure.policy_change import require_unchanged, same
+from holdfast.spark_app.exposure.policy import Policy, VersionPeriod, require_unchanged, same
 from holdfast.spark_app.exposure.schema import NEVER
 
 FILE: Final = "holdfast-policy.json"

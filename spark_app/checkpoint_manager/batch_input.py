@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.source_offsets import Files, range_lines, ranges
 from holdfast.spark_app.checkpoint import origin, shape
-from holdfast.spark_app.checkpoint_manager import source_entries
+from holdfast.spark_app.checkpoint_manager import spark_files
 from holdfast.spark_app.checkpoint_manager.folder import Folder
 from holdfast.spark_app.checkpoint_manager.ledger import ledger
 from holdfast.spark_app.checkpoint_manager.listing import Document, stream
@@ -136,7 +136,7 @@ def _files(folder: Folder, each: Document, stored: Callable[[], _Stored]) -> Doc
     if first is None:
         return {"files": None}
     log = folder.source_log(each["source"])
-    found = {entry for text in log.values() for entry in source_entries.entries(text)}
+    found = {entry for text in log.values() for entry in spark_files.entries(text)}
     paths = {(entry.number, json.loads(entry.line)["path"]) for entry in found}
     whole = max((name.number for name in log if name.compact), default=-1)
     known = {name.number for name in log}

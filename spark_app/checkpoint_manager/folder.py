@@ -16,11 +16,21 @@ from holdfast.sink.contract.checkpoint import local_folder
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.numbers import is_whole
 from holdfast.spark_app.checkpoint import initial, origin, policy_history, repeats, retention, shape
-from holdfast.spark_app.checkpoint.checksum_files import damaged_beside, hadoop_file, spark_file
-from holdfast.spark_app.checkpoint.checksums import hadoop_problem, spark_problem
-from holdfast.spark_app.checkpoint_manager import source_entries, spark_files
-from holdfast.spark_app.checkpoint_manager.source_entries import Name
-from holdfast.spark_app.checkpoint_manager.spark_files import Changelog, Committed, Plan, Snapshot
+from holdfast.spark_app.checkpoint.checksums import (
+    damaged_beside,
+    hadoop_file,
+    hadoop_problem,
+    spark_file,
+    spark_problem,
+)
+from holdfast.spark_app.checkpoint_manager import spark_files
+from holdfast.spark_app.checkpoint_manager.spark_files import (
+    Changelog,
+    Committed,
+    Name,
+    Plan,
+    Snapshot,
+)
 from holdfast.spark_app.input.source import absolute
 
 METADATA: Final = "metadata"
@@ -126,7 +136,7 @@ class Folder:
 
     def source_names(self, source: int, at: str = "") -> list[Name]:
         """Return the names of the files of a file source's log; `at` is a folder, with its `/`."""
-        names = map(source_entries.name, self.in_folder(f"{at}sources/{source}"))
+        names = map(spark_files.name, self.in_folder(f"{at}sources/{source}"))
         return [name for name in names if name is not None]
 
     def source_log(self, source: int, at: str = "") -> dict[Name, str]:
@@ -199,7 +209,7 @@ def _content_problem(name: str, content: bytes) -> str | None:
             _source(content.decode())
         elif folder == "commits" and is_whole(last):
             spark_files.committed(content.decode())
-        elif folder.startswith("sources/") and source_entries.name(last):
+        elif folder.startswith("sources/") and spark_files.name(last):
             _source_file(content.decode())
         elif folder.endswith("/_metadata/v2"):
             spark_files.operator(content.decode())
@@ -216,7 +226,7 @@ def _source_file(text: str) -> None:
     if text.startswith(spark_files.INITIAL_HEAD):
         json.loads(text.removeprefix(spark_files.INITIAL_HEAD))
     else:
-        source_entries.entries(text)
+        spark_files.entries(text)
 
 
 def _own_problem(name: str, kept: dict[str, Any]) -> str | None:

@@ -11,7 +11,7 @@ from functools import cache
 
 from holdfast.sink.contract.numbers import is_whole
 from holdfast.spark_app.checkpoint import origin, policy_history, shape
-from holdfast.spark_app.checkpoint_manager import source_entries, spark_files
+from holdfast.spark_app.checkpoint_manager import spark_files
 from holdfast.spark_app.checkpoint_manager.folder import METADATA, MISSING, Folder
 
 EXPIRED = "Spark has removed it, as older than what it keeps"
@@ -113,12 +113,12 @@ class Kept:
             if position is None:
                 continue
             names = self._folder.source_names(source)
-            wanted = source_entries.read_for(position, names)
+            wanted = spark_files.read_for(position, names)
             files = [f"sources/{source}/{name.text}" for name in wanted]
             problems = {name: why for name in files if (why := self._folder.problem(name))}
             if problems and not to_start:
                 log = self._folder.source_log(source)
-                if source_entries.rebuilt(position, names, log) is not None:
+                if spark_files.rebuilt(position, names, log) is not None:
                     continue
             found.files.extend(files)
             found.problems.update(problems)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.contract.failpoints import failpoint
-from holdfast.spark_app.checkpoint_manager import history, source_entries, spark_files
+from holdfast.spark_app.checkpoint_manager import history, spark_files
 from holdfast.spark_app.checkpoint_manager.folder import Folder
 from holdfast.spark_app.checkpoint_manager.kept import Kept
 from holdfast.spark_app.checkpoint_manager.listing import Document, stream
@@ -116,7 +116,7 @@ def _superseded(folder: Folder, oldest: int) -> list[str]:
         at = f"sources/{source}"
         names = folder.source_names(source)
         if position is not None:
-            first = min(name.number for name in source_entries.read_for(position, names))
+            first = min(name.number for name in spark_files.read_for(position, names))
             found += [f"{at}/{name.text}" for name in names if name.number < first]
     return found
 

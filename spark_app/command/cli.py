@@ -18,7 +18,7 @@ from holdfast.spark_app.command.values import (
     require_database,
     timeout_milliseconds,
 )
-from holdfast.spark_app.estimate.cli import estimate_job
+from holdfast.spark_app.estimate import estimate_job
 from holdfast.spark_app.exposure.settings import MILLISECOND_US, Settings
 from holdfast.spark_app.inspection.cli import inspect
 from holdfast.spark_app.runtime.launch import Launch

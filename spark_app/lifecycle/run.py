@@ -32,7 +32,7 @@ from holdfast.spark_app.lifecycle.attempt import Trigger, attempt
 from holdfast.spark_app.lifecycle.failure import Failure, QueryFailed, explain
 from holdfast.spark_app.lifecycle.stopping import JvmStop, StopSignals
 from holdfast.spark_app.lifecycle.supervisor import MAX_RESTARTS, supervise
-from holdfast.spark_app.operator import companions
+from holdfast.spark_app.operator import output
 from holdfast.spark_app.operator.job import Job
 from holdfast.spark_app.reporting.batch_counts import BatchCounter
 from holdfast.spark_app.reporting.metrics import Metrics, State, served
@@ -198,7 +198,7 @@ def _sink(job: Job, dsn: str, counter: BatchCounter, running: Running) -> Outbox
             stream=job.stream,
             checkpoint=job.checkpoint,
             select=counter.select,
-            also=companions.writer(job.stream),
+            also=output.writer(job.stream),
             suppress_repeats=True,
             # No share: what the sink counts are decisions and refused lines, not all lines.
             quarantine_limit=QuarantineLimit(rows=running.refused_rows, share=1),

@@ -1,15 +1,22 @@
 """From the operator's blobs to what the sink writes: decisions become entries."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 
+from holdfast.sink.contract import statements
 from holdfast.sink.contract.canonical import INTEGER_MAX
 from holdfast.sink.rows.batch import BatchInput
 from holdfast.spark_app.exposure.schema import one_chunk
 from holdfast.spark_app.operator.blobs import SCHEMAS, Kind, from_blob
+
+if TYPE_CHECKING:
+    import psycopg
 
 KEY_SCHEME = "payout-hold/v1"
 TYPE_PREFIX = "payout_hold."
@@ -108,3 +115,38 @@ def _keys(decisions: pa.Table) -> pa.Array:
     values = pa.concat_arrays(parts).take(pa.array(by_part.T.ravel()))
     offsets = np.arange(0, len(parts) * (count + 1), len(parts), dtype=np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), values)
+
+
+# Companion tables of a batch: emitted windows, and events that were not applied.
+
+
+def writer(stream: str) -> Callable[["psycopg.Connection", pa.Table], None]:
+    """Return the sink's `also` for this job, which writes the companion tables of `stream`.
+
+    It runs inside the sink's transaction, as the sink's role, and not for a replay.
+    """
+
+    def write(connection: "psycopg.Connection", blobs: pa.Table) -> None:
+        output = unpack(blobs)
+        if output.windows.num_rows:
+            connection.execute(_statement("create_window_batch"))
+            _copy(connection, "copy_windows", output.windows)
+            connection.execute(_statement("upsert_windows"), {"stream": stream})
+        if output.late.num_rows:
+            late = output.late
+            named = late.append_column("stream", pa.repeat(stream, late.num_rows))
+            _copy(connection, "copy_late_events", named)
+
+    return write
+
+
+def _copy(connection: "psycopg.Connection", name: str, table: pa.Table) -> None:
+    csv = pa.BufferOutputStream()
+    # Arrow quotes every text and leaves null empty, so Postgres distinguishes "" from null.
+    pyarrow.csv.write_csv(table, csv, pyarrow.csv.WriteOptions(include_header=False))
+    with connection.cursor().copy(_statement(name)) as copy:
+        copy.write(csv.getvalue())
+
+
+def _statement(name: str) -> bytes:
+    return statements.statement("holdfast.spark_app.operator", name)

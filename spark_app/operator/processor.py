@@ -30,8 +30,8 @@ from holdfast.spark_app.exposure.state import GroupState
 from holdfast.spark_app.exposure.step import StepOutput, step
 from holdfast.spark_app.operator import initial_state, stored
 from holdfast.spark_app.operator.blobs import Kind, from_blob, to_blob
+from holdfast.spark_app.operator.pack import freeze_imports
 from holdfast.spark_app.operator.stored import GroupValue, Segment, SegmentKey
-from holdfast.spark_app.operator.worker import freeze_imports
 
 _DRIVER_WORKER = "pyspark.sql.streaming.transform_with_state_driver_worker"
 

@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 import holdfast.sink.transaction.driver_path
-import holdfast.sink.transaction.staging.content
+import holdfast.sink.transaction.staging
 import holdfast.sink.transaction.write_batch
 import holdfast.sink.transaction.writer
 from holdfast.sink import Fenced, Written
@@ -148,7 +148,7 @@ def _at(monkeypatch: pytest.MonkeyPatch, point: str, strike: Callable[[], object
 
     for module in (
         holdfast.sink.transaction.driver_path,
-        holdfast.sink.transaction.staging.content,
+        holdfast.sink.transaction.staging,
         holdfast.sink.transaction.write_batch,
         holdfast.sink.transaction.writer,
     ):

@@ -15,8 +15,7 @@ from holdfast.deploy.local.postgres import EmbeddedPostgres
 from holdfast.migrations.upgrade import upgrade
 from holdfast.sink import Written
 from holdfast.sink.foreach_batch import Identity
-from holdfast.sink.transaction.staging.stage import Stage, StageLost
-from holdfast.sink.transaction.staging.task import Summary
+from holdfast.sink.transaction.staging import Stage, StageLost, Summary
 from tests.support.dispatch.sender import table
 from tests.support.job.driver import Driver, in_tasks
 from tests.support.job.job_stream import contents

@@ -14,8 +14,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from holdfast.migrations.cli import app
-from holdfast.migrations.doctor import judge
-from holdfast.migrations.facts import Facts, Holder, IdleTransaction, TransactionIds, gather
+from holdfast.migrations.doctor import Facts, Holder, IdleTransaction, TransactionIds, gather, judge
 from holdfast.migrations.upgrade import downgrade, head, upgrade
 from holdfast.sink.contract.checks import Level, exit_code
 from holdfast.sink.contract.exits import CommandError, ExitCode

@@ -8,8 +8,7 @@ from threading import Barrier
 import psycopg
 import pytest
 
-from holdfast.migrations.doctor import judge
-from holdfast.migrations.facts import gather
+from holdfast.migrations.doctor import gather, judge
 from holdfast.migrations.upgrade import Upgraded, downgrade, head, script, upgrade
 from holdfast.sink.contract.checks import Level
 from holdfast.sink.contract.exits import CommandError

@@ -20,9 +20,8 @@ from holdfast.dispatcher.operators.database.store import Database
 from holdfast.migrations import plan as planning
 from holdfast.migrations import upgrade as module
 from holdfast.migrations.cli import app
-from holdfast.migrations.phases import running
 from holdfast.migrations.prune import prune
-from holdfast.migrations.upgrade import downgrade, head, upgrade
+from holdfast.migrations.upgrade import downgrade, head, running, upgrade
 from holdfast.sink import SchemaMismatch
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.roles import READER

@@ -16,10 +16,10 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
 
-from holdfast.migrations import rehearsal_database
+from holdfast.migrations import plan
 from holdfast.migrations import upgrade as module
 from holdfast.migrations.cli import app
-from holdfast.migrations.costs import MEASURED, Kind, Size
+from holdfast.migrations.plan import MEASURED, Kind, Size
 from holdfast.migrations.upgrade import downgrade
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.roles import ALL
@@ -211,7 +211,7 @@ def test_plan_names_missing_rights_of_a_user_without_createdb(world: World) -> N
 @pytest.mark.usefixtures("pair")
 def test_one_database_names_plan_no_change(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """As behind a pooler whose configuration names the database."""
-    monkeypatch.setattr(rehearsal_database, "make_conninfo", lambda text, **_parameters: text)
+    monkeypatch.setattr(plan, "make_conninfo", lambda text, **_parameters: text)
     refused = _run("--dsn", world.dsn)
     assert world.db.execute("SELECT version_num FROM holdfast.alembic_version").fetchone() == (
         SCHEMA_REVISION,

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.sink import BatchInput, OutboxSink, SchemaMismatch
 from holdfast.sink.foreach_batch import WritePath
-from holdfast.sink.rows.entry import Refused, Unreadable, entry_of
+from holdfast.sink.rows.read_rows import Refused, Unreadable, entry_of
 from tests.support.job.job_stream import contents
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.sink import BatchTooLarge, OutboxSink, Replayed, SchemaMismatch, Written
 from holdfast.sink.foreach_batch import Identity, _collected
-from holdfast.sink.transaction.staging.task import arrow_schema, run_tasks
+from holdfast.sink.transaction.staging import arrow_schema, run_tasks
 from tests.support.dispatch.sender import SCHEMA, alternating, decision
 from tests.support.job.decisions import BAD_ROWS
 from tests.support.job.job_stream import contents
@@ -105,7 +105,7 @@ def _write(sink: OutboxSink, df: "DataFrame", batch_id: int, *, staged: bool) ->
 def test_both_paths_leave_the_same_tables(
     spark: "SparkSession", sinks: Sinks, monkeypatch: pytest.MonkeyPatch, zone: str
 ) -> None:
-    monkeypatch.setattr("holdfast.sink.transaction.staging.task.CHUNK_ROWS", 10)
+    monkeypatch.setattr("holdfast.sink.transaction.staging.CHUNK_ROWS", 10)
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)
     batches = [_frame(spark, ROWS, 3), _frame(spark, [], 2)]
@@ -143,8 +143,7 @@ def test_columns_are_checked_before_any_task_runs(spark: "SparkSession", sinks: 
 
 
 def test_tasks_never_show_the_dsn(spark: "SparkSession", sinks: Sinks) -> None:
-    from holdfast.sink.transaction.staging.stage import Stage
-    from holdfast.sink.transaction.staging.task import StageRows
+    from holdfast.sink.transaction.staging import Stage, StageRows
 
     df = _frame(spark, GOOD, 1)
     stage = Stage("postgresql://app:secret@db/x", "payouts", sinks[True]._stage.timeouts)

@@ -10,7 +10,7 @@ from alembic import command
 from alembic.script import ScriptDirectory
 
 from holdfast.migrations import upgrade as module
-from holdfast.migrations.phases import FIRST, Step, steps_after
+from holdfast.migrations.upgrade import FIRST, Step, steps_after
 from tests.support.upgrades.builds import write_pair
 
 FORBIDDEN = {

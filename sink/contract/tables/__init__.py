@@ -5,7 +5,7 @@ down to the text of each constraint and index. No service imports this package. 
 define storage parameters, partitions, functions and grants.
 """
 
-from holdfast.sink.contract.tables import delivery, exposure, operators, outbox
+from holdfast.sink.contract.tables import delivery, operators, outbox
 from holdfast.sink.contract.tables.columns import ENUMS, SCHEMA, metadata
 
 __all__ = ["ENUMS", "SCHEMA", "delivery", "exposure", "metadata", "operators", "outbox"]

@@ -24,8 +24,8 @@ from pyspark.sql import functions as sql
 from holdfast.deploy.local.java import spark_environment
 from holdfast.sink import OutboxSink
 from holdfast.sink.rows.batch import BatchInput, prepare
+from holdfast.sink.rows.copy_formats import csv
 from holdfast.sink.rows.digest import digest
-from holdfast.sink.rows.postgres_text import csv
 from holdfast.sink.transaction.driver_path import InDriver
 from holdfast.sink.transaction.writer import Writer
 from tests.benchmarks.common.processes import processor_seconds

@@ -17,11 +17,10 @@ from psycopg import ClientCursor
 
 from holdfast.sink import Written
 from holdfast.sink.rows.batch import BatchInput, prepare
-from holdfast.sink.rows.copy_binary import HEADER, TRAILER, moments, rows, uuids
-from holdfast.sink.rows.postgres_text import array_literal
+from holdfast.sink.rows.copy_formats import HEADER, TRAILER, array_literal, moments, rows, uuids
 from holdfast.sink.transaction.database import statement
 from holdfast.sink.transaction.driver_path import InDriver
-from holdfast.sink.transaction.keys import add_keys
+from holdfast.sink.transaction.write_batch import add_keys
 from holdfast.sink.transaction.writer import Writer
 from tests.benchmarks.sink.rows import decisions
 from tests.support.dispatch.sender import decision, table

@@ -15,9 +15,7 @@ import pytest
 from holdfast.sink import Fenced, ReplayDiverged, Replayed, Written
 from holdfast.sink.foreach_batch import Identity
 from holdfast.sink.transaction.database import execute, transaction
-from holdfast.sink.transaction.staging.content import take_over
-from holdfast.sink.transaction.staging.stage import Stage, StageLost
-from holdfast.sink.transaction.staging.task import Summary, stage_rows
+from holdfast.sink.transaction.staging import Stage, StageLost, Summary, stage_rows, take_over
 from tests.support.dispatch.sender import BLOCK, RELEASE, SCHEMA, alternating, decision, table
 from tests.support.job.decisions import BAD_ROWS
 from tests.support.job.driver import Driver, MakeDriver, in_tasks

@@ -552,12 +552,12 @@ def test_start_with_a_lost_plan_or_a_damaged_log_is_refused(
 def test_deep_verification_decodes_the_state(
     spark: "SparkSession", world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.spark_app.checkpoint_manager import deep
+    from holdfast.spark_app.checkpoint_manager import verify
     from holdfast.spark_app.runtime import session
 
     running = session.fix(spark.newSession())
     monkeypatch.setattr(running, "stop", lambda: None)
-    monkeypatch.setattr(deep, "start_quietly", lambda _name: running)
+    monkeypatch.setattr(verify, "start_quietly", lambda _name: running)
     answer, code = verified(Folder(str(world.checkpoint)), deep=True)
     assert code == ExitCode.OK, answer
     assert answer["deep"]["problem"] is None

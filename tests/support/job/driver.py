@@ -10,8 +10,7 @@ import pyarrow as pa
 from holdfast.sink import BatchInput, OutboxSink, Replayed, Written
 from holdfast.sink.foreach_batch import Identity
 from holdfast.sink.transaction.database import Timeouts
-from holdfast.sink.transaction.staging.stage import Stage
-from holdfast.sink.transaction.staging.task import Summary, stage_rows
+from holdfast.sink.transaction.staging import Stage, Summary, stage_rows
 from tests.support.dispatch.sender import REFUSED, table
 
 PATIENT = Timeouts(

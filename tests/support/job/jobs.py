@@ -172,14 +172,14 @@ class Play:
     def sink(
         self, job: "Job", select: Callable[[pa.Table], BatchInput] | None = None, **settings: Any
     ) -> OutboxSink:
-        from holdfast.spark_app.operator import companions, output
+        from holdfast.spark_app.operator import output
 
         return OutboxSink(
             self.dsn,
             stream=job.stream,
             checkpoint=job.checkpoint,
             select=select or output.select,
-            also=companions.writer(job.stream),
+            also=output.writer(job.stream),
             suppress_repeats=True,
             quarantine_limit=QuarantineLimit(rows=self.refused_rows, share=1),
             **{"timeouts": PATIENT} | settings,

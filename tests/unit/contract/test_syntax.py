@@ -24,11 +24,9 @@ from holdfast.dispatcher.workbench.listen.sample import compose
 from holdfast.receiver import Secret, VerificationError
 from holdfast.receiver.message.body import parse_body
 from holdfast.sink.contract.exits import CommandError
-from holdfast.sink.contract.numbers import _form, milliseconds, whole_number
-from holdfast.sink.contract.retention import whole_days
+from holdfast.sink.contract.numbers import _form, milliseconds, whole_days, whole_number
 from holdfast.sink.contract.schema import CODE, Code, misfit
-from holdfast.sink.rows.entry import Refused, entry_of
-from holdfast.sink.rows.read_rows import read_rows
+from holdfast.sink.rows.read_rows import Refused, entry_of, read_rows
 from holdfast.spark_app.command.values import mebibytes
 
 MISTYPED = ("1_0", "+5", "\u0661\u0660", "\uff15", "1\u00b2", "0x1", "1e3", "", "5\n", "nan")

@@ -32,7 +32,7 @@ from holdfast.sink.transaction.lineage import (
     require_recorded,
     source_offsets,
 )
-from holdfast.sink.transaction.ownership import Ownership
+from holdfast.sink.transaction.writer import Ownership
 
 QUERY_ID = UUID("5f3a1c58-6f0e-4c7e-9d5b-0b5a7d2f6c11")
 HERE = "/checkpoints/payouts"

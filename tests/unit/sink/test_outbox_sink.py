@@ -21,8 +21,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from holdfast.sink import BatchInput, OutboxSink, trace
 from holdfast.sink.errors import NotPrimary, SchemaMismatch, SinkUnavailable
 from holdfast.sink.foreach_batch import STAGED_BYTES, UNKNOWN_BYTES, Identity, PathChoice
-from holdfast.sink.requeue import _prepared, stream_of
-from holdfast.sink.rows.row_text import Unfit
+from holdfast.sink.requeue import Unfit, _prepared, stream_of
 from holdfast.sink.trace import batch_span
 from holdfast.sink.transaction.database import SECONDS_MAX, Timeouts, _milliseconds, cut_after
 from holdfast.sink.transaction.ledger import Counts, Replayed, Written

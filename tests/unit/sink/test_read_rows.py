@@ -14,9 +14,9 @@ from holdfast.sink.contract.key import Key
 from holdfast.sink.rows import read_rows as module
 from holdfast.sink.rows.batch import BatchInput, prepare
 from holdfast.sink.rows.columns import check_entries
+from holdfast.sink.rows.copy_formats import array_literal, csv
 from holdfast.sink.rows.hashes import contents, hashes
 from holdfast.sink.rows.json_columns import times_of
-from holdfast.sink.rows.postgres_text import array_literal, csv
 from holdfast.sink.rows.prepared import ARRIVED
 from holdfast.sink.rows.read_rows import Rows, read_rows, read_singly
 from tests.support.dispatch.sender import alternating, decision, table

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.spark_app.checkpoint import origin, shape
-from holdfast.spark_app.checkpoint.checksum_files import hadoop_file, mend, spark_file
 from holdfast.spark_app.checkpoint.checksums import (
     are_sums_damaged,
+    hadoop_file,
     hadoop_problem,
     hadoop_sums,
+    mend,
+    spark_file,
     spark_problem,
     spark_sidecar,
 )
@@ -25,15 +27,16 @@ from holdfast.spark_app.checkpoint.retention import Retention
 from holdfast.spark_app.checkpoint_manager import spark_files
 from holdfast.spark_app.checkpoint_manager.batch_input import lines, read_by
 from holdfast.spark_app.checkpoint_manager.folder import Folder
-from holdfast.spark_app.checkpoint_manager.source_entries import (
+from holdfast.spark_app.checkpoint_manager.spark_files import (
+    Changelog,
     Entry,
+    Link,
     Log,
     Name,
     entries,
     read_for,
     rebuilt,
 )
-from holdfast.spark_app.checkpoint_manager.spark_files import Changelog, Link
 
 
 def test_state_files_are_summed_by_the_crc_of_castagnoli() -> None:

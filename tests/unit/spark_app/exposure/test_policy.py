@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.spark_app.exposure.errors import PolicyError
-from holdfast.spark_app.exposure.policy import Policy
-from holdfast.spark_app.exposure.policy_change import require_unchanged, same
+from holdfast.spark_app.exposure.policy import Policy, require_unchanged, same
 from holdfast.spark_app.exposure.policy_file import Limits
 from holdfast.spark_app.exposure.settings import Settings
 from tests.support.job.exposure import at

@@ -5,11 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.spark_app.exposure.book import by_owner
 from holdfast.spark_app.exposure.errors import ExposureOverflow, RowsError
 from holdfast.spark_app.exposure.policy import Policy
 from holdfast.spark_app.exposure.settings import Settings
-from holdfast.spark_app.exposure.state import GroupState
+from holdfast.spark_app.exposure.state import GroupState, by_owner
 from holdfast.spark_app.exposure.step import step
 from tests.support.job.exposure import FIFTY_THOUSAND, Group, at, row, table
 

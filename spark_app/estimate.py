@@ -1,16 +1,103 @@
-"""The arithmetic of an estimate: pure, from a load and the unit costs.
+"""`holdfast job estimate`: what a rate of events costs, in interval, state, memory and recovery."""
 
-recovery time = detection + restart + restore(state) + reprocess(interval x rate)
-"""
-
+import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Final
 
-from holdfast.spark_app.estimate.units import GROUPS, MEASURED, RANGE, Units
-from holdfast.spark_app.exposure.settings import SECOND_US, Settings
+import typer
+
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.numbers import milliseconds
+from holdfast.spark_app.exposure.settings import MILLISECOND_US, SECOND_US, Settings
 from holdfast.spark_app.operator.id_segments import BASE
+
+# The measured unit costs, and what they were measured on.
+#
+# `docs/spark/recovery-time.json` has the same values and the measurements behind them; a test
+# compares. To measure again: docs/spark/recovery-time.md.
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """Seconds and bytes. `ids` are event ids in the state, `merchants` those with a window."""
+
+    start_s: float
+    """Of a process until its first batch begins: Python, JVM, Spark session, checks, query."""
+    first_batch_s: float
+    """Of the first batch of a process, without ids in the state and with few events."""
+    restore_s_per_million_ids: float
+    """More of the first batch: files and changelogs are loaded, and the groups read."""
+    replay_s_per_million_events: float
+    """More of the first batch: it is cold, so an event costs more than in a later one."""
+    batch_s: float
+    """Of a later batch, whatever is in it. It did not grow with the ids in the state, up to 4 M."""
+    batch_s_per_million_events: float
+    state_bytes_per_id: float
+    """In RocksDB's files, and so in a snapshot."""
+    state_bytes_per_merchant: float
+    changelog_bytes_per_event: float
+    """An id is written once by its batch, and again when segments are merged."""
+    changelog_bytes_per_merchant: float
+    """In every batch: a group's open windows are written as a whole."""
+    log_bytes_per_batch: float
+    """Plan, commit and source log."""
+    java_bytes: float
+    java_bytes_per_million_ids: float
+    python_bytes: float
+    """Of all Python workers; two partitions."""
+    python_bytes_per_million_ids: float
+
+
+COMMAND: Final = "python -m tests.benchmarks.operator --only sweep,state,restore"
+"""Its part f ran once more after that: `--only f --docs`."""
+
+DATE: Final = "2026-11-25"
+GROUPS: Final = 32
+"""Key groups of the measured job."""
+
+MACHINE: Final = (
+    f"2 cores, 2 partitions, {GROUPS} key groups, a local file system, ids of 20 characters"
+)
+
+MEASURED: Final = Units(
+    start_s=18.2,
+    first_batch_s=19.8,
+    restore_s_per_million_ids=0.907,
+    replay_s_per_million_events=24.9,
+    batch_s=1.51,
+    batch_s_per_million_events=9.21,
+    state_bytes_per_id=21.1,
+    state_bytes_per_merchant=29.1,
+    changelog_bytes_per_event=26.0,
+    changelog_bytes_per_merchant=11.6,
+    log_bytes_per_batch=1_870,
+    java_bytes=1_000_000_000,
+    java_bytes_per_million_ids=184_000_000,
+    python_bytes=784_000_000,
+    python_bytes_per_million_ids=39_700_000,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The largest loads that were measured."""
+
+    ids: int
+    """Event ids in the state."""
+    merchants: int
+    events_per_batch: int
+    interval_s: int
+
+
+RANGE: Final = Range(ids=4_000_000, merchants=200_000, events_per_batch=480_000, interval_s=120)
+"""Rounded; beyond it every figure is a straight line drawn on."""
+
+
+# The arithmetic of an estimate: pure, from a load and the unit costs.
+#
+# recovery time = detection + restart + restore(state) + reprocess(interval x rate)
 
 INTERVALS_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
 """Of which one is recommended."""
@@ -263,3 +350,107 @@ def _not_given(load: Load) -> Iterator[str]:
         yield "the open ids: one for each event until it is forgotten; --ids-open says how many"
     if load.key_groups != GROUPS:
         yield f"{load.key_groups:,} key groups: measured with {GROUPS}, and each costs a batch"
+
+
+def estimate_job(
+    events_per_second: Annotated[float, typer.Option(help="Mean rate of events.")],
+    merchants: Annotated[int, typer.Option(help="Merchants with an event in a window.")],
+    ids_open: Annotated[
+        int | None,
+        typer.Option(
+            help="Event ids in the state.", show_default="those of a window, its cutoff and delay"
+        ),
+    ] = None,
+    interval: Annotated[
+        str | None,
+        typer.Option(help="The trigger interval.", show_default="the recommended one"),
+    ] = None,
+    key_groups: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=4096,
+            help="Number of key groups of the state.",
+            show_default=f"{GROUPS}, as measured",
+        ),
+    ] = GROUPS,
+    watermark_delay: Annotated[
+        str, typer.Option(help="Delay of the watermark behind the newest event.")
+    ] = "30s",
+    late_cutoff: Annotated[
+        str, typer.Option(help="Time after its end in which a window accepts corrections.")
+    ] = "2m",
+    detection: Annotated[
+        str | None,
+        typer.Option(help="Time until the job is started again.", show_default="a guess of 10s"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Estimate interval, state, checkpoint, memory and recovery time from measured unit costs.
+
+    Starts nothing and reads nothing. Exit code 4 if one machine like the measured one is not
+    enough.
+    """
+    try:
+        load = Load(
+            events_per_second=events_per_second,
+            merchants=merchants,
+            ids_open=ids_open,
+            interval_s=None if interval is None else milliseconds(interval) / 1000,
+            key_groups=key_groups,
+            detection_s=None if detection is None else milliseconds(detection) / 1000,
+            settings=Settings(
+                watermark_delay_us=milliseconds(watermark_delay) * MILLISECOND_US,
+                late_cutoff_us=milliseconds(late_cutoff) * MILLISECOND_US,
+            ),
+        )
+    except ValueError as error:
+        raise CommandError(f"{error}. Nothing was estimated.", ExitCode.USAGE) from error
+    found = estimate(load)
+    typer.echo(json.dumps(document(found), indent=2) if as_json else text(found))
+    if found.warnings:
+        raise typer.Exit(ExitCode.DEGRADED)
+
+
+def document(found: Estimate) -> dict[str, Any]:
+    """Return what `--json` prints; seconds and bytes."""
+    return {
+        **asdict(found),
+        "recovery": {**asdict(found.recovery), "total_s": found.recovery.total_s},
+        "measured": {"command": COMMAND, "date": DATE, "machine": MACHINE},
+    }
+
+
+def text(found: Estimate) -> str:
+    """Return the lines that the command prints."""
+    lines = [f"{name:<16}{words}" for name, words in _figures(found)]
+    lines += [f"{'warning':<16}{words}" for words in (*found.warnings, *found.extrapolated)]
+    lines += ["", f"Measured {DATE} on {MACHINE}. Not known:"]
+    return "\n".join([*lines, *(f"- {words}" for words in found.not_known)])
+
+
+def _figures(found: Estimate) -> Iterator[tuple[str, str]]:
+    advised, term = found.recommended_interval_s, found.recovery
+    recommended = "" if advised is None else f" (recommended: {advised:g} s)"
+    yield "interval", f"{found.interval_s:g} s{recommended}"
+    yield "batch", f"{found.batch_s:,.1f} s, {found.busy:.0%} of the interval"
+    yield "state", f"{_size(found.state_bytes)} with {found.ids_open:,} ids"
+    sizes = map(_size, (found.snapshot_bytes, found.changelog_bytes))
+    yield "checkpoint", "snapshot {}, changelog {} a batch".format(*sizes)
+    sizes = map(_size, (found.written_bytes_per_second, found.checkpoint_bytes))
+    yield "", "{} written a second, {} kept at most".format(*sizes)
+    sizes = map(_size, (found.java_bytes, found.python_bytes))
+    yield "memory", "JVM {}, Python workers {}".format(*sizes)
+    terms = f"detection {term.detection_s:,.0f} + restart {term.restart_s:,.0f}"
+    terms += f" + restore {term.restore_s:,.1f} + reprocess {term.reprocess_s:,.1f}"
+    yield "recovery time", f"{term.total_s:,.0f} s = {terms}"
+    caught_up = "never" if found.caught_up_s is None else f"{found.caught_up_s:,.0f} s later"
+    yield "caught up", caught_up
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:,.3g} TB"

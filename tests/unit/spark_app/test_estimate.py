@@ -12,8 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.sink.contract.exits import ExitCode
-from holdfast.spark_app.estimate.model import BUSY_MAX, UNKNOWN, Estimate, Load, estimate
-from holdfast.spark_app.estimate.units import COMMAND, DATE, MEASURED, RANGE, Units
+from holdfast.spark_app.estimate import (
+    BUSY_MAX,
+    COMMAND,
+    DATE,
+    MEASURED,
+    RANGE,
+    UNKNOWN,
+    Estimate,
+    Load,
+    Units,
+    estimate,
+)
 from tests.benchmarks.common.tables import markdown
 from tests.benchmarks.operator import recovery
 from tests.support.command import holdfast
@@ -336,5 +346,5 @@ def test_nothing_of_spark_is_imported() -> None:
         check=True,
     )
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "holdfast.spark_app.estimate.model" in imported
+    assert "holdfast.spark_app.estimate" in imported
     assert imported.isdisjoint({"pyspark", "pyarrow", "numpy"})

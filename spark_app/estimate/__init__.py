@@ -1,1 +1,0 @@
-"""What a rate of events costs: interval, state, checkpoint, memory and recovery time."""
