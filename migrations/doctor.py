@@ -1,4 +1,4 @@
-"""The checks of `holdfast db doctor`: facts in, named checks out, no I/O.
+"""The checks of `holdfast db doctor`: facts of the server, and named checks of them.
 
 A check fails if Holdfast cannot keep a guarantee on this database, and warns if it can but an
 administrator should act.
@@ -293,9 +293,6 @@ def _held(holder: Holder) -> tuple[str, str]:
         case _:
             named, end = "the transaction of pid", f"SELECT pg_terminate_backend({holder.name})"
     return f"{named} {holder.name}", end
-
-
-# The facts for `holdfast db doctor`, from one read-only pass over the server.
 
 
 def gather(connection: psycopg.Connection, idle_seconds: int = IDLE_SECONDS) -> Facts:

@@ -34,6 +34,8 @@ from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.contract.roles import ALL
 from holdfast.sink.contract.tables import SCHEMA
 
+# The time of a statement is estimated from measured unit costs and the sizes of tables.
+
 ROW_BYTES = 100
 """What a row counts for in a table that was never analyzed, so that its rows are not known."""
 
@@ -324,9 +326,6 @@ def _rehearse(
         seconds = sum(each.seconds for each in recorder.found)
         revisions.append(Revision(step.name, phase, seconds, tuple(recorder.found)))
     return tuple(revisions)
-
-
-# The estimated time of a statement of an upgrade: measured unit costs by sizes of tables.
 
 
 # An empty database of the same server, in which an upgrade is rehearsed; no other is touched.

@@ -2,7 +2,7 @@
 
 The result equals the output of `holdfast.sink.contract.canonical`, byte for byte, for every value
 that these kernels support. Other values (a control character, an integer beyond 2^53-1, a year
-beyond 9999) are only marked `odd`; `entry.entry_of` reads their rows one by one.
+beyond 9999) are only marked `odd`; `read_rows.entry_of` reads their rows one by one.
 """
 
 from collections.abc import Callable, Iterable, Iterator

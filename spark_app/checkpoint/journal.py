@@ -1,7 +1,7 @@
 """What a checkpoint was begun with, stored in it: settings, policies, and initial state.
 
-    holdfast.json          the job's settings (`shape`) and the path (`checkpoint_path`); a start
-                           with different ones is refused. Its sources: a start may add some
+    holdfast.json          the job's settings (`shape`) and the path; a start with different ones
+                           is refused. Its sources: a start may add some
     holdfast-policy.json   the policies it ran with (`policy_history`)
     holdfast-initial.json  what the stream had published before (`initial`)
 

@@ -32,7 +32,7 @@ WITHOUT_TOPICS = 3
 """What a checkpoint without topics is written as: the Holdfast before can go on with it."""
 
 LOCATION: Final = "location"
-"""Its name in the file: the path where the checkpoint was begun, see `checkpoint_path`."""
+"""Its name in the file: the path where the checkpoint was begun, see `journal`."""
 
 SOURCES: Final = "sources"
 """Their name in the file."""

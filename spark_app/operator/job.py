@@ -87,7 +87,7 @@ class Job:
 
 
 def exposure(spark: SparkSession, job: Job) -> DataFrame:
-    """Return the streaming DataFrame that `output` and `companions` read."""
+    """Return the streaming DataFrame that `output` reads."""
     initial = None if job.initial is None else job.initial.groups(spark, job.groups, job.settings)
     packed = (_packed(spark, job, each) for each in job.sources or job.declared)
     return decide(reduce(DataFrame.unionAll, packed), job, initial)

@@ -1,6 +1,6 @@
 """What the restarts and the sweep come to: unit costs, tables in Markdown, a plot.
 
-`docs/spark/recovery-time.md` has the tables and `spark_app/estimate/units.py` the unit costs, both
+`docs/spark/recovery-time.md` has the tables and `spark_app/estimate.py` the unit costs, both
 from `docs/spark/recovery-time.json`. `python -m tests.benchmarks.operator.recovery` writes it, with
 the plot, from the last report of the parts `sweep`, `state` and `restore`. Tests compare.
 """
@@ -61,7 +61,7 @@ def publish(found: dict[str, Any]) -> None:
 
 
 def units(found: dict[str, Any]) -> dict[str, float]:
-    """The unit costs of `spark_app.estimate.units`, of three significant digits."""
+    """The unit costs of `spark_app.estimate`, of three significant digits."""
     points, sweep, lines = found["restore"], found["tradeoff"], found["state"]["lines"]
     millions = [point["open_ids"] / 1e6 for point in points]
     starts = [each for point in points for each in point["rounds"]]
