@@ -4,8 +4,9 @@ The newest entry whose `effective_from` is not after the window's end is in forc
 entries come before the default. A decision depends on the window's end and never on the time at
 which it is computed, so a replay has the same limits.
 
-A stream may continue under another policy, as long as no past decision changes (`require_unchanged`).
-The version that a window records is the one that was in force when its end was reached.
+A stream may continue under another policy, as long as no past decision changes
+(`require_unchanged`). The version that a window records is the one that was in force when its end
+was reached.
 """
 
 import json
