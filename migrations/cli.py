@@ -65,9 +65,13 @@ def upgrade(
     here; it ends with 3 if nothing is to do.
     """
     if sql and (as_json or expand or force or plan):
-        raise CommandError("--sql takes no other option but --dsn.", ExitCode.USAGE)
+        raise CommandError(
+            "--sql takes no other option but --dsn.", ExitCode.USAGE, code="conflicting_parameters"
+        )
     if plan and force:
-        raise CommandError("--plan and --force cannot be combined.", ExitCode.USAGE)
+        raise CommandError(
+            "--plan and --force cannot be combined.", ExitCode.USAGE, code="conflicting_parameters"
+        )
     if plan:
         planned = rehearse(dsn or "", expand=expand)
         _print_plan(planned, as_json)
@@ -93,7 +97,11 @@ def downgrade(
     within a day. Exit code 3: it has that revision.
     """
     if not reason.strip():
-        raise CommandError("--reason must not be empty. Nothing was changed.", ExitCode.USAGE)
+        raise CommandError(
+            "--reason must not be empty. Nothing was changed.",
+            ExitCode.USAGE,
+            code="invalid_reason",
+        )
     _confirm(f"Undo all revisions above {revision}, and drop what is in their columns?", yes=yes)
     done = undo(dsn or "", revision, reason.strip(), force=force)
     _print_done("Downgraded", done, as_json)
@@ -146,9 +154,15 @@ def prune(
     try:
         days = whole_days(older_than)
     except ValueError as error:
-        raise CommandError(f"--older-than: {error}. Nothing was dropped.", ExitCode.USAGE) from None
+        raise CommandError(
+            f"--older-than: {error}. Nothing was dropped.", ExitCode.USAGE, code="invalid_duration"
+        ) from None
     if not reason.strip():
-        raise CommandError("--reason must not be empty. Nothing was dropped.", ExitCode.USAGE)
+        raise CommandError(
+            "--reason must not be empty. Nothing was dropped.",
+            ExitCode.USAGE,
+            code="invalid_reason",
+        )
     pruned = retention.prune(dsn, days=days, dry_run=dry_run, reason=reason)
     if as_json:
         _print_json(
@@ -190,9 +204,12 @@ def _confirm(question: str, *, yes: bool) -> None:
             "this command asks for confirmation, but standard input is not a terminal. Nothing was"
             " changed; pass --yes to confirm.",
             ExitCode.USAGE,
+            code="confirmation_required",
         )
     if not typer.confirm(question):
-        raise CommandError("nothing was changed, because it was not confirmed.")
+        raise CommandError(
+            "nothing was changed, because it was not confirmed.", code="not_confirmed"
+        )
 
 
 _DOES = {
@@ -266,7 +283,8 @@ def _examine(dsn: str | None) -> list[Check]:
             except psycopg.Error as error:
                 raise CommandError(
                     f"the database could not be examined: {one_line(error, dsn or '')}."
-                    " Nothing was changed."
+                    " Nothing was changed.",
+                    code="database_error",
                 ) from error
     except NoAnswerError as error:
         return [Check("reachable", Level.FAIL, str(error))]

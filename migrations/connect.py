@@ -49,6 +49,7 @@ def connection(dsn: str | None) -> Iterator[psycopg.Connection]:
         raise CommandError(
             "no database: pass --dsn, set HOLDFAST_DSN, or start one with `holdfast local up`.",
             ExitCode.USAGE,
+            code="missing_dsn",
         )
     try:
         given = conninfo_to_dict(dsn)
@@ -61,11 +62,13 @@ def connection(dsn: str | None) -> Iterator[psycopg.Connection]:
             " 'host=... dbname=...', with special characters of a password as %XX."
             " Nothing was changed.",
             ExitCode.USAGE,
+            code="invalid_dsn",
         ) from None
     except psycopg.OperationalError as error:
         raise NoAnswerError(
             f"the database did not answer: {one_line(error, dsn)}. Nothing was changed; check"
-            " --dsn or HOLDFAST_DSN, or start one with `holdfast local up`."
+            " --dsn or HOLDFAST_DSN, or start one with `holdfast local up`.",
+            code="database_unavailable",
         ) from None
     with opened:
         try:
@@ -75,7 +78,8 @@ def connection(dsn: str | None) -> Iterator[psycopg.Connection]:
             opened.autocommit = False
         except psycopg.Error as error:
             raise NoAnswerError(
-                f"the database did not answer: {one_line(error, dsn)}. Nothing was changed."
+                f"the database did not answer: {one_line(error, dsn)}. Nothing was changed.",
+                code="database_unavailable",
             ) from None
         yield opened
 

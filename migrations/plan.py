@@ -252,7 +252,8 @@ def plan(dsn: str, *, expand: bool = False, costs: UnitCosts = MEASURED) -> Plan
     except psycopg.Error as error:
         raise CommandError(
             f"the sizes of the tables could not be read: {one_line(error, dsn)}. Nothing was"
-            " changed."
+            " changed.",
+            code="database_error",
         ) from error
     with rehearsal_database(dsn) as empty:
         if here.before is not None:
@@ -275,7 +276,8 @@ def _read_database(dsn: str) -> _Installed:
         except psycopg.errors.LockNotAvailable:
             raise CommandError(
                 "a session holds a table exclusively, so its size cannot be read. Nothing was"
-                " changed; try again when it has ended (`holdfast db doctor` shows idle ones)."
+                " changed; try again when it has ended (`holdfast db doctor` shows idle ones).",
+                code="table_in_use",
             ) from None
         indexes = raw.execute(statement("index_definitions")).fetchall()
     # A day that was dropped meanwhile has no size.
@@ -358,7 +360,8 @@ class RehearsalDatabase:
             raise CommandError(
                 f"the upgrade is rehearsed in an empty database, and this address leads to"
                 f" {found} whatever database is asked for, as a pooler does. No table was changed;"
-                " let --dsn name the server itself."
+                " let --dsn name the server itself.",
+                code="pooled_connection",
             )
 
 
@@ -378,12 +381,14 @@ def rehearsal_database(dsn: str) -> Iterator[RehearsalDatabase]:
                 "the upgrade is rehearsed in an empty database of this server, and the user"
                 f" {raw.info.user} may not create one. Nothing was changed. Ask an administrator to"
                 f' run `ALTER ROLE "{raw.info.user}" CREATEDB`, or read the statements with'
-                " `holdfast db upgrade --sql`."
+                " `holdfast db upgrade --sql`.",
+                code="permission_denied",
             ) from None
         except psycopg.Error as error:
             raise CommandError(
                 "the upgrade is rehearsed in an empty database of this server, and none could be"
-                f" created: {one_line(error, dsn)}. No table was changed."
+                f" created: {one_line(error, dsn)}. No table was changed.",
+                code="rehearsal_failed",
             ) from error
         made = RehearsalDatabase(make_conninfo(dsn, dbname=named), named)
         try:
@@ -420,5 +425,6 @@ def _refuse_to_change_roles(raw: psycopg.Connection) -> None:
             f"the user {raw.info.user} may not act as {', '.join(lacking)}, and a rehearsal would"
             " make or grant these roles of the whole server. Nothing was changed. Read the"
             " statements with `holdfast db upgrade --sql`, or ask an administrator to make them"
-            f' (`CREATE ROLE ... NOLOGIN`) and to run `GRANT ... TO "{raw.info.user}"`.'
+            f' (`CREATE ROLE ... NOLOGIN`) and to run `GRANT ... TO "{raw.info.user}"`.',
+            code="permission_denied",
         )

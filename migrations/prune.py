@@ -145,7 +145,7 @@ def _janitor(dsn: str | None) -> Iterator[psycopg.Connection]:
         try:
             reason = misfit(*current(session))
             if reason is not None:
-                raise CommandError(f"{reason}. Nothing was dropped.")
+                raise CommandError(f"{reason}. Nothing was dropped.", code="schema_mismatch")
             session.execute(f"SET ROLE {JANITOR}".encode())
             session.execute(f"SET statement_timeout = '{STATEMENT_TIMEOUT}'".encode())
             yield session
@@ -153,10 +153,12 @@ def _janitor(dsn: str | None) -> Iterator[psycopg.Connection]:
             raise CommandError(
                 f"the user {session.info.user} cannot SET ROLE {JANITOR}"
                 f" ({one_line(error, dsn or '')}). Nothing was dropped; run GRANT {JANITOR} TO"
-                " <user>."
+                " <user>.",
+                code="database_role_missing",
             ) from None
         except psycopg.Error as error:
             raise CommandError(
                 f"the database failed: {one_line(error, dsn or '')}. Days dropped before it stay"
-                " dropped, each completely, and nothing undelivered was dropped; run it again."
+                " dropped, each completely, and nothing undelivered was dropped; run it again.",
+                code="database_error",
             ) from None

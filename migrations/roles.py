@@ -99,7 +99,8 @@ def prepare(connection: psycopg.Connection) -> None:
             reason = error.diag.message_primary or "permission denied"
             raise CommandError(
                 f"the database was not prepared: {reason}. Nothing was changed. Ask an"
-                f" administrator to run `{_filled(connection, cure)}`, then upgrade again."
+                f" administrator to run `{_filled(connection, cure)}`, then upgrade again.",
+                code="permission_denied",
             ) from None
 
 
@@ -126,6 +127,7 @@ def make_stream_role(connection: psycopg.Connection, stream: str) -> StreamRole:
             f" {ROLE_NAME_BYTES_MAX - len(STREAM_PREFIX)} characters a-z, 0-9, '_', '.' and '-',"
             " beginning with a letter or a digit. Nothing was changed.",
             ExitCode.USAGE,
+            code="invalid_name",
         )
     name, modern = sql.Identifier(role), connection.info.server_version >= 16_00_00
     options = sql.SQL(" WITH INHERIT TRUE, SET FALSE" if modern else "")
@@ -142,7 +144,8 @@ def make_stream_role(connection: psycopg.Connection, stream: str) -> StreamRole:
         reason = error.diag.message_primary or "permission denied"
         raise CommandError(
             f"the role was not created: {reason}. Nothing was changed. Ask an administrator to run"
-            f' `CREATE ROLE "{role}" NOLOGIN; GRANT {SINK} TO "{role}"`.'
+            f' `CREATE ROLE "{role}" NOLOGIN; GRANT {SINK} TO "{role}"`.',
+            code="permission_denied",
         ) from None
     grants = (f'GRANT "{role}" TO my_login{member}', f"REVOKE {SINK} FROM my_login")
     return StreamRole(stream, role, not found, grants)

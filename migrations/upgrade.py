@@ -124,6 +124,7 @@ def undo(dsn: str, revision: str, reason: str, *, force: bool = False) -> Upgrad
                 f"the database has revision {before or 'none'}, and {revision} is not a revision"
                 " before it. Nothing was changed.",
                 ExitCode.USAGE,
+                code="invalid_revision",
             )
         above = steps_after(transaction.directory, revision)
         undone = [each for each in above if each.revision <= before]
@@ -173,7 +174,8 @@ def current(raw: psycopg.Connection) -> tuple[str | None, str | None]:
     if role is None:
         raise CommandError(
             f"the user {raw.info.user} is not a member of any Holdfast role, so it cannot read the"
-            " schema revision. Nothing was changed; see docs/operators/database.md for the roles."
+            " schema revision. Nothing was changed; see docs/operators/database.md for the roles.",
+            code="database_role_missing",
         )
     with raw.transaction():
         raw.execute(f"SET LOCAL ROLE {role}".encode())
@@ -194,7 +196,8 @@ def refuse_unknown(revision: str | None) -> None:
         raise CommandError(
             f"the database has schema revision {revision}, which this version of Holdfast does not"
             f" know (its newest is {head()}). Nothing was changed. Use the Holdfast version that"
-            " upgraded the database."
+            " upgraded the database.",
+            code="unknown_revision",
         )
 
 
@@ -247,10 +250,11 @@ def in_turn(dsn: str, work: Callable[[Transaction], T]) -> T:
             with attempt, _migrating(dsn) as transaction:
                 done = work(transaction)
     except (psycopg.Error, DBAPIError) as error:
-        raise CommandError(_explain(error, dsn)) from error
+        raise CommandError(_explain(error, dsn), code="database_error") from error
     except AlembicError as error:
         raise CommandError(
-            f"the database was not upgraded: {one_line(error, dsn)}. No table was changed."
+            f"the database was not upgraded: {one_line(error, dsn)}. No table was changed.",
+            code="migration_failed",
         ) from error
     return done
 
@@ -284,7 +288,8 @@ def _take_turn(raw: psycopg.Connection) -> None:
     except psycopg.errors.LockNotAvailable as error:
         raise CommandError(
             "the database was not upgraded: another upgrade did not end within"
-            f" {TURN_TIMEOUT_MS // 60_000} minutes. No table was changed; try again after it."
+            f" {TURN_TIMEOUT_MS // 60_000} minutes. No table was changed; try again after it.",
+            code="upgrade_in_progress",
         ) from error
     raw.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}".encode())
 
@@ -299,7 +304,8 @@ def _refuse_old_server(raw: psycopg.Connection) -> None:
     if version < SERVER_VERSION_MIN:
         raise CommandError(
             f"Holdfast needs Postgres {SERVER_VERSION_MIN} or newer; this server is {version}."
-            " Nothing was changed."
+            " Nothing was changed.",
+            code="server_too_old",
         )
 
 
@@ -418,7 +424,8 @@ def refuse_contract(step: Step, sessions: Sequence[Session]) -> None:
             f"revision {step.name} serves only code built for {serves_from} or later, and older"
             f" code ran within a day: {_named(older)}. Nothing was changed, and it goes on."
             " Replace these processes, and run this again; `holdfast db upgrade --expand` runs the"
-            " revisions before it now. Where they have ended for good, add --force."
+            " revisions before it now. Where they have ended for good, add --force.",
+            code="incompatible_code_running",
         )
 
 
@@ -431,14 +438,16 @@ def refuse_downgrade(
         raise CommandError(
             f"revision {kept.name} cannot be undone: only revisions named expand can, up to the"
             " newest contract revision. Nothing was changed; restore a backup, or go on with the"
-            " version that the database serves."
+            " version that the database serves.",
+            code="revision_not_reversible",
         )
     newer = [each for each in sessions if (each.works_from or UNRECORDED) > revision]
     if newer and not force:
         raise CommandError(
             f"code that does not work on revision {revision} ran within a day: {_named(newer)}."
             " Nothing was changed, and it goes on. Replace these processes by the older version,"
-            " and run this again. Where they have ended for good, add --force."
+            " and run this again. Where they have ended for good, add --force.",
+            code="incompatible_code_running",
         )
 
 

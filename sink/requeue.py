@@ -92,7 +92,7 @@ def requeue(
     try:
         writer = Writer(dsn, name, suppress_repeats=suppress_repeats, timeouts=TIMEOUTS)
     except ValueError as error:
-        raise CommandError(f"{error}. Nothing was changed.") from None
+        raise CommandError(f"{error}. Nothing was changed.", code="invalid_stream") from None
     try:
         acts_for = writer.read(lambda connection: _acts_for(connection, stream))
         target = _Target(writer, run, suppress_repeats, acts_for, overtakes)
@@ -101,7 +101,8 @@ def requeue(
     except SinkError as error:
         raise CommandError(
             f"it ended at an entry; those before it are written, and a retry writes nothing twice:"
-            f" {error}"
+            f" {error}",
+            code="sink_error",
         ) from None
     finally:
         writer.close()

@@ -405,7 +405,9 @@ def estimate_job(
             ),
         )
     except ValueError as error:
-        raise CommandError(f"{error}. Nothing was estimated.", ExitCode.USAGE) from error
+        raise CommandError(
+            f"{error}. Nothing was estimated.", ExitCode.USAGE, code="invalid_value"
+        ) from error
     found = estimate(load)
     typer.echo(json.dumps(document(found), indent=2) if as_json else text(found))
     if found.warnings:

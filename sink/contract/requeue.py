@@ -80,10 +80,12 @@ def writer() -> Requeue:
                 f"writing entries needs the package {error.name}, which is not installed:"
                 " pip install '/path/to/holdfast[sink]'. Nothing was changed.",
                 ExitCode.USAGE,
+                code="package_missing",
             ) from None
         return found
     raise CommandError(
         "this installation cannot write entries: install Holdfast again with"
         " pip install '/path/to/holdfast[sink]'. Nothing was changed.",
         ExitCode.USAGE,
+        code="package_missing",
     )

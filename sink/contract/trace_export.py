@@ -48,6 +48,7 @@ def _provider(service: str) -> Any:
             f"{ASKED}={OTLP} needs the package {error.name}, which is not installed:"
             " pip install '/path/to/holdfast[otlp]'. Nothing was started.",
             ExitCode.USAGE,
+            code="package_missing",
         ) from None
     if not isinstance(api.get_tracer_provider(), api.ProxyTracerProvider):
         return None

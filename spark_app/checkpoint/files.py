@@ -266,14 +266,16 @@ class CheckpointFiles:
     def damaged(self, name: str) -> CommandError:
         """Return the error of a damaged file."""
         return CommandError(
-            f"{name} in the checkpoint {self.checkpoint} cannot be read. {RESTORE}."
+            f"{name} in the checkpoint {self.checkpoint} cannot be read. {RESTORE}.",
+            code="checkpoint_damaged",
         )
 
     def missing(self, name: str) -> CommandError:
         """Return the error of a missing file that every checkpoint with a batch has."""
         return CommandError(
             f"the checkpoint {self.checkpoint} has written batches, but {name} is missing in it."
-            f" {RESTORE}."
+            f" {RESTORE}.",
+            code="checkpoint_damaged",
         )
 
     def is_there(self, path: str) -> bool:
@@ -309,10 +311,14 @@ def parse(text: str, name: str, version: int, checkpoint: str) -> dict[str, Any]
     except ValueError:
         kept = None
     if not isinstance(kept, dict) or not isinstance(kept.get("version"), int):
-        raise CommandError(f"{name} in the checkpoint {checkpoint} cannot be read. {RESTORE}.")
+        raise CommandError(
+            f"{name} in the checkpoint {checkpoint} cannot be read. {RESTORE}.",
+            code="checkpoint_damaged",
+        )
     if kept["version"] > version:
         raise CommandError(
             f"the checkpoint {checkpoint} was written by a newer Holdfast. Nothing was read or"
-            " written; run that version."
+            " written; run that version.",
+            code="checkpoint_version_mismatch",
         )
     return kept

@@ -162,7 +162,8 @@ def _require_newest_query(sink: OutboxSink, job: Job, query_id: UUID) -> None:
             f" after the newest batch of the checkpoint {job.checkpoint} (query {query_id}), whose"
             " state does not have what was published since. Nothing was read or written; go on with"
             " the checkpoint of that query, or begin a new one, which the stream then has to adopt"
-            " (`holdfast stream adopt`): it continues from the published windows and holds."
+            " (`holdfast stream adopt`): it continues from the published windows and holds.",
+            code="checkpoint_outdated",
         )
 
 
@@ -189,7 +190,8 @@ def _require_whole(files: CheckpointFiles) -> None:
     if files.read(RESTORING) is not None:
         raise CommandError(
             f"a restore of the checkpoint {files.checkpoint} was interrupted. Nothing was read or"
-            " written; `holdfast job checkpoints verify` names the command that finishes it."
+            " written; `holdfast job checkpoints verify` names the command that finishes it.",
+            code="restore_interrupted",
         )
 
 
@@ -200,7 +202,8 @@ def _record(files: CheckpointFiles, job: Job) -> dict[str, Any]:
         raise CommandError(
             f"{files.checkpoint} holds a checkpoint that this job did not begin (it has no"
             f" {shape.FILE}). Nothing was read or written; name another directory with"
-            " --checkpoint."
+            " --checkpoint.",
+            code="foreign_checkpoint",
         )
     require_same_path(files, kept)
     Shape.of(job).require(kept, files.checkpoint)
@@ -324,7 +327,8 @@ def require_same_path(files: CheckpointFiles, kept: Mapping[str, Any]) -> None:
     raise CommandError(
         f"{files.checkpoint} was begun in another place, {shell_word(there)}, and Spark reads a"
         " part of its state from there. Nothing was read or written; move it back there, unless it"
-        f" still is, and start with --checkpoint {shell_word(there)}."
+        f" still is, and start with --checkpoint {shell_word(there)}.",
+        code="checkpoint_moved",
     )
 
 

@@ -82,5 +82,6 @@ def require_begun(files: CheckpointFiles) -> None:
         raise CommandError(
             f"the checkpoint {files.checkpoint} was being made from the savepoint"
             f" {origin.location}, and that did not end. Nothing was read or written; start with"
-            f" --from-savepoint {origin.location} again, which completes it."
+            f" --from-savepoint {origin.location} again, which completes it.",
+            code="savepoint_start_interrupted",
         )

@@ -46,7 +46,9 @@ class PolicyHistory:
             self._require_own_version(policy)
             require_unchanged(last.file, policy.file, watermark_us or None)
         except PolicyError as error:
-            raise CommandError(f"{error} Nothing was read or written.") from error
+            raise CommandError(
+                f"{error} Nothing was read or written.", code="policy_change_refused"
+            ) from error
         return type(self)((*self.policies, policy), (*self.since_us, watermark_us))
 
     @property

@@ -102,7 +102,8 @@ class Shape:
                 f" ({'; '.join(foreign)}), and this one would not find its state. Nothing was read"
                 " or written; run the version that wrote it, or start with a new checkpoint, which"
                 " the stream then has to adopt (`holdfast stream adopt`): it continues from the"
-                " published windows and holds."
+                " published windows and holds.",
+                code="checkpoint_version_mismatch",
             )
         differences = self.differences(kept)
         if differences:
@@ -112,7 +113,8 @@ class Shape:
                 " written; start with the settings as they were. A new checkpoint that begins with"
                 " a savepoint (`holdfast job savepoint`) may have other key groups and partitions;"
                 " one without it may have other durations too, and the stream has to adopt it"
-                " (`holdfast stream adopt`)."
+                " (`holdfast stream adopt`).",
+                code="settings_mismatch",
             )
 
     def differences(self, kept: Mapping[str, Any]) -> list[str]:
@@ -147,7 +149,8 @@ def sources_of(
     except SourcesDiffer as differences:
         raise CommandError(
             f"the checkpoint {checkpoint} does not fit the sources of this start: {differences}."
-            f" Nothing was read or written; {_way_out(wanted, kept)}"
+            f" Nothing was read or written; {_way_out(wanted, kept)}",
+            code="sources_mismatch",
         ) from differences
 
 

@@ -188,7 +188,7 @@ def require_records(
             refused += [gap.said for gap in missing]
         found.append(replace(source, topic_ids=tuple(sorted(now.items()))))
     if refused:
-        raise CommandError(_refusal(files.checkpoint, refused))
+        raise CommandError(_refusal(files.checkpoint, refused), code="offset_gap")
     return tuple(found)
 
 

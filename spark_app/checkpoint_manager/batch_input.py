@@ -39,6 +39,7 @@ def read_by(folder: Folder, batch: int, dsn: str | None) -> Document:
             f"there is no plan of batch {batch} in the checkpoint {folder.path}{where}. Nothing was"
             " changed.",
             ExitCode.NOTHING_MATCHED,
+            code="unknown_batch",
         )
     recorded = (folder.own(shape.FILE) or {}).get(shape.SOURCES, [])
     took_over = batch == 0 and origin.FILE in folder.files

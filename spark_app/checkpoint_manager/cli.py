@@ -157,7 +157,9 @@ def prune(
     try:
         min_age_ms = 0 if min_age is None else milliseconds(min_age)
     except ValueError as error:
-        raise CommandError(f"--min-age: {error}. Nothing was removed.", ExitCode.USAGE) from error
+        raise CommandError(
+            f"--min-age: {error}. Nothing was removed.", ExitCode.USAGE, code="invalid_duration"
+        ) from error
     database = "" if dry_run else require_database(dsn)
     from holdfast.spark_app.checkpoint_manager import render  # noqa: PLC0415 - takes a second
     from holdfast.spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415

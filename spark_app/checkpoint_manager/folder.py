@@ -73,6 +73,7 @@ class Folder:
                 " Nothing was read; mount the file system, or copy the directory: `list`, `show`"
                 " and `verify` work on a copy.",
                 ExitCode.USAGE,
+                code="checkpoint_not_local",
             )
         self.path = path
         self.files = {
@@ -87,6 +88,7 @@ class Folder:
                 f"{checkpoint} is not a checkpoint of the exposure job: there is no {shape.FILE} in"
                 " it. Nothing was read; pass the --checkpoint of `job run`.",
                 ExitCode.USAGE,
+                code="not_a_checkpoint",
             )
         self.problem: Callable[[str], str | None] = cache(self._problem)
         """Return what is wrong with a file, None where it is intact."""

@@ -41,7 +41,8 @@ class Restore:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CommandError(
-                f"{path} cannot be read. Nothing was changed; restore it from a copy."
+                f"{path} cannot be read. Nothing was changed; restore it from a copy.",
+                code="checkpoint_damaged",
             ) from error
 
 

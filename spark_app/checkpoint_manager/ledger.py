@@ -83,7 +83,8 @@ class Ledger:
             raise CommandError(
                 f"a job of stream {self._stream!r} is connected to the database (server process"
                 f" {', '.join(running)}), and Spark would go on writing into the checkpoint."
-                " Nothing was changed; stop the job and repeat the command."
+                " Nothing was changed; stop the job and repeat the command.",
+                code="checkpoint_in_use",
             )
 
     def _rows(self, file: str, **values: Any) -> list[Any]:
@@ -107,9 +108,11 @@ def ledger(dsn: str, stream: str) -> Iterator[Ledger]:
             sink.check()
             yield Ledger(sink, stream)
     except ValueError as error:
-        raise CommandError(f"{error}. Nothing was changed.", ExitCode.USAGE) from error
+        raise CommandError(
+            f"{error}. Nothing was changed.", ExitCode.USAGE, code="invalid_value"
+        ) from error
     except SinkError as error:
-        raise CommandError(explain(error)) from error
+        raise CommandError(explain(error), code="sink_error") from error
 
 
 def _statement(name: str) -> bytes:

@@ -95,7 +95,9 @@ def require_kept(kept: Kept, batch: int) -> None:
         said = f"batch {batch} is not committed yet: the newest one is {newest}"
     else:
         said = f"batch {batch} is not kept any more: the oldest one is {min(kept.committed)}"
-    raise CommandError(f"{said}. Nothing was changed.", ExitCode.NOTHING_MATCHED)
+    raise CommandError(
+        f"{said}. Nothing was changed.", ExitCode.NOTHING_MATCHED, code="unknown_batch"
+    )
 
 
 def retained(folder: Folder) -> Document | None:

@@ -28,7 +28,8 @@ def pruned(folder: Folder, keep_last: int, min_age_ms: int, *, dry_run: bool) ->
     if history.unfinished(folder) is not None:
         raise CommandError(
             "a restore of this checkpoint was interrupted. Nothing was removed; finish it first:"
-            " `holdfast job checkpoints verify` names the command."
+            " `holdfast job checkpoints verify` names the command.",
+            code="restore_interrupted",
         )
     keep = _kept_batches(folder, kept, keep_last, min_age_ms)
     needed = _needed(kept, keep)
@@ -82,7 +83,8 @@ def _needed(kept: Kept, keep: Iterable[int]) -> set[str]:
             name, why = next(iter(needs.problems.items()))
             raise CommandError(
                 f"batch {batch} is not intact: {name}: {why}. Nothing was removed; see `holdfast"
-                " job checkpoints verify`."
+                " job checkpoints verify`.",
+                code="batch_damaged",
             )
         found.update(needs.files)
     return found

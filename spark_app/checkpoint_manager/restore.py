@@ -78,13 +78,17 @@ def restored(folder: Folder, batch: int, dsn: str, *, dry_run: bool) -> Document
     if unfinished is not None and unfinished.batch != batch:
         raise CommandError(
             f"a restore to batch {unfinished.batch} was interrupted. Nothing was changed; finish it"
-            f" first, with --batch {unfinished.batch}."
+            f" first, with --batch {unfinished.batch}.",
+            code="restore_interrupted",
         )
     require_kept(kept, batch)
     _require_usable(folder, kept, batch)
     query_id = folder.query_id()
     if query_id is None or name is None:
-        raise CommandError(f"{METADATA} or {shape.FILE} cannot be read. Nothing was changed.")
+        raise CommandError(
+            f"{METADATA} or {shape.FILE} cannot be read. Nothing was changed.",
+            code="checkpoint_damaged",
+        )
     with ledger(dsn, name) as books:
         books.require_stopped()
         _require_recorded(books, name, query_id, batch)
@@ -128,6 +132,7 @@ def _steps(
         raise CommandError(
             f"batch {batch} is the newest one of {folder.path}. Nothing was changed.",
             ExitCode.NOTHING_MATCHED,
+            code="nothing_to_restore",
         )
     again, cut = replanned(folder, batch, recorded), _cut(folder, batch)
     stale = (name for name in folder.files if name.startswith(f"{repeats.FOLDER}/"))
@@ -144,7 +149,8 @@ def _require_usable(folder: Folder, kept: Kept, batch: int) -> None:
     if elsewhere is not None:
         raise CommandError(
             f"{folder.path} was begun in another place, {elsewhere}, and Spark reads a part of its"
-            " state from there. Nothing was changed; restore the checkpoint at that path."
+            " state from there. Nothing was changed; restore the checkpoint at that path.",
+            code="checkpoint_moved",
         )
     needs = kept.needs(batch)
     if needs.usable:
@@ -155,7 +161,8 @@ def _require_usable(folder: Folder, kept: Kept, batch: int) -> None:
         f"batch {batch} cannot be restored: {name}: {why}"
         + (f", and {len(needs.problems) - 1} more files" if len(needs.problems) > 1 else "")
         + ". Nothing was changed; "
-        + (f"these batches are intact: {', '.join(others)}." if others else "no batch is intact.")
+        + (f"these batches are intact: {', '.join(others)}." if others else "no batch is intact."),
+        code="batch_damaged",
     )
 
 
@@ -168,7 +175,8 @@ def _require_recorded(books: Ledger, name: str, query_id: UUID, batch: int) -> N
             f"the ledger of stream {name!r} does not have batch {batch} of query {query_id}:"
             f" {known}. Nothing was changed; check that --dsn is the database that the job"
             " wrote. If the database was put back to an older moment, go back to a batch that it"
-            " has: those after it are then written again."
+            " has: those after it are then written again.",
+            code="batch_not_in_ledger",
         )
 
 
@@ -190,7 +198,9 @@ def _fence(books: Ledger, query_id: UUID) -> None:
     try:
         books.fence(query_id)
     except SinkError as error:
-        raise CommandError(f"{explain(error)} The checkpoint was not changed.") from error
+        raise CommandError(
+            f"{explain(error)} The checkpoint was not changed.", code="sink_error"
+        ) from error
 
 
 def _cut(folder: Folder, batch: int) -> Cut:
@@ -397,7 +407,8 @@ class _Sources:
             elif (file := local(path)) is not None and not file.exists():
                 raise CommandError(
                     f"{file} is gone, and batch {batch} reads it again. Nothing was changed; put it"
-                    " back under its name and repeat the command."
+                    " back under its name and repeat the command.",
+                    code="input_missing",
                 )
 
     def _log(self, source: int, position: int) -> spark_files.Log:

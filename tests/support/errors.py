@@ -31,9 +31,13 @@ TITLES = {"1": "failed", "2": "usage", "3": "nothing matched", "4": "degraded"}
 WITHOUT_CODES = (
     "dispatcher/cli/endpoints/",
     "dispatcher/operators/endpoints/",
-    "migrations/",
-    "sink/",
-    "spark_app/",
+    "spark_app/command/",
+    "spark_app/input/",
+    "spark_app/inspection/",
+    "spark_app/lifecycle/",
+    "spark_app/reporting/",
+    "spark_app/runtime/",
+    "spark_app/savepoint/",
 )
 """Where errors have no code yet."""
 
