@@ -70,8 +70,8 @@ class ServerMonitor:
             raise
         except Exception as error:  # noqa: BLE001 - its errors must not stop delivery
             self._measures.server = ServerState()
-            said = one_line(str(error))
-            if said != self._refused:
-                self._telemetry.warn(Line.SERVER_UNREAD, error=said)
-            self._refused = said
+            reason = one_line(str(error))
+            if reason != self._refused:
+                self._telemetry.warn(Line.SERVER_UNREAD, error=reason)
+            self._refused = reason
         return False

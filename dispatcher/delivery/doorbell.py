@@ -77,12 +77,12 @@ class Doorbell:
 
     async def _probe(self, listener: Listener) -> None:
         """Notify from another connection; raises `DeafError` when that does not arrive."""
-        own = token_hex(8)
+        token = token_hex(8)
         # A connection that broke silently raises nothing; it only times out.
         with suppress(TimeoutError):
             async with asyncio.timeout(self._answer_seconds):
-                await self._watch.ring(own)
-            if await self._arrives(own, listener):
+                await self._watch.ring(token)
+            if await self._arrives(token, listener):
                 self._heard()
                 return
         if not self._deaf:
@@ -90,13 +90,13 @@ class Doorbell:
             self._telemetry.warn(Line.DOORBELL_DEAF, seconds=self._answer_seconds)
         raise DeafError
 
-    async def _arrives(self, own: str, listener: Listener) -> bool:
+    async def _arrives(self, token: str, listener: Listener) -> bool:
         end = seconds() + self._answer_seconds
-        while (left := end - seconds()) > 0:
-            payloads = await listener.payloads(left)
-            if set(payloads) - {own}:
+        while (remaining := end - seconds()) > 0:
+            payloads = await listener.payloads(remaining)
+            if set(payloads) - {token}:
                 self._rung()
-            if own in payloads:
+            if token in payloads:
                 return True
         return False
 

@@ -113,9 +113,7 @@ class Flow:
         wanted: dict[int, int] = {}
         self._claims += 1
         # Endpoints skipped last time come first, then those that hold fewest lanes.
-        for id_ in sorted(
-            ready, key=lambda id_: (self._at(id_).last_claim, self._at(id_).held, id_)
-        ):
+        for id_ in sorted(ready, key=self._claim_order):
             slots = self._at(id_)
             slots.limit = min(share, ready[id_].endpoint.concurrency)
             count = min(left, self._free(slots, second))

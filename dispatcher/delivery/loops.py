@@ -9,7 +9,7 @@ from holdfast.dispatcher.delivery.endpoints import Endpoints
 from holdfast.dispatcher.delivery.flow import Flow
 from holdfast.dispatcher.delivery.health import Health
 from holdfast.dispatcher.delivery.holds import Holds
-from holdfast.dispatcher.delivery.rules.values import Claim, Instance, Wanted
+from holdfast.dispatcher.delivery.rules.values import Claim, ClaimRequest, Instance
 from holdfast.dispatcher.delivery.store.postgres import PostgresStore
 from holdfast.dispatcher.delivery.telemetry.log import Line, Telemetry
 from holdfast.dispatcher.delivery.telemetry.observer import Observer
@@ -93,11 +93,11 @@ class Steps:
                 request_route()
             return False
         started, lease = seconds(), self._endpoints.lease_seconds
-        wanted = Wanted(counts, uuid4(), lease, self._entries_per_lane)
+        request = ClaimRequest(counts, uuid4(), lease, self._entries_per_lane)
         self._had_announced = announced
         if not announced:
-            return self._take(await self._store.claim(wanted, started), counts, started)
-        done = await self._store.route_and_claim(wanted, started)
+            return self._take(await self._store.claim(request, started), counts, started)
+        done = await self._store.route_and_claim(request, started)
         if done is None or not done[0].batches:
             request_route()
         if done is None:

@@ -56,13 +56,13 @@ class Maintenance:
             self._pruned_on = old.today
 
     def _report(self, table: str, day: date, pruned: Pruned) -> None:
-        where = {"table": table, "day": day.isoformat()}
+        fields = {"table": table, "day": day.isoformat()}
         match pruned.outcome:
             case "dropped":
                 self._telemetry.counts["days_dropped"] += 1
                 self._telemetry.info(
                     Line.DAY_DROPPED,
-                    **where,
+                    **fields,
                     rows=pruned.row_count,
                     bytes=pruned.bytes,
                     abandoned=pruned.abandoned,
@@ -71,13 +71,13 @@ class Maintenance:
                 self._telemetry.counts["days_kept"] += 1
                 self._telemetry.warn(
                     Line.DAY_KEPT,
-                    **where,
+                    **fields,
                     waiting=pruned.waiting,
                     unrouted=pruned.unrouted,
                     dead_letters=pruned.dead_letters,
                     endpoints=list(pruned.endpoints or ()),
                 )
             case "busy":
-                self._telemetry.info(Line.DAY_KEPT, **where, in_use=True)
+                self._telemetry.info(Line.DAY_KEPT, **fields, in_use=True)
             case _:
                 pass  # already dropped by another dispatcher or a person

@@ -59,10 +59,10 @@ class RepeatChecker:
                 )
             finally:
                 channel.in_use -= 1
-            there = judged(answer, key, ready.secrets)
+            receipt = judged(answer, key, ready.secrets)
         except (InquiryError, UnusableTargetError):
             return None
-        if there is None or there.body_sha256 != sha256(body).digest():
+        if receipt is None or receipt.body_sha256 != sha256(body).digest():
             return None
         return answer if isinstance(answer, Response) else None
 
@@ -75,13 +75,13 @@ class RepeatChecker:
 
     async def _channel(self, ready: Ready) -> _Channel:
         target = ready.target
-        known = self._channels.get(target.endpoint_id)
-        if known is not None and known.target == target:
-            return known
+        channel_before = self._channels.get(target.endpoint_id)
+        if channel_before is not None and channel_before.target == target:
+            return channel_before
         channel = _Channel(target, Getter(target, ca_pem=self._ca_pem))
         self._channels[target.endpoint_id] = channel
-        if known is not None:
-            self._old.append(known)
+        if channel_before is not None:
+            self._old.append(channel_before)
         for each in [each for each in self._old if not each.in_use]:
             self._old.remove(each)
             await each.getter.close()

@@ -11,7 +11,7 @@ from holdfast.dispatcher.delivery.database_clock import DatabaseClock
 from holdfast.dispatcher.delivery.endpoints import Endpoints
 from holdfast.dispatcher.delivery.flow import Flow
 from holdfast.dispatcher.delivery.holds import Holds
-from holdfast.dispatcher.delivery.rules.replays import ReplayWanted
+from holdfast.dispatcher.delivery.rules.replays import ReplayRequest
 from holdfast.dispatcher.delivery.rules.values import Lane, Settlement
 from holdfast.dispatcher.delivery.sender import RepeatCheck, Sender
 from holdfast.dispatcher.delivery.settler import Settler
@@ -90,13 +90,13 @@ class Replayer:
             for id_, slots in self._flow.spare(self._endpoints.ready).items()
             if not self._holds.will_hold(id_) and not self._clock.fault
         }
-        wanted = ReplayWanted(room, uuid4(), self._endpoints.lease_seconds)
-        turn = await self._store.claim_replays(wanted, started)
+        request = ReplayRequest(room, uuid4(), self._endpoints.lease_seconds)
+        turn = await self._store.claim_replays(request, started)
         if self._observer is not None:
-            self._observer.replay_items(turn.found)
+            self._observer.replay_items(turn.item_count)
         if turn.lanes:
             failpoint("D16")
-        if not turn.found:
+        if not turn.item_count:
             ended = seconds()
             self._not_before = ended + IDLE_FACTOR * (ended - started)
         for lane in turn.lanes:
@@ -108,7 +108,7 @@ class Replayer:
             self._flow.request_claim()
         for id_, items in (turn.ended or {}).items():
             self._telemetry.info(Line.REPLAY_APPLIED, replay=str(id_), items=items)
-        return turn.found > 0 or turn.paced
+        return turn.item_count > 0 or turn.paced
 
     async def run(self) -> None:
         """Store results until `close`."""

@@ -130,13 +130,13 @@ class Sender:
         """Make one attempt; None when nothing was sent and no attempt counts."""
         progress, started, key = Progress(), seconds(), key_text(entry.key)
         ours = True
-        found: Answer | None = None
+        prior_answer: Answer | None = None
         try:
             if not may_send(started, lane.trusted_until, ready.endpoint.attempt_seconds):
                 return None
             if entry.number > 1:
-                found = await self._before_repeating(ready, entry, key)
-            answer = found or await self._send(ready, lane, entry, key, progress)
+                prior_answer = await self._before_repeating(ready, entry, key)
+            answer = prior_answer or await self._send(ready, lane, entry, key, progress)
             if answer is None:
                 return None
             ours = False
@@ -155,26 +155,28 @@ class Sender:
             self._transport.drop(ready.target)
         if isinstance(answer, Response) and attempt.receipt and self._learn(ready, answer):
             attempt = replace(attempt, window_shrunk=True)
-        return replace(attempt, response=INQUIRED) if isinstance(found, Response) else attempt
+        return (
+            replace(attempt, response=INQUIRED) if isinstance(prior_answer, Response) else attempt
+        )
 
     async def _before_repeating(
         self, ready: Ready, entry: Entry, key: str
     ) -> Response | Refused | None:
         """Return the receiver's proof for this key, or why the key must not be sent again."""
-        found: Response | None = None
+        proof: Response | None = None
         try:
             if self._check_repeat is not None:
-                found = await self._check_repeat(ready, key, entry.body, int(self._clock.now()))
+                proof = await self._check_repeat(ready, key, entry.body, int(self._clock.now()))
         except Exception as error:  # noqa: BLE001 - without an answer the key is sent again
             self._telemetry.crashed("ask", error)
-        if found is None and entry.forgotten:
+        if proof is None and entry.forgotten:
             # Another dispatcher may have just learned the window: the claim read it.
-            kept = f" ({window_text(ready.key_window)})" if ready.key_window is not None else ""
+            kept_for = f" ({window_text(ready.key_window)})" if ready.key_window is not None else ""
             return Refused(
-                f"first tried longer ago than the receiver keeps keys{kept}:"
+                f"first tried longer ago than the receiver keeps keys{kept_for}:"
                 " sending it again could repeat the action"
             )
-        return found
+        return proof
 
     async def _send(
         self, ready: Ready, lane: Lane, entry: Entry, key: str, progress: Progress

@@ -51,13 +51,13 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Check every value."""
-        for name, value, most in (
+        for name, value, maximum in (
             ("concurrency", self.concurrency, 4096),
             ("claim lanes", self.claim_lanes, 4096),
             ("entries per lane", self.entries_per_lane, 256),
         ):
-            if not 1 <= value <= most:
-                raise ValueError(f"{name} must be 1 to {most}, not {value}")
+            if not 1 <= value <= maximum:
+                raise ValueError(f"{name} must be 1 to {maximum}, not {value}")
         if self.engine not in ENGINES:
             raise ValueError(f"the engine must be one of {', '.join(ENGINES)}, not {self.engine!r}")
         if self.listen is not None:

@@ -87,10 +87,10 @@ def served(listen: str | None, health: Health, collector: Collector) -> Iterator
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
-    def __init__(self, where: tuple[str, int], handler: Any) -> None:
-        if ":" in where[0]:
+    def __init__(self, host_and_port: tuple[str, int], handler: Any) -> None:
+        if ":" in host_and_port[0]:
             self.address_family = AF_INET6
-        super().__init__(where, handler)
+        super().__init__(host_and_port, handler)
 
     def server_bind(self) -> None:
         """Bind without a DNS lookup of this host's name."""

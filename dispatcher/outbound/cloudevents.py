@@ -39,10 +39,10 @@ def attributes(
     key: str, subject_id: int, subject: str | None, body: bytes
 ) -> tuple[tuple[str, str], ...]:
     """Return the headers of one entry; raises `NotOurBodyError`."""
-    found = _HEAD.match(body)
-    if found is None:
+    head = _HEAD.match(body)
+    if head is None:
         raise NotOurBodyError("the stored body does not begin with type, timestamp and sequence")
-    type_, time, sequence = found.groups()
+    type_, time, sequence = head.groups()
     headers = (
         ("ce-specversion", SPEC_VERSION),
         ("ce-id", key),

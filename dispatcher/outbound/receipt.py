@@ -69,13 +69,13 @@ def other_key(body: bytes, key: str) -> str | None:
     try:
         answer: Any = json.loads(body)
     except (ValueError, RecursionError):
-        named = [found.decode().lower() for found in _MEMBER.findall(bare)]
-        return None if key in named else next(iter(named), None)
+        keys = [member.decode().lower() for member in _MEMBER.findall(bare)]
+        return None if key in keys else next(iter(keys), None)
     receipt = answer.get("receipt") if isinstance(answer, dict) else None
     for each in (answer, receipt):
-        named_here = each.get("key") if isinstance(each, dict) else None
-        if isinstance(named_here, str):
-            plain = named_here.strip().lower()
+        member_key = each.get("key") if isinstance(each, dict) else None
+        if isinstance(member_key, str):
+            plain = member_key.strip().lower()
             if plain != key and _KEY.fullmatch(plain):
                 return plain
     return None

@@ -63,7 +63,7 @@ def read_material(row: EndpointRow, rule: ReferenceRule) -> Material:
     reader = _Reader(rule)
     try:
         secrets = tuple(reader.secret(reference) for reference in row.secret_refs)
-        headers = tuple((name, reader.header(name, given)) for name, given in endpoint.headers)
+        headers = tuple((name, reader.header(name, setting)) for name, setting in endpoint.headers)
         return Material(
             secrets=secrets,
             headers=headers,
@@ -110,14 +110,14 @@ class _Reader:
         except SecretError as error:
             raise _UnusableError(f"{reference}: {error}") from None
 
-    def header(self, name: str, given: str) -> str:
-        if not is_reference(given):
-            return given
+    def header(self, name: str, setting: str) -> str:
+        if not is_reference(setting):
+            return setting
         what = f"value of header {name}"
-        content = self._read(given, what, TEXT_BYTES_MAX, private=True)
+        content = self._read(setting, what, TEXT_BYTES_MAX, private=True)
         value = content.decode("latin-1").strip()
         if fault := value_fault(name, value):
-            raise _UnusableError(f"{given}: {fault}")
+            raise _UnusableError(f"{setting}: {fault}")
         return value
 
     def pem(self, reference: str | None, *, private: bool = False) -> bytes | None:
@@ -126,7 +126,7 @@ class _Reader:
         what = "private key" if private else "certificate"
         return self._read(reference, what, PEM_BYTES_MAX, private=private)
 
-    def _read(self, reference: str, what: str, most: int, *, private: bool) -> bytes:
+    def _read(self, reference: str, what: str, bytes_max: int, *, private: bool) -> bytes:
         if not is_reference(reference):
             # The text may be the secret itself, so the message does not quote it.
             raise _UnusableError(
@@ -138,7 +138,7 @@ class _Reader:
         if kind == "env":
             content = os.environ.get(name, "").encode(errors="surrogateescape")
         else:
-            content, mode = _file(name, most, self._rule.folders)
+            content, mode = _file(name, bytes_max, self._rule.folders)
             if private and mode & stat.S_IROTH:
                 self.exposed.append(reference)
         if not content.strip():
@@ -147,20 +147,20 @@ class _Reader:
                 if kind == "env"
                 else f"{reference} holds no {what}"
             )
-        if len(content) > most:
-            raise _UnusableError(f"{reference} holds no {what}: more than {most:,} bytes")
+        if len(content) > bytes_max:
+            raise _UnusableError(f"{reference} holds no {what}: more than {bytes_max:,} bytes")
         return content
 
 
-def _file(path: str, most: int, folders: Sequence[str]) -> tuple[bytes, int]:
-    """Return at most `most` + 1 bytes of a file in one of `folders`, and its mode."""
+def _file(path: str, bytes_max: int, folders: Sequence[str]) -> tuple[bytes, int]:
+    """Return at most `bytes_max` + 1 bytes of a file in one of `folders`, and its mode."""
     try:
         descriptor = _opened(path, folders)
         with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, not a path
             mode = os.fstat(descriptor).st_mode
             if not stat.S_ISREG(mode):
                 raise _UnusableError(f"file:{path} is not a regular file")
-            return file.read(most + 1), mode
+            return file.read(bytes_max + 1), mode
     except OSError as error:
         raise _UnusableError(f"file:{path}: {error.strerror or 'cannot be read'}") from None
     except ValueError:

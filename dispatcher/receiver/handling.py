@@ -72,5 +72,5 @@ def handle_inquiry(
         inquiry = verify_inquiry(headers, body, key, secrets)
     except VerificationError as error:
         return Problem(error.status, error.reason, error.detail).answer()
-    found = look(inquiry)
-    return unknown_key() if found is None else answer_inquiry(found, inquiry.secret)
+    receipt = look(inquiry)
+    return unknown_key() if receipt is None else answer_inquiry(receipt, inquiry.secret)

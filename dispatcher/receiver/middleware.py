@@ -74,18 +74,18 @@ class VerifyDeliveries:
             await send({"type": "websocket.close", "code": POLICY_VIOLATION})
             return
         try:
-            found = await self._verified(scope, receive)
+            request = await self._verified(scope, receive)
         except SenderLeft:
             return
-        match found:
+        match request:
             case Delivery():
                 failpoint("R1")
-                await self._pass(scope, receive, send, {_DELIVERY: found}, found.raw)
+                await self._pass(scope, receive, send, {_DELIVERY: request}, request.raw)
             case Inquiry():
-                await self._pass(scope, receive, send, {_INQUIRY: found}, b"")
+                await self._pass(scope, receive, send, {_INQUIRY: request}, b"")
             case Problem():
-                _log.info("refused a request: %s", found.reason)
-                await _send(found, send)
+                _log.info("refused a request: %s", request.reason)
+                await _send(request, send)
 
     async def _pass(
         self, scope: Scope, receive: Receive, send: Send, verified: dict[str, Any], body: bytes
@@ -110,10 +110,15 @@ class VerifyDeliveries:
         """Return the verified request, or the problem with it; raises `SenderLeft`."""
         path, method = scope["path"], scope["method"]
         inquiry = path not in self._paths
-        wanted = "GET" if inquiry else "POST"
-        if method != wanted:
-            what = "inquiries" if inquiry else "deliveries"
-            return Problem(405, "method_not_allowed", f"send {what} with {wanted}", allow=wanted)
+        allowed_method = "GET" if inquiry else "POST"
+        if method != allowed_method:
+            noun = "inquiries" if inquiry else "deliveries"
+            return Problem(
+                405,
+                "method_not_allowed",
+                f"send {noun} with {allowed_method}",
+                allow=allowed_method,
+            )
         headers = list(scope["headers"])
         body = await read_body(
             headers,
@@ -140,18 +145,18 @@ def delivery_of(scope: Scope) -> Delivery:
 
     Raises `LookupError` on a path that the middleware does not guard.
     """
-    found: Delivery | None = scope.get("state", {}).get(_DELIVERY)
-    if found is None:
+    delivery: Delivery | None = scope.get("state", {}).get(_DELIVERY)
+    if delivery is None:
         raise LookupError(f"no verified delivery: {scope.get('path')} is not a guarded path")
-    return found
+    return delivery
 
 
 def inquiry_of(scope: Scope) -> Inquiry:
     """Return the inquiry that the middleware verified for this request; raises `LookupError`."""
-    found: Inquiry | None = scope.get("state", {}).get(_INQUIRY)
-    if found is None:
+    inquiry: Inquiry | None = scope.get("state", {}).get(_INQUIRY)
+    if inquiry is None:
         raise LookupError(f"no verified inquiry: {scope.get('path')} is not a guarded path")
-    return found
+    return inquiry
 
 
 async def _chunks(receive: Receive) -> AsyncIterator[bytes]:

@@ -39,14 +39,14 @@ def spellings(values: Iterable[str]) -> tuple[str, ...]:
     >>> spellings(["Bearer a/b=cde"])[-2:]
     ('a\\\\/b=cde', 'a/b=cde')
     """
-    whole = {part for each in values for part in (each, _BEFORE_A_TOKEN.sub("", each, count=1))}
-    found: set[str] = set()
-    for each in whole:
+    parts = {part for each in values for part in (each, _BEFORE_A_TOKEN.sub("", each, count=1))}
+    forms: set[str] = set()
+    for each in parts:
         if len(each) >= HIDDEN_CHARACTERS_MIN:
             in_json = json.dumps(each)[1:-1]
-            found |= {each, in_json, in_json.replace("/", "\\/")}
-            found |= {escape(each), percent_encoded(each), percent_encoded(each, safe="")}
-    return tuple(sorted(found, key=lambda each: (-len(each), each)))
+            forms |= {each, in_json, in_json.replace("/", "\\/")}
+            forms |= {escape(each), percent_encoded(each), percent_encoded(each, safe="")}
+    return tuple(sorted(forms, key=lambda each: (-len(each), each)))
 
 
 def hide(text: str, hidden: Sequence[str]) -> str:

@@ -158,7 +158,7 @@ def listen(
         misbehaviour,
         seed=drawn,
         subject_member=subject_member,
-        heard=lambda arrival: out.say(
+        on_arrival=lambda arrival: out.say(
             output.arrival_text(arrival), lambda: output.arrival_json(arrival)
         ),
         unanswered=out.unanswered,

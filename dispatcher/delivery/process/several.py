@@ -91,11 +91,11 @@ class Processes:
         the database does not serve this version any more: then all end.
         """
         configure()
-        with self._told() as told:
+        with self._signals() as signal_fd:
             try:
                 self._running += [self._started(each) for each in self._settings]
                 while self._running or self._due:
-                    self._wait(told)
+                    self._wait(signal_fd)
                     self._restart()
             finally:
                 self._order(Order.ABORT)
@@ -113,20 +113,20 @@ class Processes:
         theirs.close()
         return _Process(settings, process, ours, time.monotonic(), pause_s=pause_s)
 
-    def _wait(self, told: int) -> None:
+    def _wait(self, signal_fd: int) -> None:
         """Wait for whatever comes first: a signal, a word of a process, an end, a restart."""
         timeout = None
         if self._due:
             timeout = max(0.0, min(at for at, _ in self._due) - time.monotonic())
-        words = {each.orders: each for each in self._running}
+        by_orders = {each.orders: each for each in self._running}
         ends = {each.process.sentinel: each for each in self._running}
-        for found in connection.wait([told, *words, *ends], timeout):
-            if found == told:
-                self._obey(signal.Signals(os.read(told, 1)[0]))
-            elif isinstance(found, Connection):
-                self._hear(words[found])
-            elif isinstance(found, int):
-                self._ended(ends[found])
+        for ready in connection.wait([signal_fd, *by_orders, *ends], timeout):
+            if ready == signal_fd:
+                self._obey(signal.Signals(os.read(signal_fd, 1)[0]))
+            elif isinstance(ready, Connection):
+                self._hear(by_orders[ready])
+            elif isinstance(ready, int):
+                self._ended(ends[ready])
 
     def _obey(self, number: signal.Signals) -> None:
         order = _ORDERS[number]
@@ -150,11 +150,11 @@ class Processes:
     def _hear(self, each: _Process) -> None:
         with suppress(EOFError, OSError):  # it has ended, or is about to
             while each.orders.poll():
-                word = each.orders.recv()
-                if isinstance(word, Ready):
+                message = each.orders.recv()
+                if isinstance(message, Ready):
                     self._any_ready = True
-                elif isinstance(word, Failed):
-                    each.failed = word
+                elif isinstance(message, Failed):
+                    each.failed = message
             return
         each.process.join()
 
@@ -191,22 +191,22 @@ class Processes:
         self._running += [self._started(each.settings, each.pause_s) for each in due]
 
     @contextmanager
-    def _told(self) -> Iterator[int]:
+    def _signals(self) -> Iterator[int]:
         """Yield a file descriptor on which the number of each signal arrives."""
-        told, tell = os.pipe()
-        os.set_blocking(tell, False)
+        signal_fd, wakeup = os.pipe()
+        os.set_blocking(wakeup, False)
         before = {number: signal.getsignal(number) for number in _ORDERS}
         for number in _ORDERS:
             signal.signal(number, _nothing)
-        woken = signal.set_wakeup_fd(tell)
+        fd_before = signal.set_wakeup_fd(wakeup)
         try:
-            yield told
+            yield signal_fd
         finally:
-            signal.set_wakeup_fd(woken)
+            signal.set_wakeup_fd(fd_before)
             for number, handler in before.items():
                 signal.signal(number, handler)
-            os.close(tell)
-            os.close(told)
+            os.close(wakeup)
+            os.close(signal_fd)
 
 
 def _nothing(_number: int, _frame: object) -> None:

@@ -166,9 +166,9 @@ def _attempts_of(following: Entry | None, attempts: Sequence[Attempt]) -> int:
 
 def detail_of(attempt: Attempt) -> str:
     """Return the result of an attempt that was not delivered, as text."""
-    said = attempt.error or attempt.response or ""
+    detail = attempt.error or attempt.response or ""
     answer = f"answered {attempt.status}" if attempt.status is not None else "no answer"
-    return f"{answer}: {said}"[:1000] if said else answer
+    return f"{answer}: {detail}"[:1000] if detail else answer
 
 
 def _where(attempt: Attempt) -> str:

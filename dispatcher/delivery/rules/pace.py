@@ -105,8 +105,8 @@ def allowance(pace: Pace, limits: Limits, lanes: int, entries: int, at: datetime
         return Allowance(0, 0)
     match pace.breaker:
         case BreakerState.OPEN | BreakerState.HALF_OPEN:
-            over = pace.breaker_until is None or at >= pace.breaker_until
-            return Allowance(min(lanes, 1), 1, probe=True) if over else Allowance(0, 0)
+            may_probe = pace.breaker_until is None or at >= pace.breaker_until
+            return Allowance(min(lanes, 1), 1, probe=True) if may_probe else Allowance(0, 0)
         case BreakerState.CLOSED | BreakerState.SLOW_START:
             rate = rate_of(pace, limits, at)
             if rate is None:
@@ -148,10 +148,10 @@ def rate_of(pace: Pace, limits: Limits, at: datetime) -> float | None:
     if pace.breaker_until is None or not starts_slowly(pace, at):
         return limit
     # Uses the setting at its start: an operator may have changed it since.
-    whole = (pace.breaker_until - pace.breaker_since).total_seconds()
+    duration = (pace.breaker_until - pace.breaker_since).total_seconds()
     # Length 0: slow start is disabled, but this transaction may be older than its start.
-    begun = (at - pace.breaker_since).total_seconds() / whole if whole > 0 else 1.0
-    share = min(1.0, max(0.0, begun))
+    elapsed_share = (at - pace.breaker_since).total_seconds() / duration if duration > 0 else 1.0
+    share = min(1.0, max(0.0, elapsed_share))
     ramp: float = RAMP_PER_SECOND * 2.0 ** (RAMP_DOUBLINGS * share)
     return min(ramp, limit or ramp)
 
@@ -249,12 +249,14 @@ def _given_back(
 def _held(pace: Pace, attempt: Attempt, at: datetime) -> Pace:
     if not attempt.put_off:
         return pace
-    asked = min(attempt.asked_seconds or 0, RETRY_AFTER_SECONDS_MAX)
-    until = at + timedelta(seconds=asked)
+    asked_seconds = min(attempt.asked_seconds or 0, RETRY_AFTER_SECONDS_MAX)
+    until = at + timedelta(seconds=asked_seconds)
     if pace.held_until is not None and until <= pace.held_until:
         return pace
-    held = replace(pace, held_until=until, held_by=f"answered {attempt.status} with Retry-After")
-    return _stalled(held, at, until)
+    held_pace = replace(
+        pace, held_until=until, held_by=f"answered {attempt.status} with Retry-After"
+    )
+    return _stalled(held_pace, at, until)
 
 
 def _counted(pace: Pace, settlement: Settlement, limits: Limits, at: datetime, draw: float) -> Pace:
@@ -269,7 +271,9 @@ def _counted(pace: Pace, settlement: Settlement, limits: Limits, at: datetime, d
             continue
         pace = replace(pace, failures=after_it)
         if after_it > before and after_it >= threshold:
-            why = _why(attempt, f"{after_it} failures in a row, the last one {_said(attempt)}")
+            why = _opening_reason(
+                attempt, f"{after_it} failures in a row, the last one {_attempt_text(attempt)}"
+            )
             return _opened(pace, Event.TRIP, at, draw, why)
     return pace
 
@@ -282,7 +286,9 @@ def _probed(pace: Pace, settlement: Settlement, limits: Limits, at: datetime, dr
         freed = after(pace.breaker, Event.FREE)
         return replace(pace, breaker=freed, breaker_until=at)
     if last.outcome in _FAILURES:
-        return _opened(pace, Event.FAILED, at, draw, _why(last, f"the probe {_said(last)}"))
+        return _opened(
+            pace, Event.FAILED, at, draw, _opening_reason(last, f"the probe {_attempt_text(last)}")
+        )
     return replace(
         _running(moved(pace, Event.ANSWERED, at), at),
         breaker_until=at + timedelta(seconds=limits.slow_start_seconds),
@@ -326,11 +332,11 @@ def _running(pace: Pace, at: datetime) -> Pace:
     return replace(pace, stalled_us=pace.stalled_us + stood, stalled_since=None, stalled_until=None)
 
 
-def _why(attempt: Attempt, said: str) -> str:
-    return f"{CREDENTIALS}: {said}" if attempt.credentials_refused else said
+def _opening_reason(attempt: Attempt, text: str) -> str:
+    return f"{CREDENTIALS}: {text}" if attempt.credentials_refused else text
 
 
-def _said(attempt: Attempt) -> str:
+def _attempt_text(attempt: Attempt) -> str:
     if attempt.status is not None:
         return f"answered {attempt.status}"
     return f"had no answer: {attempt.error or attempt.outcome}"[:300]
@@ -351,11 +357,11 @@ def why_held_up(row: Mapping[str, Any]) -> str:
     far as that is known.
     """
     if row["state"] != EndpointState.ACTIVE:
-        said = f" ({one_line(row['state_reason'])})" if row["state_reason"] else ""
+        cause = f" ({one_line(row['state_reason'])})" if row["state_reason"] else ""
         way_out = f"`holdfast endpoint resume {row['name']} --reason TEXT`"
-        return f"it is {row['state']}{said} until {way_out}"
+        return f"it is {row['state']}{cause} until {way_out}"
     if row["breaker"] in (BreakerState.OPEN, BreakerState.HALF_OPEN):
-        said = f", after {one_line(row['breaker_reason'])}" if row["breaker_reason"] else ""
-        return f"its breaker is open until {rfc3339(row['breaker_until'])}{said}"
-    asked = one_line(row["held_by"]) if row["held_by"] else "asked for time"
-    return f"its receiver {asked}: it is held until {rfc3339(row['held_until'])}"
+        cause = f", after {one_line(row['breaker_reason'])}" if row["breaker_reason"] else ""
+        return f"its breaker is open until {rfc3339(row['breaker_until'])}{cause}"
+    answer = one_line(row["held_by"]) if row["held_by"] else "asked for time"
+    return f"its receiver {answer}: it is held until {rfc3339(row['held_until'])}"

@@ -86,7 +86,7 @@ def allowed_for_replay(allowance: Allowance) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayWanted:
+class ReplayRequest:
     """How many items of each endpoint a dispatcher can claim, and the lease."""
 
     room: Mapping[int, int]
@@ -106,7 +106,7 @@ class ReplayTurn:
     """Replays whose last item is settled, with their number of items."""
     paced: bool = False
     """Whether a replay's rate held items back."""
-    found: int = 0
+    item_count: int = 0
     """Number of claimed items of any kind."""
 
 

@@ -70,6 +70,6 @@ def credentials_delay_us(schedule_seconds: Sequence[int], number: int, *, draw: 
 def _delay_us(base: float, draw: float, asked_seconds: float | None) -> int:
     delay = base * (1 - JITTER + 2 * JITTER * draw)
     if asked_seconds is not None:
-        asked = min(asked_seconds, RETRY_AFTER_SECONDS_MAX)
-        delay = max(delay, asked * (1 + RETRY_AFTER_SPREAD * draw))
+        at_least = min(asked_seconds, RETRY_AFTER_SECONDS_MAX)
+        delay = max(delay, at_least * (1 + RETRY_AFTER_SPREAD * draw))
     return round(delay * 1_000_000)

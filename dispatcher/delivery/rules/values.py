@@ -209,7 +209,7 @@ class Rescued:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ClaimRequest:
     """How many lanes of each endpoint a claim may take, and the lease."""
 
     lanes: Mapping[int, int]

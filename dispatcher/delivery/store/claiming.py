@@ -25,12 +25,12 @@ from holdfast.dispatcher.delivery.rules.pace import (
     claimed,
     next_seconds,
 )
-from holdfast.dispatcher.delivery.rules.values import Claim, Entry, Gap, Lane, Routed, Wanted
+from holdfast.dispatcher.delivery.rules.values import Claim, ClaimRequest, Entry, Gap, Lane, Routed
 from holdfast.dispatcher.delivery.store.messages import Plans, Step, begin, run_bare
-from holdfast.dispatcher.delivery.store.pacing import Taken, paces_of, taking, write
+from holdfast.dispatcher.delivery.store.pacing import LockedPace, pace_step, paces_of, write
 from holdfast.dispatcher.delivery.store.pool import Connection
-from holdfast.dispatcher.delivery.store.routing import take_few
-from holdfast.dispatcher.delivery.store.scan_plan import AHEAD, Scan, ScanPlan, ScanRange
+from holdfast.dispatcher.delivery.store.routing import lock_few_batches
+from holdfast.dispatcher.delivery.store.scan_plan import ROUTED_SCAN, Scan, ScanPlan, ScanRange
 from holdfast.dispatcher.delivery.store.session import Sessions
 from holdfast.dispatcher.shared.clock import seconds
 from holdfast.dispatcher.shared.rate import BEGIN_SECONDS
@@ -64,7 +64,7 @@ _ENTRY = slice(Head._fields.index("sequence"), None)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DueLane:
     """A due lane, and what a claim found in it."""
 
     head: Head
@@ -90,23 +90,23 @@ def due_step(allowed: Mapping[int, Allowance], ranges: Sequence[ScanRange], *, f
     }
 
 
-def claim_step(wanted: Wanted) -> Step:
+def claim_step(request: ClaimRequest) -> Step:
     """Lease the lanes that `due_step` locked in the same transaction."""
     return "claiming/lane_claim", {
-        "token": wanted.token,
-        "lease_seconds": float(wanted.lease_seconds),
+        "token": request.token,
+        "lease_seconds": float(request.lease_seconds),
         "bytes": BODY_BYTES_MAX,
     }
 
 
-def found_in(rows: Sequence[Any]) -> list[Found]:
+def due_lanes(rows: Sequence[Any]) -> list[DueLane]:
     """Return the bare rows of `claim_step` by lane."""
-    found = []
+    lanes = []
     for _, of_lane in groupby(rows, key=_LANE):
         lane = list(of_lane)
         # By position: access by name takes twice as long, and there are thousands of rows a second.
-        found.append(Found(Head._make(lane[0]), tuple([Entry(*row[_ENTRY]) for row in lane])))
-    return found
+        lanes.append(DueLane(Head._make(lane[0]), tuple([Entry(*row[_ENTRY]) for row in lane])))
+    return lanes
 
 
 def empty_step(lanes: Sequence[Head]) -> Step:
@@ -124,14 +124,14 @@ def gap_of(row: Mapping[str, Any]) -> Gap:
     return Gap(**{name: row[name] for name in Gap.__slots__})
 
 
-_Paced = dict[int, tuple[Taken, Allowance]]
+_Paced = dict[int, tuple[LockedPace, Allowance]]
 """Endpoints with a limit: their pace under its lock, and what it allows."""
 
 
 class _Leased(NamedTuple):
     """What one transaction found."""
 
-    found: Sequence[Found]
+    lanes: Sequence[DueLane]
     paced: _Paced
     fresh: Mapping[int, datetime | None]
     """Endpoints that were scanned; with a moment, lanes that became due from then on first."""
@@ -147,37 +147,39 @@ class Claimer:
         self._sessions = sessions
         self._plan = ScanPlan()
 
-    async def claim(self, wanted: Wanted, started: float) -> Claim:
+    async def claim(self, request: ClaimRequest, started: float) -> Claim:
         """Lease due lanes, and decide about those without their next entry.
 
         Claims again when it leased nothing and found further ranges to scan.
         """
         gaps: list[Gap] = []
         while True:
-            scan = self._plan.next(wanted.lanes)
+            scan = self._plan.next(request.lanes)
             lease = self._lease_freely if scan.free else self._lease_limited
-            work = partial(lease, wanted=wanted, scan=scan)
+            work = partial(lease, request=request, scan=scan)
             leased = await self._sessions.transaction(work, begins=True)
-            more, dated = await self._decide(scan, leased)
-            gaps += more
-            if any(each.leased for each in leased.found) or not (leased.learned or dated):
-                return _to_claim(leased, gaps, wanted, started)
+            more_gaps, dated = await self._decide(scan, leased)
+            gaps += more_gaps
+            if any(each.leased for each in leased.lanes) or not (leased.learned or dated):
+                return _to_claim(leased, gaps, request, started)
 
-    async def route_and_claim(self, wanted: Wanted, started: float) -> tuple[Routed, Claim] | None:
+    async def route_and_claim(
+        self, request: ClaimRequest, started: float
+    ) -> tuple[Routed, Claim] | None:
         """Route new batches and lease what is due then, in one transaction.
 
         Returns None and does nothing where there is too much to route, or an endpoint has a limit.
         """
-        if not self._plan.is_free(wanted.lanes):
+        if not self._plan.is_free(request.lanes):
             return None
-        work = partial(self._route_and_lease, wanted=wanted)
+        work = partial(self._route_and_lease, request=request)
         done = await self._sessions.transaction(work, begins=True)
         if done is None:
             return None
         routed, leased = done
         self.know(routed)
-        gaps, _ = await self._decide(AHEAD, leased)
-        return routed, _to_claim(leased, gaps, wanted, started)
+        gaps, _ = await self._decide(ROUTED_SCAN, leased)
+        return routed, _to_claim(leased, gaps, request, started)
 
     def know(self, routed: Routed) -> None:
         """Scan the priorities of newly routed lanes from now on, before the next full scan."""
@@ -188,7 +190,7 @@ class Claimer:
 
         Returns those with a missing entry, and whether others are due again with another date.
         """
-        heads = [each.head for each in leased.found]
+        heads = [each.head for each in leased.lanes]
         due = [(head.endpoint_id, head.priority, head.due_at) for head in heads]
         self._plan.done(scan, leased.fresh, due)
         empty = [head for head in heads if head.sequence is None]
@@ -196,102 +198,108 @@ class Claimer:
         gaps = [gap_of(row) for row in rows if row["gap"]]
         return gaps, not all(row["gap"] or row["idle"] for row in rows)
 
-    async def _lease_freely(self, connection: Connection, wanted: Wanted, scan: Scan) -> _Leased:
+    async def _lease_freely(
+        self, connection: Connection, request: ClaimRequest, scan: Scan
+    ) -> _Leased:
         """Lease lanes of endpoints without a limit: claim and COMMIT in one round trip.
 
         Endpoints that have one by now are left out; another claim scans them.
         """
         (limits, *priorities, _), rows = await run_bare(
             connection,
-            *_first_steps(wanted, scan),
-            *self._claiming_freely(scan, wanted),
+            *_first_steps(request, scan),
+            *self._claiming_freely(scan, request),
             begins=True,
             commits=True,
         )
-        limited = self._limited(limits, wanted)
+        limited = self._limited(limits, request)
         new = self._plan.know(_pairs(priorities))
-        fresh = dict.fromkeys(wanted.lanes.keys() - limited.keys())
-        return _Leased(found_in(rows), {}, fresh, bool(limited) or new)
+        fresh = dict.fromkeys(request.lanes.keys() - limited.keys())
+        return _Leased(due_lanes(rows), {}, fresh, bool(limited) or new)
 
-    async def _lease_limited(self, connection: Connection, wanted: Wanted, scan: Scan) -> _Leased:
+    async def _lease_limited(
+        self, connection: Connection, request: ClaimRequest, scan: Scan
+    ) -> _Leased:
         """Lease what the limits of the endpoints allow, under the locks of their paces."""
         limits, *priorities = await begin(
-            connection, *_first_steps(wanted, scan), plans=Plans.GENERIC
+            connection, *_first_steps(request, scan), plans=Plans.GENERIC
         )
         self._plan.know(_pairs(priorities))
         paced = {
             id_: (
                 each,
                 allowance(
-                    _now(each), each.limits, wanted.lanes[id_], wanted.entries_per_lane, each.at
+                    _now(each), each.limits, request.lanes[id_], request.entries_per_lane, each.at
                 ),
             )
-            for id_, each in self._limited(limits, wanted).items()
+            for id_, each in self._limited(limits, request).items()
         }
-        allowed = _unlimited(wanted) | {id_: each for id_, (_, each) in paced.items()}
+        allowed = _unlimited(request) | {id_: each for id_, (_, each) in paced.items()}
         allowed = {id_: each for id_, each in allowed.items() if each.lanes}
         fresh = {id_: each.fresh_from for id_, each in allowed.items()}
-        found: list[Found] = []
+        lanes: list[DueLane] = []
         if ranges := self._plan.ranges(scan, fresh):
-            last = due_step(allowed, ranges, free=False), claim_step(wanted)
+            last = due_step(allowed, ranges, free=False), claim_step(request)
             _, rows = await run_bare(connection, *last)
-            found = found_in(rows)
-        await _charge(connection, wanted, paced, found)
-        if found:
+            lanes = due_lanes(rows)
+        await _charge(connection, request, paced, lanes)
+        if lanes:
             failpoint("D1")
-        return _Leased(found, paced, fresh, learned=False)
+        return _Leased(lanes, paced, fresh, learned=False)
 
     async def _route_and_lease(
-        self, connection: Connection, wanted: Wanted
+        self, connection: Connection, request: ClaimRequest
     ) -> tuple[Routed, _Leased] | None:
         try:
             # Lock order: paces before lanes, as everywhere, so that no two transactions deadlock.
-            limits, few = await take_few(connection, taking(wanted.lanes.keys(), free_too=False))
-            if self._limited(limits, wanted) or few is None:
+            limits, routing = await lock_few_batches(
+                connection, pace_step(request.lanes.keys(), free_too=False)
+            )
+            if self._limited(limits, request) or routing is None:
                 return None
             failpoint("D18")
-            last = self._claiming_freely(AHEAD, wanted)
+            last = self._claiming_freely(ROUTED_SCAN, request)
             answers, rows = await run_bare(
-                connection, *few.before, few.route, *few.after, *last, commits=True
+                connection, *routing.before, routing.route, *routing.after, *last, commits=True
             )
         except errors.LockNotAvailable:
             return None
-        routed = Routed(**answers[len(few.before)][0])
-        return routed, _Leased(found_in(rows), {}, dict.fromkeys(wanted.lanes), learned=False)
+        routed = Routed(**answers[len(routing.before)][0])
+        return routed, _Leased(due_lanes(rows), {}, dict.fromkeys(request.lanes), learned=False)
 
-    def _limited(self, limits: list[DictRow], wanted: Wanted) -> dict[int, Taken]:
+    def _limited(self, limits: list[DictRow], request: ClaimRequest) -> dict[int, LockedPace]:
         """Record and return which endpoints have a limit; their pace is locked."""
         limited = paces_of(limits)
-        self._plan.limits(wanted.lanes, limited)
+        self._plan.limits(request.lanes, limited)
         return limited
 
-    def _claiming_freely(self, scan: Scan, wanted: Wanted) -> tuple[Step, Step]:
-        allowed = _unlimited(wanted)
+    def _claiming_freely(self, scan: Scan, request: ClaimRequest) -> tuple[Step, Step]:
+        allowed = _unlimited(request)
         ranges = self._plan.ranges(scan, dict.fromkeys(allowed))
-        return due_step(allowed, ranges, free=True), claim_step(wanted)
+        return due_step(allowed, ranges, free=True), claim_step(request)
 
 
-def _first_steps(wanted: Wanted, scan: Scan) -> list[Step]:
+def _first_steps(request: ClaimRequest, scan: Scan) -> list[Step]:
     """Lock the paces that limit, and read the priorities that the plan does not know."""
-    steps = [taking(wanted.lanes.keys(), free_too=False)]
+    steps = [pace_step(request.lanes.keys(), free_too=False)]
     if scan.unknown:
         steps.append(("claiming/lane_priorities", {"endpoint_ids": scan.unknown}))
     return steps
 
 
-def _unlimited(wanted: Wanted) -> dict[int, Allowance]:
-    return {id_: Allowance(n, wanted.entries_per_lane) for id_, n in wanted.lanes.items()}
+def _unlimited(request: ClaimRequest) -> dict[int, Allowance]:
+    return {id_: Allowance(n, request.entries_per_lane) for id_, n in request.lanes.items()}
 
 
 def _pairs(priorities: Sequence[Sequence[DictRow]]) -> list[tuple[int, int]]:
     return [(row["endpoint_id"], row["priority"]) for rows in priorities for row in rows]
 
 
-def _to_claim(leased: _Leased, gaps: Sequence[Gap], wanted: Wanted, started: float) -> Claim:
+def _to_claim(leased: _Leased, gaps: Sequence[Gap], request: ClaimRequest, started: float) -> Claim:
     paced = leased.paced
     lanes = [
-        _lane(each, wanted, paced.get(each.head.endpoint_id), started)
-        for each in leased.found
+        _lane(each, request, paced.get(each.head.endpoint_id), started)
+        for each in leased.lanes
         if each.leased
     ]
     held = tuple(id_ for id_, (each, allowed) in paced.items() if _holds(each, allowed))
@@ -304,27 +312,27 @@ def _to_claim(leased: _Leased, gaps: Sequence[Gap], wanted: Wanted, started: flo
 
 async def _charge(
     connection: Connection,
-    wanted: Wanted,
+    request: ClaimRequest,
     paced: _Paced,
-    found: Sequence[Found],
+    lanes: Sequence[DueLane],
 ) -> None:
     counts: Counter[int] = Counter()
-    for lane in found if paced else ():
+    for lane in lanes if paced else ():
         counts[lane.head.endpoint_id] += len(lane.entries) if lane.leased else 0
     for id_, (each, allowed) in paced.items():
         after = claimed(
-            _now(each), allowed, counts[id_], each.at, wanted.token, wanted.lease_seconds
+            _now(each), allowed, counts[id_], each.at, request.token, request.lease_seconds
         )
         await write(connection, each.pace, after)
 
 
-def _now(taken: Taken) -> Pace:
-    return as_of(taken.pace, taken.at)
+def _now(locked: LockedPace) -> Pace:
+    return as_of(locked.pace, locked.at)
 
 
-def _holds(taken: Taken, allowed: Allowance) -> bool:
+def _holds(locked: LockedPace, allowed: Allowance) -> bool:
     """Return whether lanes claimed earlier must not be started either; a probe may start."""
-    probing = taken.pace.breaker is BreakerState.HALF_OPEN
+    probing = locked.pace.breaker is BreakerState.HALF_OPEN
     return not allowed.lanes and allowed.rate is None and not probing
 
 
@@ -341,19 +349,22 @@ def _retry_after(paced: _Paced) -> float | None:
 
 
 def _lane(
-    found: Found, wanted: Wanted, paced: tuple[Taken, Allowance] | None, started: float
+    due_lane: DueLane,
+    request: ClaimRequest,
+    paced: tuple[LockedPace, Allowance] | None,
+    started: float,
 ) -> Lane:
-    until = trusted = started + wanted.lease_seconds
+    until = trusted = started + request.lease_seconds
     if paced is not None and paced[1].rate is not None:
         longest = paced[0].limits.attempt_seconds
         trusted = min(until, seconds() + BEGIN_SECONDS + longest + SETTLE_SECONDS)
-    head = found.head
+    head = due_lane.head
     return Lane(
         endpoint_id=head.endpoint_id,
         subject_id=head.subject_id,
-        token=wanted.token,
+        token=request.token,
         delivered_sequence=head.delivered_sequence,
-        entries=found.entries,
+        entries=due_lane.entries,
         trusted_until=trusted,
         settle_until=until,
         claimed_at=started,

@@ -57,16 +57,16 @@ async def run_bare(
     The last may return many rows; they are plain tuples, which are made quickest. With `begins` the
     message opens the transaction, on generic plans; with `commits` it ends it.
     """
-    *first, (name, parameters) = steps
-    async with connection.cursor(binary=True, row_factory=tuple_row) as many:
+    *steps_before, (name, parameters) = steps
+    async with connection.cursor(binary=True, row_factory=tuple_row) as last_cursor:
         async with _in_one_message(connection):
             if begins:
                 await _begin(connection, Plans.GENERIC)
-            cursors = await _run(connection, first)
-            await many.execute(statement(name), parameters)
+            cursors = await _run(connection, steps_before)
+            await last_cursor.execute(statement(name), parameters)
             if commits:
                 await connection.execute(b"COMMIT")
-        return [await cursor.fetchall() for cursor in cursors], await many.fetchall()
+        return [await cursor.fetchall() for cursor in cursors], await last_cursor.fetchall()
 
 
 async def _begin(connection: Connection, plans: Plans) -> None:
@@ -94,12 +94,12 @@ async def _in_one_message(connection: Connection) -> AsyncIterator[None]:
     """Pipeline the statements of the block, and wait for all results at its end."""
     ended = ""
 
-    def heard(notice: errors.Diagnostic) -> None:
+    def on_notice(notice: errors.Diagnostic) -> None:
         nonlocal ended
         if notice.severity_nonlocalized == "FATAL":
             ended = notice.message_primary or ""
 
-    connection.add_notice_handler(heard)
+    connection.add_notice_handler(on_notice)
     try:
         async with connection.pipeline():
             yield
@@ -113,7 +113,7 @@ async def _in_one_message(connection: Connection) -> AsyncIterator[None]:
             raise psycopg.OperationalError(ended) from None
         raise
     finally:
-        connection.remove_notice_handler(heard)
+        connection.remove_notice_handler(on_notice)
 
 
 async def run(

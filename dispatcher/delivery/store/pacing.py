@@ -17,7 +17,7 @@ from holdfast.sink.contract.states import BreakerState, Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class LockedPace:
     """An endpoint's pace under the lock of this transaction, and the database's time."""
 
     pace: Pace
@@ -25,14 +25,14 @@ class Taken:
     at: datetime
 
 
-def taking(endpoint_ids: Collection[int], *, free_too: bool) -> Step:
+def pace_step(endpoint_ids: Collection[int], *, free_too: bool) -> Step:
     """Lock and return the paces of endpoints; with `free_too` also those without a limit."""
     return "claiming/pace_take", {"endpoint_ids": sorted(endpoint_ids), "free_too": free_too}
 
 
-def paces_of(rows: Iterable[DictRow]) -> dict[int, Taken]:
-    """Return the rows of `taking` by endpoint."""
-    return {row["endpoint_id"]: _taken(row) for row in rows}
+def paces_of(rows: Iterable[DictRow]) -> dict[int, LockedPace]:
+    """Return the rows of `pace_step` by endpoint."""
+    return {row["endpoint_id"]: _locked_pace(row) for row in rows}
 
 
 async def write(connection: Connection, before: Pace, after: Pace) -> None:
@@ -52,7 +52,7 @@ async def settle_paces(
     for settlement in settlements:
         of_endpoint[settlement.endpoint_id].append(settlement)
     changes = {}
-    rows = await run(connection, *taking(endpoint_ids, free_too=True))
+    rows = await run(connection, *pace_step(endpoint_ids, free_too=True))
     for id_, each in paces_of(rows).items():
         draw = random.random()  # noqa: S311 - jitter, not a secret
         after = settled(each.pace, of_endpoint[id_], each.limits, each.at, draw=draw)
@@ -84,7 +84,7 @@ def _change(before: Pace, after: Pace) -> PaceChange | None:
     )
 
 
-def _taken(row: DictRow) -> Taken:
+def _locked_pace(row: DictRow) -> LockedPace:
     limits = Limits(
         rate_per_second=row["rate_per_second"],
         breaker_threshold=row["breaker_threshold"],
@@ -110,4 +110,4 @@ def _taken(row: DictRow) -> Taken:
         stalled_since=row["stalled_since"],
         stalled_until=row["stalled_until"],
     )
-    return Taken(pace, limits, row["at"])
+    return LockedPace(pace, limits, row["at"])

@@ -9,9 +9,10 @@ from datetime import date, datetime, timedelta
 from psycopg.rows import DictRow
 
 from holdfast.dispatcher.delivery.rules.pace import why_held_up
-from holdfast.dispatcher.delivery.rules.replays import ReplayTurn, ReplayWanted
+from holdfast.dispatcher.delivery.rules.replays import ReplayRequest, ReplayTurn
 from holdfast.dispatcher.delivery.rules.values import (
     Claim,
+    ClaimRequest,
     Instance,
     OldDays,
     Pruned,
@@ -19,7 +20,6 @@ from holdfast.dispatcher.delivery.rules.values import (
     Routed,
     Settled,
     Settlement,
-    Wanted,
 )
 from holdfast.dispatcher.delivery.store.claiming import Claimer
 from holdfast.dispatcher.delivery.store.messages import run
@@ -81,21 +81,23 @@ class PostgresStore:
         self._claimer.know(routed)
         return routed
 
-    async def claim(self, wanted: Wanted, started: float) -> Claim:
+    async def claim(self, request: ClaimRequest, started: float) -> Claim:
         """Lease due lanes, up to the limits of their endpoints' paces.
 
         `started` is this process's clock from before the call. A lane whose next entry is missing
         gets no lease: it is due again a minute later.
         """
-        return await self._claimer.claim(wanted, started)
+        return await self._claimer.claim(request, started)
 
-    async def route_and_claim(self, wanted: Wanted, started: float) -> tuple[Routed, Claim] | None:
+    async def route_and_claim(
+        self, request: ClaimRequest, started: float
+    ) -> tuple[Routed, Claim] | None:
         """Route new batches and lease what is due then, sooner than `route` and `claim` do.
 
         Does nothing and returns None where the batches have many entries, where an endpoint's pace
         limits it, or where it would wait for a lock.
         """
-        return await self._claimer.route_and_claim(wanted, started)
+        return await self._claimer.route_and_claim(request, started)
 
     async def settle(self, settlements: Sequence[Settlement], *, repeated: bool) -> list[Settled]:
         """Store results. One that is missing in the answer lost its lease and is not stored.
@@ -127,13 +129,13 @@ class PostgresStore:
             self._expired_to = at - RESCUE_SLACK
         return [Rescued(**row) for row in rows]
 
-    async def claim_replays(self, wanted: ReplayWanted, started: float) -> ReplayTurn:
+    async def claim_replays(self, request: ReplayRequest, started: float) -> ReplayTurn:
         """Take items of replays as far as their rate and their endpoints' paces allow.
 
         Entries to send again are returned under a lease; other items only move their lanes.
         `started` is this process's clock from before the call.
         """
-        return await self._sessions.transaction(lambda c: claim_items(c, wanted, started))
+        return await self._sessions.transaction(lambda c: claim_items(c, request, started))
 
     async def settle_replays(
         self, settlements: Sequence[Settlement], *, repeated: bool
@@ -176,8 +178,8 @@ class PostgresStore:
     async def old_days(self, days: int) -> OldDays:
         """Return the days of which every row is more than `days` days old."""
         rows = await self._sessions.rows("upkeep/prune_days", {"days": days})
-        found = [(row["parent"], row["day"]) for row in rows if row["day"] is not None]
-        return OldDays(rows[0]["today"], found)
+        days_to_drop = [(row["parent"], row["day"]) for row in rows if row["day"] is not None]
+        return OldDays(rows[0]["today"], days_to_drop)
 
     async def prune(self, table: str, day: date, days: int) -> Pruned:
         """Drop one of `old_days` unless it is needed. Blocks writers for two seconds at most."""

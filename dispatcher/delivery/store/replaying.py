@@ -16,8 +16,8 @@ from holdfast.dispatcher.delivery.rules.lease import SETTLE_SECONDS
 from holdfast.dispatcher.delivery.rules.pace import Allowance, allowance, as_of, claimed
 from holdfast.dispatcher.delivery.rules.replays import (
     ReplayRate,
+    ReplayRequest,
     ReplayTurn,
-    ReplayWanted,
     affordable,
     allowed_for_replay,
     bounded,
@@ -26,7 +26,7 @@ from holdfast.dispatcher.delivery.rules.replays import (
 )
 from holdfast.dispatcher.delivery.rules.values import Entry, Lane, Rescued, Settled, Settlement
 from holdfast.dispatcher.delivery.store.messages import run
-from holdfast.dispatcher.delivery.store.pacing import Taken, paces_of, taking, write
+from holdfast.dispatcher.delivery.store.pacing import LockedPace, pace_step, paces_of, write
 from holdfast.dispatcher.delivery.store.pool import Connection
 from holdfast.dispatcher.delivery.store.settlement import claim_of, claimed_row, record
 from holdfast.dispatcher.shared.clock import seconds
@@ -52,50 +52,52 @@ class _Room:
     """How many items of an endpoint may still be claimed in this transaction."""
 
     items: int
-    taken: Taken | None
+    locked: LockedPace | None
     allowed: Allowance
     sent: int = 0
 
 
-async def claim_items(connection: Connection, wanted: ReplayWanted, started: float) -> ReplayTurn:
+async def claim_items(connection: Connection, request: ReplayRequest, started: float) -> ReplayTurn:
     """Claim items in the caller's transaction; see `PostgresStore.claim_replays`."""
-    given = {"endpoint_ids": list(wanted.room), "replays": REPLAYS}
-    replays = await run(connection, "replaying/replay_applying", given)
+    parameters = {"endpoint_ids": list(request.room), "replays": REPLAYS}
+    replays = await run(connection, "replaying/replay_applying", parameters)
     if not replays:
         return ReplayTurn()
-    rooms = await _rooms(connection, wanted)
+    rooms = await _rooms(connection, request)
     lanes: list[Lane] = []
     ended: dict[UUID, int] = {}
-    moved = found = 0
-    paced, token = False, wanted.token
+    moved = item_count = 0
+    paced, token = False, request.token
     for replay in replays:
         rate, at = ReplayRate(replay["rate_per_second"], replay["paid_until"]), replay["at"]
         rate = await _bounded(connection, replay["id"], rate, at)
-        most = affordable(rate, ITEMS, at)
-        rows = await _take(connection, replay, rooms, most, token, wanted) if most else []
+        item_limit = affordable(rate, ITEMS, at)
+        rows = (
+            await _take(connection, replay, rooms, item_limit, token, request) if item_limit else []
+        )
         if not rows:
-            over = await run(connection, "replaying/replay_finish", {"id": replay["id"]})
-            ended |= {row["id"]: row["item_count"] for row in over}
-            paced = paced or (most == 0 and not over)
+            finished = await run(connection, "replaying/replay_finish", {"id": replay["id"]})
+            ended |= {row["id"]: row["item_count"] for row in finished}
+            paced = paced or (item_limit == 0 and not finished)
             continue
-        found += len(rows)
+        item_count += len(rows)
         # Leases of two replays on one subject must have different tokens.
         lanes += [
-            _lane(row, token, rooms[row["endpoint_id"]], wanted, started) for row in _sent(rows)
+            _lane(row, token, rooms[row["endpoint_id"]], request, started) for row in _sent(rows)
         ]
         token = uuid4()
         moved += await _move(connection, replay, rows)
         await _pay(connection, replay["id"], rate, len(rows), at)
-    await _charge(connection, rooms, wanted, lanes)
-    return ReplayTurn(lanes, moved, ended, paced, found)
+    await _charge(connection, rooms, request, lanes)
+    return ReplayTurn(lanes, moved, ended, paced, item_count)
 
 
 async def settle_items(
     connection: Connection, settlements: Sequence[Settlement], *, repeated: bool
 ) -> list[Settled]:
     """Store results in the caller's transaction; see `PostgresStore.settle_replays`."""
-    found = await run(connection, "replaying/replay_settle", _results(settlements))
-    rows = {claimed_row(row): row for row in found}
+    settled_rows = await run(connection, "replaying/replay_settle", _results(settlements))
+    rows = {claimed_row(row): row for row in settled_rows}
     held = [each for each in settlements if claim_of(each) in rows]
     settled = await record(connection, settlements, held, rows, repeated=repeated)
     failpoint("D17")
@@ -104,23 +106,23 @@ async def settle_items(
 
 async def rescue_items(connection: Connection, items: int) -> list[Rescued]:
     """Record expired leases of items as `unknown`, in the caller's transaction."""
-    (seen,) = await run(connection, "replaying/replay_expired")
-    if not seen["expired"]:
+    (leases,) = await run(connection, "replaying/replay_expired")
+    if not leases["expired"]:
         return []
     return [
         Rescued(**row) for row in await run(connection, "replaying/replay_rescue", {"items": items})
     ]
 
 
-async def _rooms(connection: Connection, wanted: ReplayWanted) -> dict[int, _Room]:
+async def _rooms(connection: Connection, request: ReplayRequest) -> dict[int, _Room]:
     """Lock the paces of the endpoints and return how much each leaves to replays."""
-    paces = paces_of(await run(connection, *taking(wanted.room.keys(), free_too=False)))
+    paces = paces_of(await run(connection, *pace_step(request.room.keys(), free_too=False)))
     rooms = {}
-    for id_, items in wanted.room.items():
-        taken, allowed = paces.get(id_), Allowance(items, 1)
-        if taken is not None:
-            allowed = allowance(as_of(taken.pace, taken.at), taken.limits, _MANY, 1, taken.at)
-        rooms[id_] = _Room(min(items, allowed_for_replay(allowed)), taken, allowed)
+    for id_, items in request.room.items():
+        locked, allowed = paces.get(id_), Allowance(items, 1)
+        if locked is not None:
+            allowed = allowance(as_of(locked.pace, locked.at), locked.limits, _MANY, 1, locked.at)
+        rooms[id_] = _Room(min(items, allowed_for_replay(allowed)), locked, allowed)
     return rooms
 
 
@@ -128,9 +130,9 @@ async def _take(
     connection: Connection,
     replay: DictRow,
     rooms: Mapping[int, _Room],
-    most: int,
+    item_limit: int,
     token: UUID,
-    wanted: ReplayWanted,
+    request: ReplayRequest,
 ) -> list[DictRow]:
     free = {id_: room.items for id_, room in rooms.items() if room.items > 0}
     if not free:
@@ -142,9 +144,9 @@ async def _take(
             "id": replay["id"],
             "endpoint_ids": list(free),
             "items": list(free.values()),
-            "most": most,
+            "most": item_limit,
             "token": token,
-            "lease_seconds": wanted.lease_seconds,
+            "lease_seconds": request.lease_seconds,
             "outside_window": replay["outside_window"],
         },
     )
@@ -196,29 +198,32 @@ async def _pay(
 
 
 async def _charge(
-    connection: Connection, rooms: Mapping[int, _Room], wanted: ReplayWanted, lanes: Sequence[Lane]
+    connection: Connection,
+    rooms: Mapping[int, _Room],
+    request: ReplayRequest,
+    lanes: Sequence[Lane],
 ) -> None:
     sent = Counter(lane.endpoint_id for lane in lanes)
     # A probe is one lane, so its token is that of the endpoint's only lane here.
     tokens = {lane.endpoint_id: lane.token for lane in lanes}
     for id_, count in sent.items():
-        taken = rooms[id_].taken
-        if taken is not None:
+        locked = rooms[id_].locked
+        if locked is not None:
             after = claimed(
-                as_of(taken.pace, taken.at),
+                as_of(locked.pace, locked.at),
                 rooms[id_].allowed,
                 count,
-                taken.at,
+                locked.at,
                 tokens[id_],
-                wanted.lease_seconds,
+                request.lease_seconds,
             )
-            await write(connection, taken.pace, after)
+            await write(connection, locked.pace, after)
 
 
-def _lane(row: DictRow, token: UUID, room: _Room, wanted: ReplayWanted, started: float) -> Lane:
-    until = trusted = started + wanted.lease_seconds
-    if room.taken is not None and room.allowed.rate is not None:
-        longest = room.taken.limits.attempt_seconds
+def _lane(row: DictRow, token: UUID, room: _Room, request: ReplayRequest, started: float) -> Lane:
+    until = trusted = started + request.lease_seconds
+    if room.locked is not None and room.allowed.rate is not None:
+        longest = room.locked.limits.attempt_seconds
         trusted = min(until, seconds() + BEGIN_SECONDS + longest + SETTLE_SECONDS)
     entry = Entry(
         sequence=row["sequence"],

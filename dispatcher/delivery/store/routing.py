@@ -37,10 +37,12 @@ async def route(sessions: Sessions, batches: int) -> Routed:
     # The first may leave new lanes to the second, and another transaction may then create one.
     for held in (False, True, True):
         work = partial(_route, batches=batches, held=held)
-        found, routed = await sessions.transaction(work, within=PATIENCE_SECONDS, begins=True)
+        found_batches, routed = await sessions.transaction(
+            work, within=PATIENCE_SECONDS, begins=True
+        )
         lanes += routed.lanes
         priorities += routed.priorities
-        if routed.batches or not found:
+        if routed.batches or not found_batches:
             break
     return Routed(routed.batches, lanes, priorities)
 
@@ -60,19 +62,19 @@ async def _route(connection: Connection, batches: int, *, held: bool) -> tuple[b
     )
     if not rows:
         return False, Routed(0, 0)
-    taken = _bounded(rows)
-    planned = _entries(taken) > PLANNED_ENTRIES_MIN
-    given = _given(taken, past=held or planned)
+    batches_taken = _bounded(rows)
+    planned = _entries(batches_taken) > PLANNED_ENTRIES_MIN
+    parameters = _parameters(batches_taken, past=held or planned)
     steps: list[Step] = [("routing/route_patience", None)]
     if planned:
         steps.append(("routing/plan_mode", {"plans": Plans.CUSTOM.value}))
     if held:
-        steps.append(("routing/lane_route_hold", given))
-    (routed,) = await finish(connection, *steps, ("routing/lane_route", given))
+        steps.append(("routing/lane_route_hold", parameters))
+    (routed,) = await finish(connection, *steps, ("routing/lane_route", parameters))
     return True, Routed(**routed)
 
 
-class Few(NamedTuple):
+class RoutingSteps(NamedTuple):
     """The steps that route locked batches."""
 
     before: Sequence[Step]
@@ -81,32 +83,36 @@ class Few(NamedTuple):
     after: Sequence[Step]
 
 
-async def take_few(connection: Connection, then: Step) -> tuple[list[DictRow], Few | None]:
-    """Open a transaction on generic plans, run `then`, and lock all unrouted batches.
+async def lock_few_batches(
+    connection: Connection, step: Step
+) -> tuple[list[DictRow], RoutingSteps | None]:
+    """Open a transaction on generic plans, run `step`, and lock all unrouted batches.
 
-    Returns the rows of `then`; no `Few` if there are many batches, if they could create many lanes,
+    Returns the rows of `step`; no steps if there are many batches, if they could create many lanes,
     or while endpoints are added. Raises `LockNotAvailable` instead of waiting for a lock.
     """
-    (lock,), found, rows = await begin(
+    (lock,), rows_of_step, rows = await begin(
         connection,
         ("routing/route_lock_try", None),
-        then,
+        step,
         ("routing/batch_take", {"batches": FEW_BATCHES_MAX + 1}),
         plans=Plans.GENERIC,
     )
     entries = _entries(rows)
-    few = len(rows) <= FEW_BATCHES_MAX and entries * lock["endpoints"] <= FEW_LANES_MAX
-    if not rows or not few or not lock["free"]:
-        return found, None
+    is_small = len(rows) <= FEW_BATCHES_MAX and entries * lock["endpoints"] <= FEW_LANES_MAX
+    if not rows or not is_small or not lock["free"]:
+        return rows_of_step, None
     custom, generic = (
         ("routing/plan_mode", {"plans": each.value}) for each in (Plans.CUSTOM, Plans.GENERIC)
     )
     planned = entries > PLANNED_ENTRIES_MIN
-    route_them = ("routing/lane_route", _given(rows, past=planned))
-    return found, Few([custom] if planned else [], route_them, [generic] if planned else [])
+    route_them = ("routing/lane_route", _parameters(rows, past=planned))
+    return rows_of_step, RoutingSteps(
+        [custom] if planned else [], route_them, [generic] if planned else []
+    )
 
 
-def _given(batches: Sequence[DictRow], *, past: bool) -> dict[str, object]:
+def _parameters(batches: Sequence[DictRow], *, past: bool) -> dict[str, object]:
     moments = [row["written_at"] for row in batches]
     return {
         "batch_nos": [row["batch_no"] for row in batches],

@@ -120,7 +120,7 @@ class ScanCursors:
         """Record a completed claim; a repeated one has the same ranges."""
         self._claims.update(dict.fromkeys(endpoint_ids, 1))
 
-    def found(self, rows: Iterable[tuple[int, int, datetime]], *, full: Collection[int]) -> None:
+    def move(self, rows: Iterable[tuple[int, int, datetime]], *, full: Collection[int]) -> None:
         """Record what a claim found: endpoint, priority and when each lane became due.
 
         A cursor moves back only after a full scan of its endpoint.
@@ -148,7 +148,7 @@ class Scan:
     """Endpoints whose priorities are read from the index as well."""
 
 
-AHEAD = Scan(free=True, full=frozenset(), unknown=())
+ROUTED_SCAN = Scan(free=True, full=frozenset(), unknown=())
 """In the transaction that routes: new lanes are due ahead of every cursor."""
 
 
@@ -192,16 +192,16 @@ class ScanPlan:
         self,
         scan: Scan,
         fresh_from: Mapping[int, datetime | None],
-        found: Iterable[tuple[int, int, datetime]],
+        due: Iterable[tuple[int, int, datetime]],
     ) -> None:
         """Record a committed claim: what was scanned, and what was found there.
 
-        `found` has endpoint, priority and when each lane became due.
+        `due` has endpoint, priority and when each lane became due.
         """
         self._cursors.end_turn(fresh_from)
         # A scan that starts with fresh lanes says nothing about those before them.
-        self._cursors.found(
-            (each for each in found if fresh_from.get(each[0]) is None), full=scan.full
+        self._cursors.move(
+            (each for each in due if fresh_from.get(each[0]) is None), full=scan.full
         )
         for id_ in scan.full.intersection(fresh_from):
             self._timers[id_].done()

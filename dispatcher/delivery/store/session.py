@@ -66,7 +66,7 @@ _REFUSED = (
     "53",  # insufficient_resources: disk
     "54",  # program_limit_exceeded: no transaction ID before a VACUUM
 )
-"""The beginnings of sqlstates by which a server refuses what writes, and goes on to read."""
+"""The beginnings of sqlstates by which a server refuses what writes, and continues to read."""
 
 REFUSED_SECONDS = 10.0
 """For so long after a refusal, a completed transaction may be one that only read."""
@@ -98,7 +98,7 @@ class _LastWords(logging.Handler):
 class Outage:
     """One outage of the database: two log lines instead of one for each failed attempt.
 
-    A third one says that the server is there again and refuses to write.
+    A third line reports that the server answers again and refuses to write.
     """
 
     def __init__(self, telemetry: Telemetry) -> None:
@@ -110,12 +110,12 @@ class Outage:
     def away(self, error: StoreUnavailableError) -> None:
         """Record that a transaction could not reach the database."""
         refused = isinstance(error, StoreRefusedError)
-        told = self._since is not None and (self._refused_at is not None or not refused)
+        is_reported = self._since is not None and (self._refused_at is not None or not refused)
         if refused:
             self._refused_at = seconds()
         if self._since is None:
             self._since = seconds()
-        if not told:
+        if not is_reported:
             self._telemetry.warn(Line.STORE_AWAY, error=str(error))
 
     def back(self) -> None:
@@ -347,10 +347,10 @@ async def read_range(connection: Connection) -> tuple[str | None, str | None]:
     the upgrade that its primary has, and is not where a dispatcher works.
     """
     cursor = await connection.execute(schema.READ, binary=True)
-    found = await cursor.fetchone() or {"revision": None, "serves_from": None, "read_only": False}
-    revision: str | None = found["revision"]
-    misfit = schema.misfit(revision, found["serves_from"])
-    if misfit is not None and found["read_only"]:
+    row = await cursor.fetchone() or {"revision": None, "serves_from": None, "read_only": False}
+    revision: str | None = row["revision"]
+    misfit = schema.misfit(revision, row["serves_from"])
+    if misfit is not None and row["read_only"]:
         raise StoreRefusedError(f"the server is read-only or a standby, and {misfit}")
     return revision, misfit
 
@@ -370,8 +370,8 @@ async def _check_schema(connection: Connection) -> None:
             f" Grant it: GRANT {DISPATCHER} TO <user>.",
             code="database_role_missing",
         ) from None
-    found = await run(connection, "schema_installed")
-    if not found[0]["installed"]:
+    rows = await run(connection, "schema_installed")
+    if not rows[0]["installed"]:
         raise missing
     _, misfit = await read_range(connection)
     if misfit is not None:

@@ -128,7 +128,7 @@ async def _stored_before(
     """Find those that an earlier call stored although its COMMIT got no answer."""
     missing = set(map(claim_of, settlements)) - set(held)
     doubtful = {claim_of(s): s for s in settlements if claim_of(s) in missing and s.attempts}
-    found = await run(
+    recorded = await run(
         connection,
         "settling/attempt_recorded",
         {
@@ -138,7 +138,7 @@ async def _stored_before(
             "sequences": [each.attempts[0].sequence for each in doubtful.values()],
         },
     )
-    return [Settled(doubtful[claimed_row(row)], None) for row in found]
+    return [Settled(doubtful[claimed_row(row)], None) for row in recorded]
 
 
 def claim_of(settlement: Settlement) -> Claimed:

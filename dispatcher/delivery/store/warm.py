@@ -7,7 +7,7 @@ caches: some tens of milliseconds.
 from uuid import UUID
 
 from holdfast.dispatcher.delivery.rules.pace import Allowance
-from holdfast.dispatcher.delivery.rules.values import Wanted
+from holdfast.dispatcher.delivery.rules.values import ClaimRequest
 from holdfast.dispatcher.delivery.store.claiming import claim_step, due_step
 from holdfast.dispatcher.delivery.store.messages import Plans, run, run_bare
 from holdfast.dispatcher.delivery.store.pool import Connection
@@ -18,10 +18,10 @@ _NOBODY = [0]
 
 _TOKEN = UUID(int=0)
 
-_WANTED = Wanted({0: 1}, _TOKEN, lease_seconds=1.0, entries_per_lane=1)
+_REQUEST = ClaimRequest({0: 1}, _TOKEN, lease_seconds=1.0, entries_per_lane=1)
 _CLAIM = (
     due_step({0: Allowance(1, 1)}, [ScanRange(0, 0, BEGINNING, END)], free=True),
-    claim_step(_WANTED),
+    claim_step(_REQUEST),
 )
 _ROUTE = {
     "batch_nos": _NOBODY,

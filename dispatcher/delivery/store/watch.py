@@ -51,8 +51,8 @@ class Listener:
         Raises `StoreUnavailableError` when the connection breaks.
         """
         async with translated():
-            heard = self._connection.notifies(timeout=seconds, stop_after=1)
-            return [notify.payload async for notify in heard]
+            notifications = self._connection.notifies(timeout=seconds, stop_after=1)
+            return [notify.payload async for notify in notifications]
 
 
 class Watch:
@@ -77,9 +77,9 @@ class Watch:
             _, misfit = await read_range(connection)
             if misfit is not None:
                 return Backlog((), 0, misfit)
-            (ahead,) = await run(connection, "days_ahead")
+            (partitions,) = await run(connection, "days_ahead")
             rows = await run(connection, "upkeep/backlog")
-            return Backlog(tuple(Waiting(**row) for row in rows), ahead["days"], None)
+            return Backlog(tuple(Waiting(**row) for row in rows), partitions["days"], None)
 
         return await self._sessions.transaction(work)
 
@@ -100,9 +100,9 @@ class Watch:
 
         return await self._sessions.transaction(work)
 
-    async def ring(self, word: str) -> None:
-        """Notify every dispatcher, with the payload `word`."""
-        await self._sessions.rows("upkeep/doorbell_ring", {"word": word})
+    async def ring(self, payload: str) -> None:
+        """Notify every dispatcher, with `payload`."""
+        await self._sessions.rows("upkeep/doorbell_ring", {"word": payload})
 
     @asynccontextmanager
     async def listener(self) -> AsyncIterator[Listener]:

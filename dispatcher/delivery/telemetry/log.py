@@ -259,17 +259,17 @@ def pieces(lines: Iterable[str]) -> Iterator[str]:
     >>> [len(text) for text in pieces(["x" * 1500] * 5)]
     [3001, 3001, 1500]
     """
-    held: list[str] = []
+    piece: list[str] = []
     room = PIPE_BUF
     for line in lines:
         size = len(line) + 1
-        if held and size > room:
-            yield "\n".join(held)
-            held, room = [], PIPE_BUF
-        held.append(line)
+        if piece and size > room:
+            yield "\n".join(piece)
+            piece, room = [], PIPE_BUF
+        piece.append(line)
         room -= size
-    if held:
-        yield "\n".join(held)
+    if piece:
+        yield "\n".join(piece)
 
 
 def _attempt_fields(endpoint: str, settlement: Settlement, attempt: Attempt) -> dict[str, object]:

@@ -179,8 +179,8 @@ class DispatcherCollector(Collector):
         ):
             yield _gauge(name, help_text, _labelled(values), by)
         breakers: Mapping[Labels, float] = {
-            (name, state.value): float(found == state)
-            for name, found in m.breakers.items()
+            (name, state.value): float(breaker == state)
+            for name, breaker in m.breakers.items()
             for state in BreakerState
         }
         yield _gauge("breaker_state", "1 for the current state", breakers, ["endpoint", "state"])

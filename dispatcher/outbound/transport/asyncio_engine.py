@@ -187,12 +187,12 @@ class AsyncioTransport:
                     connection = await channel.opened()
             if not connection.usable:
                 return NotSent("the receiver closed the connection before the request")
-            left = end - seconds()
-            if left <= 0:
+            remaining = end - seconds()
+            if remaining <= 0:
                 channel.give_back(connection)
                 return NotSent(too_late(target.total_timeout))
             progress.sent = True
-            reply = await connection.exchange(head, request.body, left, self._passed)
+            reply = await connection.exchange(head, request.body, remaining, self._passed)
             channel.give_back(connection)
         except (NotConnectedError, ResolveError) as error:
             return NotSent(one_line(str(error)))
@@ -211,8 +211,8 @@ class AsyncioTransport:
 
         Begins to resolve the names of the others, so that no request has to wait for that.
         """
-        kept = set(targets)
-        gone = {target: each for target, each in self._channels.items() if target not in kept}
+        retained = set(targets)
+        gone = {target: each for target, each in self._channels.items() if target not in retained}
         for target, channel in gone.items():
             if not channel.in_use:
                 self._newest.pop(target.endpoint_id, None)
@@ -254,6 +254,8 @@ class AsyncioTransport:
 def _answer(reply: Reply, total_timeout: float) -> Answer:
     """Return the answer: a status line makes it a response, even if the body is incomplete."""
     if reply.status is None:
-        late = reply.fault is TIME_IS_UP
-        return NoAnswer(f"no answer within {total_timeout:g} s" if late else one_line(reply.fault))
+        is_late = reply.fault is TIME_IS_UP
+        return NoAnswer(
+            f"no answer within {total_timeout:g} s" if is_late else one_line(reply.fault)
+        )
     return Response(reply.status, reply.retry_after, reply.body, reply.key_window)

@@ -81,9 +81,9 @@ def _identify(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
             context.load_cert_chain(path, password=_no_password)
         except (ssl.SSLError, OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or "not valid PEM"
-            words = str(reason).replace("_", " ").lower()
+            reason_text = str(reason).replace("_", " ").lower()
             raise UnusablePemError(
-                f"its client certificate and key cannot be used: {words}"
+                f"its client certificate and key cannot be used: {reason_text}"
             ) from None
 
 

@@ -40,8 +40,8 @@ async def probe(
     tls = extend(bundled_authorities(ca_pem), target) if target.encrypted else None
     host, port = host_and_port(url)
     steps: list[Reached] = []
-    found = await _resolved(steps, resolve, host, port, target.connect_timeout)
-    addresses = _judged(steps, target, found) if found else []
+    resolved = await _resolved(steps, resolve, host, port, target.connect_timeout)
+    addresses = _judged(steps, target, resolved) if resolved else []
     if addresses:
         await _connected(steps, addresses, host, port, target.connect_timeout, tls)
     return steps
@@ -53,21 +53,21 @@ async def _resolved(
     began = time.monotonic()
     try:
         async with asyncio.timeout(seconds):
-            found = list(dict.fromkeys(await resolve(host, port)))
+            addresses = list(dict.fromkeys(await resolve(host, port)))
     except TimeoutError:
-        error, found = f"no answer within {seconds:g} s", []
+        error, addresses = f"no answer within {seconds:g} s", []
     except (OSError, UnicodeError) as fault:
-        error, found = _reason(fault), []
+        error, addresses = _reason(fault), []
     else:
         error = "it has no address"
-    detail = f"{host} is {', '.join(found)}" if found else f"{host}: {error}"
-    steps.append(Reached("dns", DONE if found else FAILED, detail, _ms(began)))
-    return found
+    detail = f"{host} is {', '.join(addresses)}" if addresses else f"{host}: {error}"
+    steps.append(Reached("dns", DONE if addresses else FAILED, detail, _ms(began)))
+    return addresses
 
 
-def _judged(steps: list[Reached], target: Target, found: Sequence[str]) -> Sequence[str]:
+def _judged(steps: list[Reached], target: Target, addresses: Sequence[str]) -> Sequence[str]:
     try:
-        permitted = Guard(target.allowed, encrypted=target.encrypted).permitted(found)
+        permitted = Guard(target.allowed, encrypted=target.encrypted).permitted(addresses)
     except AddressRefusedError as error:
         steps.append(Reached("address", FAILED, one_line(str(error))))
         return []

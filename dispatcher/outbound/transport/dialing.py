@@ -44,7 +44,7 @@ class Dialer:
         self._host, self._port = host_and_port(url)
         self._guard = guard
         self._tls = tls
-        self._first = 0
+        self._next_address = 0
         self._fresh_until = 0.0
         self._renewal: asyncio.Task[None] | None = None
 
@@ -83,7 +83,7 @@ class Dialer:
     async def _renew(self) -> None:
         limit = min(self._target.connect_timeout, self._target.total_timeout)
         try:
-            found = await self._guard.addresses(self._host, self._port, limit)
+            addresses = await self._guard.addresses(self._host, self._port, limit)
         except ResolveError:
             if not self.addresses:
                 raise
@@ -92,7 +92,7 @@ class Dialer:
             self.addresses, self._fresh_until = (), 0.0
             raise
         else:
-            self.addresses, self._first = tuple(found), 0
+            self.addresses, self._next_address = tuple(addresses), 0
         finally:
             self._renewal = None
         self._fresh_until = seconds() + RESOLVED_SECONDS
@@ -104,7 +104,7 @@ class Dialer:
         Raises `NotConnectedError`.
         """
         end = seconds() + self._target.connect_timeout
-        addresses, fault = self.addresses[self._first :], "no address"
+        addresses, fault = self.addresses[self._next_address :], "no address"
         for place, address in enumerate(addresses):
             # An address that drops packets must leave time for the addresses after it.
             share = max(0.001, (end - seconds()) / (len(addresses) - place))
@@ -118,9 +118,9 @@ class Dialer:
 
     def _failed(self, address: str) -> None:
         if address in self.addresses:
-            self._first = max(self._first, self.addresses.index(address) + 1)
-        if self._first >= len(self.addresses):
-            self._first, self._fresh_until = 0, 0.0
+            self._next_address = max(self._next_address, self.addresses.index(address) + 1)
+        if self._next_address >= len(self.addresses):
+            self._next_address, self._fresh_until = 0, 0.0
 
     async def _open(self, address: str) -> Connection:
         loop = asyncio.get_running_loop()

@@ -61,24 +61,24 @@ class Guard:
         failpoint("D4")
         try:
             async with asyncio.timeout(seconds):
-                found = await self._resolve(host, port)
+                resolved = await self._resolve(host, port)
         except TimeoutError:
             raise ResolveError(f"{host} was not resolved within {seconds:g} s") from None
         except (OSError, UnicodeError) as error:
             raise ResolveError(f"{host} cannot be resolved: {error}") from None
-        permitted = self.permitted(found)
+        permitted = self.permitted(resolved)
         if not permitted:
             raise ResolveError(f"{host} has no address")
         return permitted
 
-    def permitted(self, found: Sequence[str]) -> list[str]:
+    def permitted(self, addresses: Sequence[str]) -> list[str]:
         """Return the permitted ones of the first `ADDRESSES_MAX` addresses.
 
-        Empty only if `found` is empty; raises `AddressRefusedError` when none is permitted.
+        Empty only if `addresses` is empty; raises `AddressRefusedError` when none is permitted.
         """
         refusals = []
         permitted = []
-        for address in list(dict.fromkeys(found))[:ADDRESSES_MAX]:
+        for address in list(dict.fromkeys(addresses))[:ADDRESSES_MAX]:
             reason = refusal(address, self._allowed)
             if reason is None and not self._encrypted and not is_allowed(address, self._allowed):
                 reason = f"plain http:// to {address} needs an allow_cidrs entry of the endpoint"

@@ -79,9 +79,9 @@ class Connection(asyncio.Protocol):
         self._early = False
 
     async def exchange(
-        self, head: bytes, body: bytes, left: float, passed: Callable[[str], None] | None
+        self, head: bytes, body: bytes, remaining: float, passed: Callable[[str], None] | None
     ) -> Reply:
-        """Write a request and read its answer within `left` seconds (more than 0).
+        """Write a request and read its answer within `remaining` seconds (more than 0).
 
         `passed` is called at the failpoints D7 and D8. A cancellation ends the connection.
         """
@@ -89,7 +89,7 @@ class Connection(asyncio.Protocol):
         reply = self._reply = Reply()
         self._read = 0
         done = self._done = loop.create_future()
-        timer = loop.call_later(left, self._end, TIME_IS_UP)
+        timer = loop.call_later(remaining, self._end, TIME_IS_UP)
         try:
             if passed is None:
                 self._write(head + body)

@@ -45,18 +45,18 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         end = loop.time() + (timeout or 0)
         addresses = await self._guard.addresses(host, port, timeout)
         failpoint("D5")
-        left = len(addresses)
+        addresses_left = len(addresses)
         while True:
             # An address that drops packets must leave time for the addresses after it.
-            share = max(0.001, (end - loop.time()) / left) if timeout else None
+            share = max(0.001, (end - loop.time()) / addresses_left) if timeout else None
             try:
                 stream = await self._network.connect_tcp(
-                    addresses[-left], port, share, local_address, socket_options
+                    addresses[-addresses_left], port, share, local_address, socket_options
                 )
                 return _Handshake(stream) if self._guard.encrypted else stream
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
-                left -= 1
-                if not left:
+                addresses_left -= 1
+                if not addresses_left:
                     raise
 
 

@@ -17,7 +17,7 @@ def unacknowledged(descriptor: int) -> int:
     if sys.platform != "linux":
         return 0
     try:
-        held = fcntl.ioctl(descriptor, termios.TIOCOUTQ, _EMPTY)
+        unsent = fcntl.ioctl(descriptor, termios.TIOCOUTQ, _EMPTY)
     except (OSError, ValueError):
         return 0
-    return int.from_bytes(held, sys.byteorder)
+    return int.from_bytes(unsent, sys.byteorder)

@@ -35,26 +35,26 @@ async def system_addresses(host: str, port: int) -> Sequence[str]:
     if channel is None:
         loop = asyncio.get_running_loop()
         return _texts(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-    found, fault = await _asked(channel, host, port)
+    answer, fault = await _query(channel, host, port)
     if fault in _SERVER_FAULTS and not host.endswith("."):
         # c-ares ends its search where a search domain's server fails. The C library asks further.
-        found, fault = await _asked(channel, f"{host}.", port)
+        answer, fault = await _query(channel, f"{host}.", port)
     if fault is not None:
         raise OSError(_ares().errno.strerror(fault))
-    return [each.addr[0].decode() for each in found.nodes]
+    return [each.addr[0].decode() for each in answer.nodes]
 
 
-async def _asked(channel: Any, host: str, port: int) -> tuple[Any, int | None]:
+async def _query(channel: Any, host: str, port: int) -> tuple[Any, int | None]:
     """Return the answer of c-ares, and its fault if there is one."""
     loop = asyncio.get_running_loop()
     waiting: asyncio.Future[tuple[Any, int | None]] = loop.create_future()
 
-    def answered(found: Any, fault: int | None) -> None:  # in the thread of c-ares
+    def on_answer(answer: Any, fault: int | None) -> None:  # in the thread of c-ares
         with suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(_settle, waiting, (found, fault))
+            loop.call_soon_threadsafe(_settle, waiting, (answer, fault))
 
     try:
-        channel.getaddrinfo(host, port, type=socket.SOCK_STREAM, callback=answered)
+        channel.getaddrinfo(host, port, type=socket.SOCK_STREAM, callback=on_answer)
     except _ares().AresError as error:  # not a host name
         raise OSError(str(error.args[-1])) from None
     return await waiting
@@ -87,5 +87,5 @@ def _settle(
         waiting.set_result(answer)
 
 
-def _texts(found: Sequence[Any]) -> list[str]:
-    return [str(info[4][0]) for info in found]
+def _texts(infos: Sequence[Any]) -> list[str]:
+    return [str(info[4][0]) for info in infos]

@@ -57,24 +57,24 @@ class Body:
 
     def text(self, *path: str, bytes_max: int = TEXT_BYTES_MAX) -> str:
         """Return a text of 1 to `bytes_max` bytes of UTF-8."""
-        found = self.value(*path)
-        if not isinstance(found, str) or not 1 <= len(found.encode()) <= bytes_max:
+        text = self.value(*path)
+        if not isinstance(text, str) or not 1 <= len(text.encode()) <= bytes_max:
             raise _bad(path, f"is not a text of 1 to {bytes_max} bytes")
-        return found
+        return text
 
     def integer(self, *path: str, least: int = -INTEGER_MAX, most: int = INTEGER_MAX) -> int:
         """Return an integer from `least` to `most`."""
-        found = self.value(*path)
-        if type(found) is not int or not least <= found <= most:
+        number = self.value(*path)
+        if type(number) is not int or not least <= number <= most:
             raise _bad(path, f"is not an integer of {least} to {most}")
-        return found
+        return number
 
     def boolean(self, *path: str) -> bool:
         """Return true or false."""
-        found = self.value(*path)
-        if not isinstance(found, bool):
+        flag = self.value(*path)
+        if not isinstance(flag, bool):
             raise _bad(path, "is not true or false")
-        return found
+        return flag
 
     def time(self, *path: str) -> datetime:
         """Return a time that the sender wrote as RFC 3339 in UTC."""
@@ -86,12 +86,12 @@ class Body:
 
     def value(self, *path: str) -> Any:
         """Return a member of any form, null too: the caller checks it, and raises `BadData`."""
-        found: Any = self.data
+        node: Any = self.data
         for name in path:
-            if not isinstance(found, Mapping) or name not in found:
+            if not isinstance(node, Mapping) or name not in node:
                 raise _bad(path, "is missing")
-            found = found[name]
-        return found
+            node = node[name]
+        return node
 
 
 def _bad(path: Sequence[str], why: str) -> BadData:
@@ -183,10 +183,10 @@ def _why(error: ValueError) -> str:
 
 
 def _type(value: dict[str, Any]) -> str:
-    found = value.get("type")
-    if not isinstance(found, str) or not is_type(found):
+    type_ = value.get("type")
+    if not isinstance(type_, str) or not is_type(type_):
         raise VerificationError(Reason.BAD_BODY, f"`type` is missing or not {TYPE_FORM}")
-    return found
+    return type_
 
 
 def _moment(value: dict[str, Any]) -> datetime:
@@ -200,23 +200,23 @@ def _moment(value: dict[str, Any]) -> datetime:
 
 
 def _sequence(value: dict[str, Any]) -> int:
-    found = value.get("sequence")
-    if type(found) is not int or not 1 <= found <= INTEGER_MAX:
+    sequence = value.get("sequence")
+    if type(sequence) is not int or not 1 <= sequence <= INTEGER_MAX:
         raise VerificationError(Reason.BAD_BODY, "`sequence` is missing or not a positive integer")
-    return found
+    return sequence
 
 
 def _key(value: dict[str, Any]) -> str:
-    found = value.get("key")
-    if not isinstance(found, str):
+    key = value.get("key")
+    if not isinstance(key, str):
         raise VerificationError(Reason.BAD_BODY, "`key` is missing or not a string")
-    if not is_key(found):
+    if not is_key(key):
         raise VerificationError(Reason.BAD_BODY, "`key` is not hf_ and 32 lower-case hex digits")
-    return found
+    return key
 
 
 def _data(value: dict[str, Any]) -> Mapping[str, Any]:
-    found = value.get("data")
-    if not isinstance(found, dict):
+    data = value.get("data")
+    if not isinstance(data, dict):
         raise VerificationError(Reason.BAD_BODY, "`data` is missing or not an object")
-    return found
+    return data

@@ -53,10 +53,10 @@ class Secret:
         """Load the secret from `env:VAR` or `file:PATH`; raises `SecretError`."""
         kind, separator, name = reference.partition(":")
         if separator and name and kind == "env":
-            given = os.environ.get(name)
-            if not given:
+            text = os.environ.get(name)
+            if not text:
                 raise SecretError(f"the environment variable {name} is empty or not set")
-            return cls._named(given, reference)
+            return cls._named(text, reference)
         if separator and name and kind == "file":
             return cls._named(_content(Path(name)), reference)
         # The value may be the secret itself, so the message does not repeat it.

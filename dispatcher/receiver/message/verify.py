@@ -99,8 +99,8 @@ def verify(
     parsed = parse_body(body)
     if id_ != parsed.key:
         raise VerificationError(Reason.KEY_MISMATCH, f"{WEBHOOK_ID} is not the key of the body")
-    given = fields.get(IDEMPOTENCY_KEY)
-    if given is not None and given not in {parsed.key, f'"{parsed.key}"'}:
+    idempotency_key = fields.get(IDEMPOTENCY_KEY)
+    if idempotency_key is not None and idempotency_key not in {parsed.key, f'"{parsed.key}"'}:
         raise VerificationError(
             Reason.KEY_MISMATCH, f"{IDEMPOTENCY_KEY} is not the key of the body"
         )
@@ -172,8 +172,8 @@ def _fields(headers: Headers) -> dict[str, str]:
         headers.items() if isinstance(headers, Mapping) else headers
     )
     fields: dict[str, str] = {}
-    for given, value in pairs:
-        name = _NAMES.get(given.lower())
+    for name_sent, value in pairs:
+        name = _NAMES.get(name_sent.lower())
         if name is None:
             continue
         if name in fields:
@@ -223,13 +223,13 @@ def _candidates(header: str) -> list[bytes]:
 
 
 def _matching(secrets: Sequence[Secret], candidates: list[bytes], text: bytes) -> Secret:
-    found: Secret | None = None
+    matching: Secret | None = None
     for secret in secrets:
         mac = hmac.digest(secret.key, text, "sha256")
         # All comparisons are made, so that the time does not reveal which one matched.
         matched = [hmac.compare_digest(mac, candidate) for candidate in candidates]
-        if any(matched) and found is None:
-            found = secret
-    if found is None:
+        if any(matched) and matching is None:
+            matching = secret
+    if matching is None:
         raise VerificationError(Reason.NO_MATCH, "no signature was made with an accepted secret")
-    return found
+    return matching

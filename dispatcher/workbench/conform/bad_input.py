@@ -180,7 +180,7 @@ def _with(name: str, values: tuple[str, ...], aim: Aim) -> Shot:
 
 
 def _with_two(name: str, aim: Aim) -> Shot:
-    value = next(value for given, value in aim.good.headers if given == name.encode())
+    value = next(value for header, value in aim.good.headers if header == name.encode())
     other = aim.of(UNKNOWN_SECRET).encode() if name == WEBHOOK_SIGNATURE else value
     return aim.good.with_header(name, other, value)
 

@@ -52,10 +52,10 @@ async def good(kit: Kit) -> list[Verdict]:
     counted = await kit.count_settled(delivery)
     if counted not in (None, 1):
         verdict = rules.GOOD_APPLIED.failed(f"answered {reply}, and the probe counts {counted}")
-    said = reply.outcome
+    outcome_answered = reply.outcome
     outcome = (
         rules.GOOD_OUTCOME.passed(f"answered {reply}")
-        if said
+        if outcome_answered
         else rules.GOOD_OUTCOME.warned(f"answered {reply}, without an outcome")
     )
     return [verdict, outcome]
@@ -115,8 +115,8 @@ async def conflict(kit: Kit) -> list[Verdict]:
     other = await kit.send_settled(kit.plan.sample.delivery(name, revised=True))
     verdict = judge.conflict(rules.CONFLICT_REFUSED, other)
     again = await kit.send_settled(delivery)
-    kept = judge.once(rules.CONFLICT_FIRST_KEPT, again, await kit.count(delivery))
-    return [verdict, kept]
+    first_kept = judge.once(rules.CONFLICT_FIRST_KEPT, again, await kit.count(delivery))
+    return [verdict, first_kept]
 
 
 async def order(kit: Kit) -> list[Verdict]:
@@ -197,9 +197,9 @@ async def rotation(kit: Kit) -> list[Verdict]:
     second = kit.plan.second_secret
     if second is not None:
         now = int(time.time())
-        alone = shot(kit.plan.sample.delivery("rotation-second"), (second,), now)
-        both = shot(kit.plan.sample.delivery("rotation-both"), (kit.plan.secret, second), now)
-        replies = [await kit.client.send(alone), await kit.client.send(both)]
+        with_second = shot(kit.plan.sample.delivery("rotation-second"), (second,), now)
+        with_both = shot(kit.plan.sample.delivery("rotation-both"), (kit.plan.secret, second), now)
+        replies = [await kit.client.send(with_second), await kit.client.send(with_both)]
         verdicts.append(judge.accepted(rules.ROTATION_SECOND, *replies))
     return verdicts
 
@@ -243,16 +243,16 @@ _NOT_OFFERED = "not offered; it is optional"
 
 async def kept(kit: Kit) -> list[Verdict]:
     """Once the first key has the age of the plan, inquire for it and send it again."""
-    delivery, first, sent_at = _first(kit)
+    delivery, first, sent_at = _first_delivery(kit)
     await asyncio.sleep(max(0.0, sent_at + kit.plan.patient_seconds - time.monotonic()))
-    asked = await ask(kit, delivery.key)
+    inquired = await ask(kit, delivery.key)
     age = time.monotonic() - sent_at
     reply = await kit.send_settled(delivery)
     verdict = judge.once(rules.KEYS_KEPT, reply, await kit.count(delivery))
     if verdict.grade is Grade.FAIL:
         return [rules.KEYS_KEPT.failed(f"after {age:.1f} s: {verdict.detail}")]
-    if _denies(asked):
-        return [rules.KEYS_KEPT.failed(f"after {age:.1f} s an inquiry was answered {asked}")]
+    if _denies(inquired):
+        return [rules.KEYS_KEPT.failed(f"after {age:.1f} s an inquiry was answered {inquired}")]
     if verdict.grade is Grade.WARN:
         return [verdict]
     declared = first.headers.get(KEY_WINDOW, "")
@@ -269,12 +269,12 @@ async def kept(kit: Kit) -> list[Verdict]:
 
 async def window(kit: Kit) -> list[Verdict]:
     """Grade the key window of the first answer."""
-    return [judge.window(_first(kit)[1].headers.get(KEY_WINDOW))]
+    return [judge.window(_first_delivery(kit)[1].headers.get(KEY_WINDOW))]
 
 
 async def inquiry(kit: Kit) -> list[Verdict]:
     """Inquire for the first key, signed and unsigned, and for a key that was never sent."""
-    delivery, first, _ = _first(kit)
+    delivery, first, _ = _first_delivery(kit)
     known = await ask(kit, delivery.key)
     guarded, unknown = rules.INQUIRY_GUARDED, rules.INQUIRY_UNKNOWN
     if not _offered(known):
@@ -282,7 +282,7 @@ async def inquiry(kit: Kit) -> list[Verdict]:
     unsigned = await ask(kit, delivery.key, signed=False)
     nobody = await ask(kit, unknown_key(kit.plan.sample.seed))
     return [
-        _told(delivery, first, known),
+        _grade_record(delivery, first, known),
         judge.refused(guarded, unsigned, 400),
         unknown.passed(f"answered {nobody}")
         if nobody.status == 404
@@ -335,7 +335,7 @@ async def deadline(kit: Kit) -> list[Verdict]:
     return [(rules.DEADLINE.warned if slowest > limit / 2 else rules.DEADLINE.passed)(shown)]
 
 
-def _told(delivery: Delivery, first: Reply, known: Reply) -> Verdict:
+def _grade_record(delivery: Delivery, first: Reply, known: Reply) -> Verdict:
     rule, content = rules.INQUIRY_KNOWN, known.content
     if not known.is_success:
         return rule.failed(f"answered {known}")
@@ -350,21 +350,21 @@ def _told(delivery: Delivery, first: Reply, known: Reply) -> Verdict:
     return rule.passed(f"answered {known}")
 
 
-def _offered(asked: Reply) -> bool:
+def _offered(reply: Reply) -> bool:
     """Return whether an answer comes from an inquiry endpoint, and not from some other page."""
-    if asked.is_success:
-        return "outcome" in asked.content
-    if asked.status == 404:
-        return _denies(asked)
-    return asked.status != 405 and isinstance(asked.content.get("reason"), str)
+    if reply.is_success:
+        return "outcome" in reply.content
+    if reply.status == 404:
+        return _denies(reply)
+    return reply.status != 405 and isinstance(reply.content.get("reason"), str)
 
 
-def _denies(asked: Reply) -> bool:
+def _denies(reply: Reply) -> bool:
     """Return whether inquiries are offered and the key is unknown."""
-    return asked.status == 404 and asked.content.get("reason") == "unknown_key"
+    return reply.status == 404 and reply.content.get("reason") == "unknown_key"
 
 
-def _first(kit: Kit) -> tuple[Delivery, Reply, float]:
+def _first_delivery(kit: Kit) -> tuple[Delivery, Reply, float]:
     if kit.first is None:
         raise AssertionError("the first delivery precedes every other check")
     return kit.first

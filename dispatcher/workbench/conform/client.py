@@ -97,8 +97,8 @@ class Client:
             fault = f"no answer within {self._deadline:g} s"
             reply = Reply(time.monotonic() - begin, fault=fault)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            said = one_line(str(error)) or type(error).__name__
-            reply = Reply(time.monotonic() - begin, fault=f"no answer ({said})")
+            text = one_line(str(error)) or type(error).__name__
+            reply = Reply(time.monotonic() - begin, fault=f"no answer ({text})")
         self.exchanges.append((shot, reply))
         self._silent = self._silent + 1 if reply.status is None else 0
         if self._silent >= SILENT_MAX:
@@ -139,5 +139,5 @@ async def _exchange(http: httpx.AsyncClient, shot: Shot, url: str, content: _Con
     finally:
         await answer.aclose()
     fields = {name.lower(): value for name, value in answer.headers.items()}
-    taken = time.monotonic() - begin
-    return Reply(taken, answer.status_code, fields, bytes(body[:ANSWER_BYTES_MAX]))
+    duration = time.monotonic() - begin
+    return Reply(duration, answer.status_code, fields, bytes(body[:ANSWER_BYTES_MAX]))

@@ -103,19 +103,23 @@ def committed_first(
 def concurrent(replies: Sequence[Reply], last: Reply, applied: int | None) -> list[Verdict]:
     """Grade duplicates sent at the same time, and one more sent afterwards."""
     counts = Counter(str(reply) for reply in replies)
-    shown = ", ".join(f"{count} x {what}" for what, count in counts.most_common(4))
-    answered = all(reply.is_success or reply.status == 409 for reply in replies)
-    manner = CONCURRENT_ANSWERS.passed(shown) if answered else CONCURRENT_ANSWERS.violated(shown)
-    said = sum(reply.outcome is ReceiptOutcome.APPLIED for reply in (*replies, last))
+    answers = ", ".join(f"{count} x {what}" for what, count in counts.most_common(4))
+    all_answered = all(reply.is_success or reply.status == 409 for reply in replies)
+    manner = (
+        CONCURRENT_ANSWERS.passed(answers) if all_answered else CONCURRENT_ANSWERS.violated(answers)
+    )
+    applied_answers = sum(reply.outcome is ReceiptOutcome.APPLIED for reply in (*replies, last))
     speaks = any(reply.outcome is not None for reply in replies if reply.is_success)
-    if said > 1:
-        verdict = CONCURRENT_ONCE.failed(f"{said} of {len(replies)} were answered `applied`")
+    if applied_answers > 1:
+        verdict = CONCURRENT_ONCE.failed(
+            f"{applied_answers} of {len(replies)} were answered `applied`"
+        )
     elif applied is not None and applied != 1:
         verdict = CONCURRENT_ONCE.failed(f"the probe counts {applied}")
-    elif not last.is_success or (speaks and said == 0):
+    elif not last.is_success or (speaks and applied_answers == 0):
         verdict = CONCURRENT_ONCE.failed(f"none was applied; the repeat was answered {last}")
-    elif said == 1 or applied == 1:
-        verdict = CONCURRENT_ONCE.passed(f"applied once: {shown}")
+    elif applied_answers == 1 or applied == 1:
+        verdict = CONCURRENT_ONCE.passed(f"applied once: {answers}")
     else:
         verdict = CONCURRENT_ONCE.warned(UNSEEN)
     return [verdict, manner]

@@ -86,7 +86,7 @@ class Kit:
 
 
 def _pause(reply: Reply) -> float:
-    asked = reply.headers.get("retry-after", "")
-    if is_whole(asked):
-        return min(float(asked[:4]), _PAUSE_SECONDS_MAX) or _PAUSE_SECONDS
+    retry_after = reply.headers.get("retry-after", "")
+    if is_whole(retry_after):
+        return min(float(retry_after[:4]), _PAUSE_SECONDS_MAX) or _PAUSE_SECONDS
     return _PAUSE_SECONDS

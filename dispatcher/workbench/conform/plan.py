@@ -28,7 +28,7 @@ class NoSuchRule(ValueError):
 
 def plan_of(
     url: str,
-    known: Sequence[Secret],
+    secrets: Sequence[Secret],
     *,
     seed: int,
     type_: str | None = None,
@@ -40,11 +40,11 @@ def plan_of(
     skip: Sequence[str] = (),
     ca_file: Path | None = None,
 ) -> Plan:
-    """Return the plan; `known` are the receiver's one or two secrets. Raises `ValueError`."""
+    """Return the plan; `secrets` are the receiver's one or two secrets. Raises `ValueError`."""
     if fault := url_fault(url):
         raise ValueError(fault)
-    asked = inquiry or _root(url) + INQUIRY_PATH + _KEY
-    if (fault := url_fault(asked)) or _KEY not in asked:
+    inquiry_url = inquiry or _root(url) + INQUIRY_PATH + _KEY
+    if (fault := url_fault(inquiry_url)) or _KEY not in inquiry_url:
         raise ValueError(f"--inquiry: {fault or f'it must contain {_KEY}'}")
     if ca_file is not None:
         try:
@@ -53,9 +53,9 @@ def plan_of(
             raise ValueError(f"--ca-file {ca_file} cannot be used: {error.strerror}") from None
     return Plan(
         url=url,
-        inquiry_url=asked,
-        secret=known[0],
-        second_secret=known[1] if len(known) > 1 else None,
+        inquiry_url=inquiry_url,
+        secret=secrets[0],
+        second_secret=secrets[1] if len(secrets) > 1 else None,
         sample=_sample(seed, type_, data),
         deadline_seconds=deadline_seconds,
         patient_seconds=patient_seconds,

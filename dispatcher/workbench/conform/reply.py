@@ -40,9 +40,9 @@ class Reply:
     @property
     def outcome(self) -> ReceiptOutcome | None:
         """The outcome that the receiver reports; None if it reports none."""
-        said = self.content.get("outcome")
-        if isinstance(said, str) and said in set(ReceiptOutcome):
-            return ReceiptOutcome(said)
+        text = self.content.get("outcome")
+        if isinstance(text, str) and text in set(ReceiptOutcome):
+            return ReceiptOutcome(text)
         if self.is_success and self.headers.get(REPLAYED, "").lower() == "true":
             return ReceiptOutcome.DUPLICATE
         return None
@@ -55,7 +55,7 @@ class Reply:
     def __str__(self) -> str:
         if self.status is None:
             return self.fault or "no answer"
-        said = self.outcome or self.content.get("reason")
-        if not isinstance(said, str):
-            said = None
-        return f"{self.status} {said[:SHOWN_CHARACTERS_MAX]}" if said else f"{self.status}"
+        text = self.outcome or self.content.get("reason")
+        if not isinstance(text, str):
+            text = None
+        return f"{self.status} {text[:SHOWN_CHARACTERS_MAX]}" if text else f"{self.status}"

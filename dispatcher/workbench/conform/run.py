@@ -71,7 +71,7 @@ async def conform_to(plan: Plan, probe: Probe | None = None) -> Report:
     """Send all requests of `plan` and grade the answers.
 
     The first good delivery is always sent. If it is refused, little else can be graded: the report
-    ends there and says so. Raises `Unreachable` and `ProbeFailed`.
+    ends there and reports why. Raises `Unreachable` and `ProbeFailed`.
     """
     begin = time.monotonic()
     verdicts: list[Verdict] = []
@@ -99,5 +99,5 @@ async def conform_to(plan: Plan, probe: Probe | None = None) -> Report:
             stopped = str(given_up)
         finally:
             await slow.cancel()
-    kept = tuple(each for each in verdicts if plan.wants(each.rule))
-    return Report(kept, len(client.exchanges), time.monotonic() - begin, stopped)
+    wanted_verdicts = tuple(each for each in verdicts if plan.wants(each.rule))
+    return Report(wanted_verdicts, len(client.exchanges), time.monotonic() - begin, stopped)

@@ -64,14 +64,14 @@ class Sample:
 
 
 def _hold(subject: str, action: str, end: datetime) -> dict[str, Any]:
-    over = action == "block"
+    is_over_limit = action == "block"
     return {
         "merchant_id": subject,
         "action": action,
         "window_start": end - _WINDOW,
         "window_end": end,
         "revision": 1,
-        "exposure_minor": 8_500_000 if over else 2_200_000,
+        "exposure_minor": 8_500_000 if is_over_limit else 2_200_000,
         "limit_minor": _LIMIT_MINOR,
         "release_level_minor": _LIMIT_MINOR,
         "currency": "USD",

@@ -34,9 +34,9 @@ class Shot:
     def with_header(self, name: str, *values: str | bytes) -> "Shot":
         """Return a copy with these values of the header: none removes it, two repeat it."""
         lower = name.encode()
-        given = tuple((lower, v if isinstance(v, bytes) else v.encode()) for v in values)
-        kept = tuple(header for header in self.headers if header[0] != lower)
-        return replace(self, headers=(*kept, *given))
+        new = tuple((lower, v if isinstance(v, bytes) else v.encode()) for v in values)
+        others = tuple(header for header in self.headers if header[0] != lower)
+        return replace(self, headers=(*others, *new))
 
     def with_body(self, body: bytes) -> "Shot":
         """Return a copy with another body and the same headers."""

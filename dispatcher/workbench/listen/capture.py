@@ -47,11 +47,11 @@ def read_capture(content: bytes) -> Capture:
         line = line.rstrip(b"\r")
         if _SAID_BY_CURL.match(line):
             continue
-        here = line[:1] if _MARK.match(line) else b""
-        if mark and here and here != mark:
+        line_mark = line[:1] if _MARK.match(line) else b""
+        if mark and line_mark and line_mark != mark:
             return Capture(headers, None)
-        mark = mark or here
-        plain = _MARK.sub(b"", line, count=1) if here else line
+        mark = mark or line_mark
+        plain = _MARK.sub(b"", line, count=1) if line_mark else line
         if not plain:
             return Capture(headers, _body(rest, mark) or None)
         if not headers and _START.match(plain):

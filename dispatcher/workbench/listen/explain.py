@@ -117,14 +117,14 @@ def _found(
 
 
 def _accident(fields: Mapping[str, str], body: bytes, secrets: Sequence[Secret]) -> str | None:
-    given = fields[WEBHOOK_SIGNATURE].split(" ")
+    signatures = fields[WEBHOOK_SIGNATURE].split(" ")
     for secret in secrets:
-        for what, content in _changed(body):
-            if _signature(secret.key, _signed(fields, content)) in given:
-                return f"the signature matches the body {what}: its bytes were changed"
-        for what, made in _mistaken(secret):
-            if made(_signed(fields, body)) in given:
-                return f"the sender {what}"
+        for change, content in _changed(body):
+            if _signature(secret.key, _signed(fields, content)) in signatures:
+                return f"the signature matches the body {change}: its bytes were changed"
+        for change, made in _mistaken(secret):
+            if made(_signed(fields, body)) in signatures:
+                return f"the sender {change}"
     return None
 
 
@@ -141,9 +141,9 @@ def _changed(body: bytes) -> Iterator[tuple[str, bytes]]:
         value = json.loads(body.decode())
     except (ValueError, RecursionError):
         return
-    for what, separators in (("compact", (",", ":")), ("spaced", (", ", ": "))):
+    for change, separators in (("compact", (",", ":")), ("spaced", (", ", ": "))):
         for ascii_only in (False, True):
-            form = f"{what}, {'escaped to ASCII' if ascii_only else 'in UTF-8'}"
+            form = f"{change}, {'escaped to ASCII' if ascii_only else 'in UTF-8'}"
             text = json.dumps(value, separators=separators, ensure_ascii=ascii_only)
             for newline in ("", "\n"):
                 rewritten = (text + newline).encode(errors="replace")

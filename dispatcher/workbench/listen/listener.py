@@ -41,19 +41,19 @@ class Listener:
         *,
         seed: int,
         subject_member: str,
-        heard: Callable[[Arrival], None],
+        on_arrival: Callable[[Arrival], None],
         unanswered: Callable[[Arrival], None],
     ) -> None:
         """`subject_member` is the member of `data` that names the subject.
 
-        `heard` is called with every arrival, in order, one at a time; `unanswered` with an arrival
-        whose sender disconnected before the answer.
+        `on_arrival` is called with every arrival, in order, one at a time; `unanswered` with an
+        arrival whose sender disconnected before the answer.
         """
         self._secrets = tuple(secrets)
-        self._asked = misbehaviour
+        self._misbehaviour = misbehaviour
         self._faults = Faults(misbehaviour, seed)
         self._subject_member = subject_member
-        self._heard = heard
+        self._on_arrival = on_arrival
         self._unanswered = unanswered
         self._inbox = MemoryInbox()
         self._record = Record()
@@ -82,7 +82,7 @@ class Listener:
             turn = self._faults.turn()
             arrival, reply = self._deal(delivery, turn, now)
             self._note(arrival)
-        return Reply(arrival, reply, self._asked.latency_ms / 1000)
+        return Reply(arrival, reply, self._misbehaviour.latency_ms / 1000)
 
     def refuse(self, problem: Problem, size: int) -> Reply:
         """Refuse a request; `size` is the number of body bytes read."""
@@ -107,19 +107,19 @@ class Listener:
 
     def _deal(self, delivery: Delivery, turn: Turn, now: datetime) -> tuple[Arrival, Answer | None]:
         subject = self._subject(delivery)
-        outcome, right = FAILED, None
+        outcome, correct = FAILED, None
         if turn.applies:
             receipt = self._inbox.receive(delivery, subject, now)
-            outcome, right = receipt.outcome.value, answer(receipt, delivery.secret)
-        given = right if turn.status is None else self._wrong(turn.status)
+            outcome, correct = receipt.outcome.value, answer(receipt, delivery.secret)
+        reply = correct if turn.status is None else self._wrong(turn.status)
         if turn.cut and outcome == ReceiptOutcome.APPLIED:
             self._faults.cut_made()
-            given = None
+            reply = None
         arrival = Arrival(
             self._next(),
             now,
             outcome,
-            None if given is None else given.status,
+            None if reply is None else reply.status,
             len(delivery.raw),
             type=delivery.body.type,
             subject=subject,
@@ -128,7 +128,7 @@ class Listener:
             timestamp=delivery.body.timestamp,
             data=delivery.body.data,
         )
-        return arrival, given
+        return arrival, reply
 
     def _wrong(self, status: int) -> Answer:
         """Compose the configured answer; it has no receipt, even for a 2xx."""
@@ -136,15 +136,15 @@ class Listener:
             return Answer(status, {}, b"")
         made = Problem(status, "on_purpose", "holdfast listen answers this on demand").answer()
         headers = {name: text for name, text in made.headers.items() if name != "connection"}
-        if self._asked.retry_after_seconds is not None:
-            headers["retry-after"] = str(self._asked.retry_after_seconds)
+        if self._misbehaviour.retry_after_seconds is not None:
+            headers["retry-after"] = str(self._misbehaviour.retry_after_seconds)
         elif status == 503:
             del headers["retry-after"]  # only if it is configured
         return Answer(status, headers, made.body)
 
     def _subject(self, delivery: Delivery) -> str | None:
-        found = delivery.body.data.get(self._subject_member)
-        return found if isinstance(found, str) and found else None
+        subject = delivery.body.data.get(self._subject_member)
+        return subject if isinstance(subject, str) and subject else None
 
     def _next(self) -> int:
         self._number += 1
@@ -152,7 +152,7 @@ class Listener:
 
     def _note(self, arrival: Arrival) -> None:
         self._record.add(arrival)
-        self._heard(arrival)
+        self._on_arrival(arrival)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +184,8 @@ class MemoryInbox:
         if known.body_sha256 != body_sha256:
             return Receipt(key, ReceiptOutcome.CONFLICT)
         stale = known.outcome is ReceiptOutcome.STALE
-        again = ReceiptOutcome.STALE if stale else ReceiptOutcome.DUPLICATE
-        return Receipt(key, again, known.received_at, replayed=True)
+        outcome_again = ReceiptOutcome.STALE if stale else ReceiptOutcome.DUPLICATE
+        return Receipt(key, outcome_again, known.received_at, replayed=True)
 
     def _fence(self, subject: str | None, sequence: int) -> ReceiptOutcome:
         if subject is None:

@@ -87,21 +87,21 @@ class Turn:
 class Faults:
     """Draws the faults of each delivery in turn. Not thread-safe."""
 
-    def __init__(self, asked: Misbehaviour, seed: int) -> None:
-        self._asked = asked
+    def __init__(self, settings: Misbehaviour, seed: int) -> None:
+        self._settings = settings
         self._random = Random(seed)  # noqa: S311 - repeatable faults, not a secret
-        self._cuts = asked.cut.count
+        self._cuts = settings.cut.count
 
     def turn(self) -> Turn:
         """Draw for the next delivery."""
         # Draw both every time, so that one setting does not shift the other's faults.
         failing, cutting = self._random.random(), self._random.random()
-        asked = self._asked
-        status = asked.status
-        if asked.fail_rate is not None:
-            usual = FAILING_STATUS if asked.retry_after_seconds is None else BUSY_STATUS
-            status = (status or usual) if failing < asked.fail_rate else None
-        return Turn(status, cut=self._cuts > 0 or cutting < asked.cut.share)
+        settings = self._settings
+        status = settings.status
+        if settings.fail_rate is not None:
+            usual = FAILING_STATUS if settings.retry_after_seconds is None else BUSY_STATUS
+            status = (status or usual) if failing < settings.fail_rate else None
+        return Turn(status, cut=self._cuts > 0 or cutting < settings.cut.share)
 
     def cut_made(self) -> None:
         """Count a cut connection towards the first `count`."""

@@ -167,10 +167,10 @@ class Record:
         """Return the counts so far. `expected` are the keys that should be acknowledged."""
         missing = sum(subject.missing for subject in self._subjects.values())
         done = {key for key, written in self._acknowledged.items() if written}
-        wanted = None if expected is None else set(expected)
-        lost_keys = sorted((wanted or set()) - done)
+        expected_keys = None if expected is None else set(expected)
+        lost_keys = sorted((expected_keys or set()) - done)
         gaps = 0 if gaps_allowed else missing
-        lost = gaps if wanted is None else len(lost_keys)
+        lost = gaps if expected_keys is None else len(lost_keys)
         counts = self._counts
         return Report(
             attempted=counts["attempted"],
@@ -186,10 +186,12 @@ class Record:
             owed=len(self._acknowledged) - len(done),
             missing_sequences=missing,
             missing_shown=tuple(islice(self._missing(), SHOWN_MAX)),
-            expected=None if wanted is None else len(wanted),
+            expected=None if expected_keys is None else len(expected_keys),
             lost=lost,
             lost_shown=tuple(lost_keys[:SHOWN_MAX]),
-            unexpected=None if wanted is None else len(self._acknowledged.keys() - wanted),
+            unexpected=None
+            if expected_keys is None
+            else len(self._acknowledged.keys() - expected_keys),
             subjects=len(self._subjects),
             without_subject=counts["without_subject"],
             refused=dict(sorted(self._refused.items())),

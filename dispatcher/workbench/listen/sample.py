@@ -54,18 +54,18 @@ def compose(
         raise SampleError(f"--sequence must be 1 to {INTEGER_MAX}")
     if not subject:
         raise SampleError("--subject must not be empty")
-    whole = dict(example(type_, subject, occurred_at) if data is None else data)
+    members = dict(example(type_, subject, occurred_at) if data is None else data)
     for change in changes:
         name, value = _change(change)
-        whole[name] = value
+        members[name] = value
     try:
-        named = Key.parse(key) if key is not None else _key(type_, subject, sequence)
-        body = Envelope.of(type_, occurred_at, named, whole).body(sequence)
+        parsed_key = Key.parse(key) if key is not None else _key(type_, subject, sequence)
+        body = Envelope.of(type_, occurred_at, parsed_key, members).body(sequence)
     except NotCanonical as error:
         raise SampleError(str(error)) from None
     if len(body) > BODY_BYTES_MAX:
         raise SampleError(f"the body has {len(body):,} bytes; {BODY_BYTES_MAX:,} are allowed")
-    return SampleDelivery(named, body)
+    return SampleDelivery(parsed_key, body)
 
 
 def example(type_: str, subject: str, occurred_at: datetime) -> dict[str, Any]:

@@ -44,13 +44,14 @@ class Server(ThreadingMixIn, TCPServer):
         try:
             super().__init__((host, port), _Handler)
         except OSError as error:
-            why = {
+            reason = {
                 errno.EADDRINUSE: f"port {port} on {host} is already in use",
                 errno.EADDRNOTAVAIL: f"{host} is not an address of this machine",
                 errno.EACCES: f"this user may not listen on port {port}",
             }.get(error.errno or 0, f"cannot listen on {host} port {port} ({error.strerror})")
             raise CommandError(
-                f"{why}. Nothing was started; choose another --port (0: any free port) or --host.",
+                f"{reason}. Nothing was started;"
+                " choose another --port (0: any free port) or --host.",
                 code="listen_failed",
             ) from None
         self.path = path
@@ -145,8 +146,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _respond(self) -> None:
         if self.path.partition("?")[0] != self.server.path:
             self.close_connection = True
-            where = f"send deliveries to {self.server.path}"
-            self._write(Problem(404, "not_found", where).answer())
+            hint = f"send deliveries to {self.server.path}"
+            self._write(Problem(404, "not_found", hint).answer())
             return
         if self.command != "POST":
             self.close_connection = True
@@ -207,10 +208,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Read `size` bytes, or fewer if the sender disconnects; False if it is too slow."""
         deadline = time.monotonic() + BODY_SECONDS_MAX
         while len(body) < size:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 return False
-            self.connection.settimeout(left)
+            self.connection.settimeout(remaining)
             try:
                 piece = self.rfile.read1(min(CHUNK_BYTES, size - len(body)))
             except TimeoutError:

@@ -44,7 +44,7 @@ def listening(asked: Misbehaviour = GOOD, *, seed: int = 1) -> Iterator[Listenin
         asked,
         seed=seed,
         subject_member="merchant_id",
-        heard=heard.append,
+        on_arrival=heard.append,
         unanswered=unanswered.append,
     )
     with Server("127.0.0.1", 0, "/webhooks") as server, httpx.Client(timeout=30) as client:

@@ -11,7 +11,13 @@ import pytest
 
 from holdfast.dispatcher.delivery.rules.decide import release, settle
 from holdfast.dispatcher.delivery.rules.lifecycle import Move
-from holdfast.dispatcher.delivery.rules.values import Attempt, Lane, Settled, Settlement, Wanted
+from holdfast.dispatcher.delivery.rules.values import (
+    Attempt,
+    ClaimRequest,
+    Lane,
+    Settled,
+    Settlement,
+)
 from holdfast.dispatcher.delivery.store.postgres import PostgresStore
 from holdfast.dispatcher.operators.overview.store import Overview
 from holdfast.dispatcher.outbound.endpoint import Endpoint
@@ -29,8 +35,8 @@ URL = "http://127.0.0.1:1/"
 ENDPOINT = Endpoint(1, "e", URL, (), 1, 2, 64, (0,) * 20, OrderPolicy.STOP)
 
 
-def wanted(endpoint_id: int, count: int = 100, entries: int = 8) -> Wanted:
-    return Wanted({endpoint_id: count}, uuid4(), 30, entries)
+def wanted(endpoint_id: int, count: int = 100, entries: int = 8) -> ClaimRequest:
+    return ClaimRequest({endpoint_id: count}, uuid4(), 30, entries)
 
 
 def judged(lane: Lane, outcome: Outcome) -> Settlement:
@@ -235,7 +241,7 @@ def let_retries_age(db: psycopg.Connection, span: str) -> None:
 
 
 async def claim(store: PostgresStore, entries: int = 1) -> Lane:
-    (lane,) = (await store.claim(Wanted({1: 1}, uuid4(), 30, entries), 0)).lanes
+    (lane,) = (await store.claim(ClaimRequest({1: 1}, uuid4(), 30, entries), 0)).lanes
     return lane
 
 
@@ -298,14 +304,14 @@ async def test_retry_after_uses_budget_of_one_entry_only(
 ) -> None:
     """A receiver that puts one entry off for ever ends that, and costs the others nothing."""
     await world.routed(store, "m_put_off", "m_waits", breaker_threshold=0)
-    (put_off, waits) = (await store.claim(Wanted({1: 2}, uuid4(), 30, 1), 0)).lanes
+    (put_off, waits) = (await store.claim(ClaimRequest({1: 2}, uuid4(), 30, 1), 0)).lanes
     await store.settle([failing(waits)], repeated=False)
     result = failing(put_off, Outcome.THROTTLED, asked=1200.0)
     for _ in range(3):
         assert result.move is Move.RETRY
         await store.settle([result], repeated=False)
         let_retries_age(world.db, "20 min")
-        lanes = (await store.claim(Wanted({1: 2}, uuid4(), 30, 1), 0)).lanes
+        lanes = (await store.claim(ClaimRequest({1: 2}, uuid4(), 30, 1), 0)).lanes
         (put_off,) = [each for each in lanes if each.subject_id == put_off.subject_id]
         (waits,) = [each for each in lanes if each.subject_id != put_off.subject_id]
         assert waits.tried_seconds < 60
@@ -399,7 +405,7 @@ async def test_claim_says_when_the_rate_allows_more(world: World, store: Postgre
     assert (again.lanes, again.paced) == ([], {1: 0})
     assert again.again_seconds is not None
     assert 0 < again.again_seconds <= 1 / sustained(1)
-    other = await store.claim(Wanted({free: 9}, uuid4(), 30, 8), seconds())
+    other = await store.claim(ClaimRequest({free: 9}, uuid4(), 30, 8), seconds())
     assert (len(other.lanes), other.paced, other.again_seconds) == (2, {}, None)
 
 
@@ -435,7 +441,7 @@ async def test_retry_after_holds_its_endpoint_only(world: World, store: Postgres
         " FROM holdfast.endpoint_pace WHERE endpoint_id = 1"
     ).fetchall()
     assert row == (True, "answered 429 with Retry-After")
-    assert len((await store.claim(Wanted({free: 9}, uuid4(), 30, 8), 0)).lanes) == 3
+    assert len((await store.claim(ClaimRequest({free: 9}, uuid4(), 30, 8), 0)).lanes) == 3
 
 
 @pytest.mark.rest

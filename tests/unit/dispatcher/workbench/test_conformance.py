@@ -195,7 +195,7 @@ def test_probe_without_a_count_is_no_count(answer: bytes) -> None:
 )
 def test_invalid_argument_is_refused_with_a_reason(options: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=re.escape(why)):
-        plan_of(**{"url": URL, "known": [SECRET], "seed": 1, **options})
+        plan_of(**{"url": URL, "secrets": [SECRET], "seed": 1, **options})
 
 
 def test_patterns_select_rules_and_unmatched_ones_are_named() -> None:

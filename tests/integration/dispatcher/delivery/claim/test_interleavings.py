@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from holdfast.dispatcher.delivery.rules.lifecycle import Move
-from holdfast.dispatcher.delivery.rules.replays import ReplayWanted
-from holdfast.dispatcher.delivery.rules.values import Lane, Routed, Wanted
+from holdfast.dispatcher.delivery.rules.replays import ReplayRequest
+from holdfast.dispatcher.delivery.rules.values import ClaimRequest, Lane, Routed
 from holdfast.dispatcher.delivery.store.messages import Plans, begin, statement
 from holdfast.dispatcher.delivery.store.pool import Connection
 from holdfast.dispatcher.delivery.store.postgres import PostgresStore
@@ -44,12 +44,12 @@ EXPIRE_ITEMS = """
 
 
 async def claimed(store: PostgresStore, endpoint_id: int, entries: int = 8) -> list[Lane]:
-    claim = await store.claim(Wanted({endpoint_id: 100}, uuid4(), 30, entries), 0)
+    claim = await store.claim(ClaimRequest({endpoint_id: 100}, uuid4(), 30, entries), 0)
     return list(claim.lanes)
 
 
 async def claimed_items(store: PostgresStore, endpoint_id: int) -> list[Lane]:
-    turn = await store.claim_replays(ReplayWanted({endpoint_id: 8}, uuid4(), 30), 0)
+    turn = await store.claim_replays(ReplayRequest({endpoint_id: 8}, uuid4(), 30), 0)
     return list(turn.lanes)
 
 
@@ -341,7 +341,7 @@ LIMITS = {
 
 
 async def free_claimed(store: PostgresStore, *endpoints: int) -> Sequence[Lane]:
-    claim = await store.claim(Wanted(dict.fromkeys(endpoints, 100), uuid4(), 30, 8), 0)
+    claim = await store.claim(ClaimRequest(dict.fromkeys(endpoints, 100), uuid4(), 30, 8), 0)
     return claim.lanes
 
 
@@ -385,7 +385,7 @@ def test_decision_waits_for_three_round_trips_before_it_is_sent(world: World) ->
         assert (routed, turns.count - routed) == (2, 1)
         world.write("m_2")
         before = turns.count
-        wanted = Wanted({endpoint_id: 100}, uuid4(), 30, 8)
+        wanted = ClaimRequest({endpoint_id: 100}, uuid4(), 30, 8)
         assert await store.route_and_claim(wanted, 0) is not None
         assert turns.count - before == 2
 

@@ -17,8 +17,8 @@ import psycopg
 import pytest
 
 from holdfast.dispatcher.delivery.rules.decide import settle
-from holdfast.dispatcher.delivery.rules.replays import ReplayWanted
-from holdfast.dispatcher.delivery.rules.values import Attempt, Lane, Settlement, Wanted
+from holdfast.dispatcher.delivery.rules.replays import ReplayRequest
+from holdfast.dispatcher.delivery.rules.values import Attempt, ClaimRequest, Lane, Settlement
 from holdfast.dispatcher.delivery.store.postgres import PostgresStore
 from holdfast.dispatcher.operators.check.actions import check
 from holdfast.dispatcher.operators.check.rules import Checked
@@ -171,21 +171,21 @@ async def _route(world: World) -> None:
 async def _claim(world: World, *, good: bool = False) -> None:
     room = dict.fromkeys(world.endpoints, world.chance.randint(1, 4))
     count = world.chance.randint(1, 4)
-    claim = await world.store.claim(Wanted(room, uuid4(), 30, count), 0)
+    claim = await world.store.claim(ClaimRequest(room, uuid4(), 30, count), 0)
     assert not claim.gaps
     world.results += [(world.result(lane, item=False, good=good), False) for lane in claim.lanes]
 
 
 async def _route_and_claim(world: World) -> None:
     room = dict.fromkeys(world.endpoints, world.chance.randint(1, 4))
-    done = await world.store.route_and_claim(Wanted(room, uuid4(), 30, 2), 0)
+    done = await world.store.route_and_claim(ClaimRequest(room, uuid4(), 30, 2), 0)
     if done is not None:
         assert not done[1].gaps
         world.results += [(world.result(lane, item=False), False) for lane in done[1].lanes]
 
 
 async def _claim_items(world: World, *, good: bool = False) -> None:
-    wanted = ReplayWanted(dict.fromkeys(world.endpoints, 4), uuid4(), 30)
+    wanted = ReplayRequest(dict.fromkeys(world.endpoints, 4), uuid4(), 30)
     turn = await world.store.claim_replays(wanted, 0)
     world.results += [(world.result(lane, item=True, good=good), True) for lane in turn.lanes]
 

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.dispatcher.delivery.rules.decide import release, settle
 from holdfast.dispatcher.delivery.rules.lifecycle import TRANSITIONS
-from holdfast.dispatcher.delivery.rules.values import Attempt, Lane, Wanted
+from holdfast.dispatcher.delivery.rules.values import Attempt, ClaimRequest, Lane
 from holdfast.dispatcher.delivery.store.postgres import PostgresStore
 from holdfast.dispatcher.outbound.endpoint import Endpoint
 from holdfast.dispatcher.shared.states import LaneState
@@ -54,7 +54,9 @@ class Walk:
 
     async def claim(self) -> None:
         count, entries = self.random.randint(1, 4), self.random.randint(1, 4)
-        self.held += (await self.store.claim(Wanted({1: count}, uuid4(), 30, entries), 0)).lanes
+        self.held += (
+            await self.store.claim(ClaimRequest({1: count}, uuid4(), 30, entries), 0)
+        ).lanes
 
     async def settle(self) -> None:
         turns = self.random.sample(self.held, self.random.randint(0, len(self.held)))
@@ -100,7 +102,7 @@ class Walk:
         while any(lane.delivered < lane.last for lane in lanes(self.db).values()):
             await self.store.rescue(100)
             make_due(self.db)
-            for lane in (await self.store.claim(Wanted({1: 100}, uuid4(), 30, 8), 0)).lanes:
+            for lane in (await self.store.claim(ClaimRequest({1: 100}, uuid4(), 30, 8), 0)).lanes:
                 tried = [
                     Attempt(e.sequence, e.number, e.key, Outcome.DELIVERED, 200, 1, *[None] * 3)
                     for e in lane.entries

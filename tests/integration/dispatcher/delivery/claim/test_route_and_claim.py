@@ -8,12 +8,16 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from holdfast.dispatcher.delivery.rules.values import Gap, Wanted
+from holdfast.dispatcher.delivery.rules.values import ClaimRequest, Gap
 from holdfast.dispatcher.delivery.store.messages import run
-from holdfast.dispatcher.delivery.store.pacing import taking
+from holdfast.dispatcher.delivery.store.pacing import pace_step
 from holdfast.dispatcher.delivery.store.pool import Connection
 from holdfast.dispatcher.delivery.store.postgres import PostgresStore
-from holdfast.dispatcher.delivery.store.routing import FEW_BATCHES_MAX, FEW_LANES_MAX, take_few
+from holdfast.dispatcher.delivery.store.routing import (
+    FEW_BATCHES_MAX,
+    FEW_LANES_MAX,
+    lock_few_batches,
+)
 from holdfast.dispatcher.shared.states import LaneState
 from tests.support.dispatch.delivery import LaneRow, stored
 from tests.support.dispatch.dispatching import add_endpoint
@@ -40,8 +44,8 @@ def endpoint_id(db: psycopg.Connection) -> int:
     return add_endpoint(db, URL, breaker_threshold=1)
 
 
-def wanted(endpoint_id: int, count: int = 100) -> Wanted:
-    return Wanted({endpoint_id: count}, uuid4(), 30, 8)
+def wanted(endpoint_id: int, count: int = 100) -> ClaimRequest:
+    return ClaimRequest({endpoint_id: count}, uuid4(), 30, 8)
 
 
 async def learn(
@@ -53,8 +57,8 @@ async def learn(
     assert len((await store.claim(wanted(endpoint_id), 0)).lanes) == 1
 
 
-def both(*endpoint_ids: int) -> Wanted:
-    return Wanted(dict.fromkeys(endpoint_ids, 9), uuid4(), 30, 8)
+def both(*endpoint_ids: int) -> ClaimRequest:
+    return ClaimRequest(dict.fromkeys(endpoint_ids, 9), uuid4(), 30, 8)
 
 
 async def learn_both(store: PostgresStore, decisions: Decisions, *endpoint_ids: int) -> None:
@@ -93,7 +97,7 @@ async def test_lease_waits_for_the_disk_as_every_other_claim(
     world.write("m_1")
 
     async def settings(connection: Connection) -> None:
-        _, few = await take_few(connection, taking([endpoint_id], free_too=False))
+        _, few = await lock_few_batches(connection, pace_step([endpoint_id], free_too=False))
         assert few is not None
         for name, parameters in (*few.before, few.route, *few.after):
             await run(connection, name, parameters)

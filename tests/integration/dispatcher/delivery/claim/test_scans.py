@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from holdfast.dispatcher.delivery.rules.decide import settle
-from holdfast.dispatcher.delivery.rules.values import Attempt, Lane, Wanted
+from holdfast.dispatcher.delivery.rules.values import Attempt, ClaimRequest, Lane
 from holdfast.dispatcher.delivery.store.postgres import PostgresStore
 from holdfast.dispatcher.delivery.store.scan_plan import FAIR_EVERY, ScanPlan
 from holdfast.dispatcher.operators.overview.store import Overview
@@ -31,8 +31,8 @@ URL = "http://127.0.0.1:1/"
 ENDPOINT = Endpoint(1, "e", URL, (), 1, 2, 64, (5,) * 10, OrderPolicy.STOP)
 
 
-def wanted(count: int) -> Wanted:
-    return Wanted({1: count}, uuid4(), 30, 8)
+def wanted(count: int) -> ClaimRequest:
+    return ClaimRequest({1: count}, uuid4(), 30, 8)
 
 
 async def deliver(store: PostgresStore, count: int) -> list[Lane]:
@@ -117,7 +117,7 @@ async def test_clock_set_back_a_day_loses_nothing(world: World, store: PostgresS
         _make(world.db, "entry", datetime.now(UTC).date() + days * day)
     world.db.execute("UPDATE holdfast.entry SET created_at = created_at + interval '1 day'")
     for endpoint_id in (1, 2):
-        claim = await store.claim(Wanted({endpoint_id: 9}, uuid4(), 30, 1), 0)
+        claim = await store.claim(ClaimRequest({endpoint_id: 9}, uuid4(), 30, 1), 0)
         assert claim.gaps == []
         assert len(claim.lanes) == 2
     world.expire_leases()

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from holdfast.dispatcher.delivery.rules.values import Routed, Wanted
+from holdfast.dispatcher.delivery.rules.values import ClaimRequest, Routed
 from holdfast.dispatcher.delivery.store.postgres import PostgresStore
 from holdfast.dispatcher.operators.endpoints.store import Endpoints
 from holdfast.sink.contract.exits import CommandError, ExitCode
@@ -357,7 +357,7 @@ def claimed(dsn: str) -> list[int]:
     sequences: list[int] = []
 
     async def work(store: PostgresStore) -> None:
-        claim = await store.claim(Wanted({1: 10}, uuid4(), 30, 8), 0)
+        claim = await store.claim(ClaimRequest({1: 10}, uuid4(), 30, 8), 0)
         sequences.extend(entry.sequence for lane in claim.lanes for entry in lane.entries)
 
     asyncio.run(stored(dsn, work))

@@ -14,7 +14,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from holdfast.dispatcher.delivery.rules.values import Wanted
+from holdfast.dispatcher.delivery.rules.values import ClaimRequest
 from holdfast.dispatcher.delivery.store.pool import Connection
 from holdfast.dispatcher.delivery.store.postgres import PostgresStore
 from holdfast.dispatcher.delivery.store.session import CONNECTIONS_MAX, Sessions, pools
@@ -170,7 +170,7 @@ async def test_200_cancellations_leak_no_connection_and_no_transaction(world: Wo
     async def cancelled(store: PostgresStore) -> int:
         loop, count = asyncio.get_running_loop(), 0
         for turn in range(20):
-            wanted = Wanted({endpoint_id: 1}, uuid4(), 30, 1)
+            wanted = ClaimRequest({endpoint_id: 1}, uuid4(), 30, 1)
             tasks = [
                 asyncio.create_task(store.claim(wanted, seconds()) if n % 2 else store.route(1))
                 for n in range(12)

@@ -14,11 +14,11 @@ from holdfast.dispatcher.delivery.rules.pace import Allowance
 from holdfast.dispatcher.delivery.rules.values import (
     Attempt,
     Claim,
+    ClaimRequest,
     Gap,
     Lane,
     Routed,
     Settlement,
-    Wanted,
 )
 from holdfast.dispatcher.delivery.store import session
 from holdfast.dispatcher.delivery.store.claiming import claim_step, due_step
@@ -41,8 +41,8 @@ URL = "http://127.0.0.1:1/"
 ENDPOINT = Endpoint(1, "e", URL, (), 1, 2, 64, (5, 30), OrderPolicy.STOP)
 
 
-def wanted(endpoint_id: int, count: int = 100, entries: int = 8) -> Wanted:
-    return Wanted({endpoint_id: count}, uuid4(), 30, entries)
+def wanted(endpoint_id: int, count: int = 100, entries: int = 8) -> ClaimRequest:
+    return ClaimRequest({endpoint_id: count}, uuid4(), 30, entries)
 
 
 def judged(lane: Lane, *outcomes: Outcome, endpoint: Endpoint = ENDPOINT) -> Settlement:

@@ -151,17 +151,17 @@ def known(*priorities: int) -> ScanCursors:
 def test_range_begins_where_the_last_claim_came_to() -> None:
     cursors = known(0)
     assert cursors.ranges({1: None}, full=()) == [ScanRange(1, 0, BEGINNING, END)]
-    cursors.found([(1, 0, NOON), (1, 0, LATER)], full=())
+    cursors.move([(1, 0, NOON), (1, 0, LATER)], full=())
     assert cursors.ranges({1: None}, full=()) == [ScanRange(1, 0, LATER - SLACK, END)]
-    cursors.found([(1, 0, NOON)], full=())
+    cursors.move([(1, 0, NOON)], full=())
     assert cursors.ranges({1: None}, full=()) == [ScanRange(1, 0, LATER - SLACK, END)]
 
 
 def test_full_scan_begins_at_the_front_and_may_move_the_cursor_back() -> None:
     cursors = known(0)
-    cursors.found([(1, 0, LATER)], full=())
+    cursors.move([(1, 0, LATER)], full=())
     assert cursors.ranges({1: None}, full={1}) == [ScanRange(1, 0, BEGINNING, END)]
-    cursors.found([(1, 0, NOON)], full={1})
+    cursors.move([(1, 0, NOON)], full={1})
     assert cursors.ranges({1: None}, full=()) == [ScanRange(1, 0, NOON - SLACK, END)]
 
 
