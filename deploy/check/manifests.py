@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from holdfast.deploy.check import policies, security, workloads
+from holdfast.deploy.check import policies, workloads
 from holdfast.deploy.check.commands import fault_of, filled, unknown_references, unread
-from holdfast.deploy.check.pods import RUNS_SPARK, Pod, pods, port_of, ports_of, selects
+from holdfast.deploy.check.pods import RUNS_SPARK, Pod, amount, pods, port_of, ports_of, selects
 from holdfast.deploy.check.project import Document, Project
-from holdfast.deploy.check.quantities import amount
 from holdfast.deploy.check.served import LOOPBACK, STOP_MARGIN_SECONDS, Served, served
 
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
@@ -21,7 +20,7 @@ def faults(project: Project, documents: list[Document]) -> Iterator[str]:
     found = list(pods(documents))
     maps = {d.name: d.content.get("data") or {} for d in documents if d.kind == "ConfigMap"}
     for pod in found:
-        yield from security.faults(pod)
+        yield from policies.security_faults(pod)
         yield from _references(project, pod, maps)
         yield from _mounts(pod)
         for container in pod.containers:

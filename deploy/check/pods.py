@@ -1,10 +1,36 @@
 """The pods of a set of manifests, whatever makes them."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from holdfast.deploy.check.project import Document
+
+_FORM = re.compile(r"(\d+(?:\.\d+)?)(m|k|M|G|T|Ki|Mi|Gi|Ti)?")
+
+UNITS: dict[str | None, Decimal] = {
+    None: Decimal(1),
+    "m": Decimal(1) / 1000,
+    **{name: Decimal(1000) ** power for power, name in enumerate("kMGT", 1)},
+    **{f"{name}i": Decimal(1024) ** power for power, name in enumerate("KMGT", 1)},
+}
+
+
+def amount(text: str | float) -> Decimal:
+    """Return an amount in whole processors or bytes.
+
+    Raises `ValueError` for another form.
+
+    >>> amount("500m"), amount("1Ki")
+    (Decimal('0.500'), Decimal('1024'))
+    """
+    match = _FORM.fullmatch(str(text))
+    if match is None:
+        raise ValueError(f"{text} is no amount")
+    return Decimal(match[1]) * UNITS[match[2]]
+
 
 TEMPLATES = ("Deployment", "StatefulSet", "Job", "DaemonSet", "ReplicaSet")
 

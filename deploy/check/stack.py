@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from holdfast.deploy.check.commands import options_of
+from holdfast.deploy.check.pods import amount
 from holdfast.deploy.check.project import Project, loaded
-from holdfast.deploy.check.quantities import amount
 from holdfast.deploy.check.served import served
 from holdfast.deploy.check.workloads import (
     JVM_OVERHEAD,

@@ -7,9 +7,8 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from holdfast.deploy.check.commands import filled, options_of
-from holdfast.deploy.check.pods import Pod, selects
+from holdfast.deploy.check.pods import Pod, amount, selects
 from holdfast.deploy.check.project import Document
-from holdfast.deploy.check.quantities import amount
 from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.contract.numbers import is_whole
 from holdfast.spark_app.exposure.policy_file import read

@@ -1,36 +1,64 @@
 """The payouts service as an ASGI application: receives webhooks, shows holds."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from typing import Any
 
 import psycopg
+from opentelemetry.trace import SpanKind
 from prometheus_client import CONTENT_TYPE_LATEST
+from psycopg_pool import PoolTimeout
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from holdfast.deploy.payouts import database, holds, tracing
-from holdfast.deploy.payouts.database import open_pool, statement
-from holdfast.deploy.payouts.metrics import Answered, Measures
+from holdfast.deploy.payouts import database, holds
+from holdfast.deploy.payouts.database import Pool, open_pool, statement
+from holdfast.deploy.payouts.metrics import REFUSED, Answered, Measures
+from holdfast.deploy.payouts.order import HoldOrder
 from holdfast.deploy.payouts.pages import render
-from holdfast.deploy.payouts.pruning import pruning
-from holdfast.deploy.payouts.service import inquire, receive
 from holdfast.receiver import (
+    PRUNE_MAX,
     Answer,
+    Delivery,
     Inbox,
+    Inquiry,
     Problem,
+    Refused,
     Secret,
     VerifyDeliveries,
+    answer,
+    answer_inquiry,
     delivery_of,
     inquiry_of,
+    unknown_key,
 )
 from holdfast.sink.contract.canonical import rfc3339
 from holdfast.sink.contract.exits import CommandError
-from holdfast.sink.contract.wire import INQUIRY_PATH, TRACEPARENT
+from holdfast.sink.contract.failpoints import failpoint
+from holdfast.sink.contract.spans import context_of, span
+from holdfast.sink.contract.wire import INQUIRY_PATH, TRACEPARENT, ReceiptOutcome
+
+
+def _delivery_span(found: Delivery, traceparent: str | None) -> AbstractContextManager[Any]:
+    """Run the block in the span of a delivery, which holds no subject and no key."""
+    return span(
+        "holdfast.payouts",
+        "holdfast.receive",
+        context=context_of(traceparent),
+        kind=SpanKind.CONSUMER,
+        attributes={
+            "messaging.system": "holdfast",
+            "messaging.operation.name": "receive",
+            "messaging.operation.type": "process",
+            "messaging.message.body.size": len(found.raw),
+        },
+    )
+
 
 WEBHOOKS = "/webhooks"
 PAGE_ROWS = 100
@@ -109,7 +137,7 @@ def build(
 async def _webhooks(request: Request) -> Response:
     state = request.app.state
     found = delivery_of(request.scope)
-    with tracing.delivery(found, request.headers.get(TRACEPARENT)):
+    with _delivery_span(found, request.headers.get(TRACEPARENT)):
         return _response(await receive(state.pool, state.inbox, found, state.measures))
 
 
@@ -202,3 +230,85 @@ async def _failed(_request: Request, _error: Exception) -> Response:
 
 def _response(answer: Answer) -> Response:
     return Response(answer.body, answer.status, answer.headers)
+
+
+PRUNE_SECONDS = 3600.0
+
+
+@asynccontextmanager
+async def pruning(pool: Pool, inbox: Inbox) -> AsyncIterator[None]:
+    """Prune at the start and then every hour, until the block ends, in limited transactions.
+
+    Safety does not depend on it: a key kept longer still works, and a repeat of a deleted key is
+    refused by its subject's sequence.
+    """
+    if inbox.window is None:
+        yield
+        return
+    task = asyncio.create_task(_prune_for_ever(pool, inbox))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _prune_for_ever(pool: Pool, inbox: Inbox) -> None:
+    while True:
+        try:
+            await prune_all(pool, inbox)
+        except (psycopg.Error, PoolTimeout) as error:
+            _log.warning("pruning keys failed; retry in an hour: %s", type(error).__name__)
+        await asyncio.sleep(PRUNE_SECONDS)
+
+
+async def prune_all(pool: Pool, inbox: Inbox, *, limit: int = PRUNE_MAX) -> int:
+    """Delete all keys older than the window, `limit` per transaction; return their number."""
+    forgotten = 0
+    while True:
+        async with pool.connection() as connection:
+            pruned = await inbox.prune(connection, limit=limit)
+        forgotten += pruned
+        if pruned < limit:
+            return forgotten
+
+
+async def receive(pool: Pool, inbox: Inbox, delivery: Delivery, measures: Measures) -> Answer:
+    """Apply a verified delivery once, count it, and return the answer, after the commit.
+
+    Key, hold, history and log commit together. Raises `psycopg.Error` if the database fails;
+    nothing is applied then, and the sender retries.
+    """
+    try:
+        order = HoldOrder.of(delivery.body)
+    except Refused as refused:
+        async with pool.connection() as connection, connection.transaction():
+            arrival = await holds.arrive(connection)
+            await holds.log(connection, delivery, arrival=arrival, subject=None, outcome=REFUSED)
+        measures.deliveries.labels(REFUSED).inc()
+        return refused.problem.answer()
+    effect = None
+    async with pool.connection() as connection, inbox.transaction(connection):
+        arrival = await holds.arrive(connection)
+        subject = order.merchant_id
+        receipt = await inbox.receive(connection, delivery, subject=subject)
+        if receipt.outcome is ReceiptOutcome.APPLIED:
+            effect = await holds.apply(connection, delivery, order, arrival)
+            await inbox.store_result(connection, receipt, {"effect": effect.value})
+            failpoint("R3")
+        await holds.log(
+            connection, delivery, arrival=arrival, subject=subject, outcome=receipt.outcome.value
+        )
+    measures.deliveries.labels(receipt.outcome.value).inc()
+    if effect is not None:
+        measures.actions.labels(order.action.value, effect.value).inc()
+    failpoint("R4")
+    return answer(receipt, delivery.secret)
+
+
+async def inquire(pool: Pool, inbox: Inbox, inquiry: Inquiry) -> Answer:
+    """Answer an inquiry with the outcome of a key; raises `psycopg.Error`."""
+    async with pool.connection() as connection:
+        found = await inbox.inquire(connection, inquiry.key)
+    return unknown_key() if found is None else answer_inquiry(found, inquiry.secret)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from holdfast.deploy.release import licences, packages, pages, signing, version, vulnerabilities
+from holdfast.deploy.release import packages, pages, requirements, signing, version, vulnerabilities
 from holdfast.deploy.release.environment import pack
 from holdfast.deploy.release.packages import PackageError, run
 from holdfast.deploy.release.report import Report
@@ -38,7 +38,7 @@ def check_version(asked: argparse.Namespace) -> Report:
 def check_licences(_: argparse.Namespace) -> Report:
     """Compare the licence of every dependency with licences.toml."""
     others = (place for venv in (pages.WORK, TOOLS) for place in venv.glob("lib/*/site-packages"))
-    return licences.check([Path(sysconfig.get_paths()["purelib"]), *others])
+    return requirements.check_licences([Path(sysconfig.get_paths()["purelib"]), *others])
 
 
 def check_vulnerabilities(asked: argparse.Namespace) -> Report:

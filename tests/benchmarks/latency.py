@@ -39,8 +39,7 @@ from holdfast.spark_app.operator.job import LOCAL_MANAGER, MANAGER
 from holdfast.spark_app.runtime import session
 from tests.benchmarks.common.processes import Peak, memory_of
 from tests.benchmarks.common.runner import Bench, Run, main
-from tests.benchmarks.common.runs import percentiles
-from tests.benchmarks.common.trees import HERE
+from tests.benchmarks.common.trees import HERE, percentiles
 from tests.benchmarks.operator.cases import Input, aggregate, plain_session
 from tests.benchmarks.operator.events import Shape, write
 from tests.benchmarks.operator.job import job

@@ -12,9 +12,8 @@ import pytest
 
 from holdfast.spark_app.input.lines import parse_lines
 from tests.benchmarks.common.runner import Bench
-from tests.benchmarks.common.runs import Missing
 from tests.benchmarks.common.tables import text
-from tests.benchmarks.common.trees import ALIASES, HERE
+from tests.benchmarks.common.trees import ALIASES, HERE, Missing
 from tests.benchmarks.dispatch import jobs
 from tests.benchmarks.dispatch.__main__ import ratios
 from tests.benchmarks.dispatch.cases import ORDERED_PEERS, UNORDERED_PEERS

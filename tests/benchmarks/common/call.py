@@ -9,7 +9,7 @@ import json
 import sys
 
 from holdfast.sink.contract.exits import ExitCode
-from tests.benchmarks.common.runs import Missing
+from tests.benchmarks.common.trees import Missing
 
 if __name__ == "__main__":
     module, _, function = sys.argv[1].partition(":")

@@ -8,16 +8,32 @@ on, which is also what its own modules and its command are called there.
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from holdfast.sink.contract.exits import ExitCode
-from tests.benchmarks.common.runs import Missing
+
+
+class Missing(Exception):
+    """A case that cannot be measured here; the message says why."""
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, least and most."""
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def percentiles(values: Sequence[float], *wanted: int) -> dict[str, float]:
+    """Percentiles by their names, as `p50`; `max` is with them."""
+    cuts = statistics.quantiles(values, n=100, method="inclusive")
+    return {**{f"p{each}": cuts[each - 1] for each in wanted}, "max": max(values)}
+
 
 GIT = shutil.which("git") or "git"
 PACKAGES = ("deploy", "dispatcher", "migrations", "sink", "spark_app")

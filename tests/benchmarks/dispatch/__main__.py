@@ -22,9 +22,8 @@ from holdfast.sink.transaction.database import statement
 from tests.benchmarks.common.processes import Peak, memory_of
 from tests.benchmarks.common.receiver import Receiver, receiver
 from tests.benchmarks.common.runner import Bench, Run, main
-from tests.benchmarks.common.runs import Missing, percentiles
 from tests.benchmarks.common.server import Server
-from tests.benchmarks.common.trees import HERE, Tree
+from tests.benchmarks.common.trees import HERE, Missing, Tree, percentiles
 from tests.benchmarks.dispatch import installed, jobs
 from tests.benchmarks.dispatch.cases import (
     CASES,

@@ -17,8 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tests.benchmarks.common.processes import processor_seconds
 from tests.benchmarks.common.receiver import Receiver
-from tests.benchmarks.common.runs import Missing
-from tests.benchmarks.common.trees import HERE, Tree
+from tests.benchmarks.common.trees import HERE, Missing, Tree
 from tests.benchmarks.dispatch import installed
 from tests.benchmarks.dispatch.jobs import SECRET, SECRET_NAME, point_endpoint
 from tests.support.processes import end

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from tests.benchmarks.common.runs import Missing
+from tests.benchmarks.common.trees import Missing
 
 HERE: Final = Path(__file__).parent / "peers"
 FOLDER: Final = Path(".holdfast/bench").absolute()

@@ -12,8 +12,7 @@ from functools import partial
 from itertools import product
 from typing import Any, Final
 
-from tests.benchmarks.common.machine import machine
-from tests.benchmarks.common.runner import Bench, main
+from tests.benchmarks.common.runner import Bench, machine, main
 from tests.benchmarks.common.trees import HERE
 from tests.benchmarks.dispatch import installed, jobs
 from tests.benchmarks.dispatch.__main__ import Shape, Sizes

@@ -18,19 +18,13 @@ from typing import Any, ClassVar
 
 import psycopg
 
-from tests.benchmarks.common.filled import Filled, fill
+from tests.benchmarks.common.filled import Filled, fill, trouble
 from tests.benchmarks.common.processes import Peak, memory_of
 from tests.benchmarks.common.runner import Bench, Run, main
-from tests.benchmarks.common.runs import percentiles
 from tests.benchmarks.common.server import server, sized
-from tests.benchmarks.common.troubled import trouble
-from tests.benchmarks.queries.known import known
-from tests.benchmarks.queries.lists import lists
-from tests.benchmarks.queries.pages import pages
-from tests.benchmarks.queries.plans import missed, plans_of_all, redelivery
-from tests.benchmarks.queries.query import Query
-from tests.benchmarks.queries.reads import LONG, reads
-from tests.benchmarks.queries.server import Served, served
+from tests.benchmarks.common.trees import percentiles
+from tests.benchmarks.queries.plans import Served, missed, plans_of_all, redelivery, served
+from tests.benchmarks.queries.requests import LONG, Query, known, lists, pages, reads
 from tests.support.command import holdfast
 
 BAR_MS = 300.0

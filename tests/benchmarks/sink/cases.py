@@ -29,7 +29,7 @@ from holdfast.sink.rows.digest import digest
 from holdfast.sink.transaction.driver_path import InDriver
 from holdfast.sink.transaction.writer import Writer
 from tests.benchmarks.common.processes import processor_seconds
-from tests.benchmarks.common.runs import Missing
+from tests.benchmarks.common.trees import Missing
 from tests.benchmarks.sink.rows import DECISIONS_DDL, FILES, FINISHED_DDL, batch_count, read_batch
 
 STREAM = "bench"

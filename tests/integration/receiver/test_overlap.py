@@ -13,10 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg.pq import TransactionStatus
 
+from holdfast.deploy.payouts.app import prune_all, receive
 from holdfast.deploy.payouts.database import Pool, open_pool
 from holdfast.deploy.payouts.metrics import Measures
-from holdfast.deploy.payouts.pruning import prune_all
-from holdfast.deploy.payouts.service import receive
 from holdfast.receiver import Inbox, Receipt, Secret, TakenBack, answer, verify
 from holdfast.sink.contract.wire import ReceiptOutcome
 from tests.support.dispatch.inboxes import (

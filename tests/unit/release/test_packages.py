@@ -9,7 +9,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from holdfast.deploy.release import licences, packages, vulnerabilities
+from holdfast.deploy.release import packages, requirements, vulnerabilities
 from holdfast.deploy.release.__main__ import main
 from holdfast.deploy.release.requirements import FOLDER, pins
 from holdfast.sink.contract.exits import ExitCode
@@ -26,12 +26,14 @@ def _installed(folder: Path, *words: str) -> Path:
 
 
 def _faults(folder: Path, *words: str) -> list[str]:
-    return licences.check([_installed(folder, *words)], pinned={("planted", "1.0")}).faults
+    return requirements.check_licences(
+        [_installed(folder, *words)], pinned={("planted", "1.0")}
+    ).faults
 
 
 def test_licences_of_what_is_installed_are_on_the_list() -> None:
     pinned = {pin for file in FOLDER.glob("*.txt") for pin in pins(file)}
-    report = licences.check([HERE], pinned=pinned, complete=False)
+    report = requirements.check_licences([HERE], pinned=pinned, complete=False)
     assert report.faults == []
     developers = {name for name, _ in pins(FOLDER / "dev.txt")}
     assert not [each for each in report.left_out if each.partition(":")[0] in developers]
@@ -87,13 +89,16 @@ def test_exception_is_for_one_licence_of_one_package(tmp_path: Path) -> None:
     place = _installed(tmp_path, "License-Expression: GPL-3.0-only")
     for licence, count in (("GPL-3.0-only", 0), ("AGPL-3.0-only", 1)):
         rules.write_text(f'allowed = []\n[meanings]\n[exceptions.planted]\nlicence = "{licence}"\n')
-        report = licences.check([place], pinned={("planted", "1.0")}, rules=rules)
+        report = requirements.check_licences([place], pinned={("planted", "1.0")}, rules=rules)
         assert len(report.faults) == count
 
 
 def test_package_that_is_not_installed_is_a_fault_of_a_release(tmp_path: Path) -> None:
-    assert len(licences.check([tmp_path], pinned={("absent", "1")}).faults) == 1
-    assert licences.check([tmp_path], pinned={("absent", "1")}, complete=False).faults == []
+    assert len(requirements.check_licences([tmp_path], pinned={("absent", "1")}).faults) == 1
+    assert (
+        requirements.check_licences([tmp_path], pinned={("absent", "1")}, complete=False).faults
+        == []
+    )
 
 
 PINS = {("planted", "1.5"), ("other", "2.0")}

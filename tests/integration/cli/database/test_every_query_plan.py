@@ -15,12 +15,9 @@ from holdfast.dispatcher.operators.check.rules import Checked
 from holdfast.dispatcher.operators.check.store import Checks
 from holdfast.dispatcher.operators.common.statements import statement
 from holdfast.dispatcher.operators.common.times import When
-from tests.benchmarks.common.filled import Filled, fill
-from tests.benchmarks.common.troubled import trouble
-from tests.benchmarks.queries.known import known
-from tests.benchmarks.queries.pages import pages
+from tests.benchmarks.common.filled import Filled, fill, trouble
 from tests.benchmarks.queries.plans import missed, plans_of_all
-from tests.benchmarks.queries.reads import reads
+from tests.benchmarks.queries.requests import known, pages, reads
 from tests.support.refusal import raises_code
 from tests.support.servers.databases import copy_of
 
