@@ -20,7 +20,7 @@ CHANGES = sorted(
 @pytest.fixture(scope="module")
 def refusals(browser: Browser, looked_at: Api) -> dict[str, tuple[int, str]]:
     """What a viewer is told who sends the form of every change by hand."""
-    told = {}
+    reply = {}
     before = looked_at.audited()
     with window(browser, looked_at, "viewer") as opened:
         csrf = opened.go("/").locator("input[name=csrf]").first.get_attribute("value")
@@ -29,10 +29,10 @@ def refusals(browser: Browser, looked_at: Api) -> dict[str, tuple[int, str]]:
             form = {"csrf": csrf, "reason": "by hand", "do": "pause", "id": "1"}
             address = path.format(do="pause", **VALUES)
             answer = opened.context.request.post(address, form=form, max_redirects=0)
-            told[path] = answer.status, answer.text()
+            reply[path] = answer.status, answer.text()
     changes = [each for each in looked_at.audited()[len(before) :] if each[0] != "login"]
     assert changes == []
-    return told
+    return reply
 
 
 @pytest.mark.parametrize("path", CHANGES)

@@ -438,8 +438,8 @@ def _changed(file: Path, old: str, new: str) -> Iterator[None]:
 
 
 def _is_among(says: str, lines: Iterable[str]) -> None:
-    told = list(lines)
-    assert any(says in fault for fault in told), told
+    reply = list(lines)
+    assert any(says in fault for fault in reply), reply
 
 
 class Stack(Project):

@@ -123,9 +123,9 @@ def test_day_with_undelivered_entries_is_refused_until_resolved(
     world.db.execute("UPDATE holdfast.lane SET last_sequence = 2")
     spoil(world.db)
     attempts = count(world.db, "attempt")
-    told = world.holdfast("db", "prune", "--older-than", "90d", code=ExitCode.DEGRADED)
-    assert words in told.stdout
-    assert "Nothing undelivered was dropped" in told.stdout
+    reply = world.holdfast("db", "prune", "--older-than", "90d", code=ExitCode.DEGRADED)
+    assert words in reply.stdout
+    assert "Nothing undelivered was dropped" in reply.stdout
     assert count(world.db, "entry") == 3
     if spoil in (_behind, _dead):
         assert count(world.db, "attempt") == attempts
@@ -189,27 +189,27 @@ def test_today_yesterday_and_the_days_ahead_are_never_dropped(world: World) -> N
 @pytest.mark.usefixtures("delivered")
 def test_dry_run_lists_drops_and_changes_nothing(world: World) -> None:
     before = partition_days(world.db, "entry")
-    told = world.holdfast(
+    reply = world.holdfast(
         "db", "prune", "--older-than", "90d", "--dry-run", "--json", code=ExitCode.OK
     )
-    report = told.json
+    report = reply.json
     assert (report["older_than_days"], report["dry_run"]) == (90, True)
     assert {day["outcome"] for day in report["days"]} == {"droppable"}
     assert sum(day["row_count"] for day in report["days"] if day["table"] == "entry") == 3
     assert partition_days(world.db, "entry") == before
     assert count(world.db, "operator_action") == 0
-    told = world.holdfast("db", "prune", "--older-than", "90d", code=ExitCode.OK)
-    assert re.search(r"entry +\d{4}-\d\d-\d\d +dropped: 3 rows", told.stdout)
-    told = world.holdfast("db", "prune", "--older-than", "90d", code=ExitCode.NOTHING_MATCHED)
-    assert "No day is older than 90 days" in told.stdout
+    reply = world.holdfast("db", "prune", "--older-than", "90d", code=ExitCode.OK)
+    assert re.search(r"entry +\d{4}-\d\d-\d\d +dropped: 3 rows", reply.stdout)
+    reply = world.holdfast("db", "prune", "--older-than", "90d", code=ExitCode.NOTHING_MATCHED)
+    assert "No day is older than 90 days" in reply.stdout
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("older_than", ["90", "0d", "-1d", "1.5d", "90 d", "99999d", "\u0661d", ""])
 def test_senseless_age_is_one_line(dsn: str, older_than: str) -> None:
-    told = holdfast("db", "prune", f"--older-than={older_than}", dsn=dsn, code=ExitCode.USAGE)
-    assert "expected 1d to 36500d. Nothing was dropped." in told.stderr
-    assert len(told.stderr.strip().splitlines()) == 1
+    reply = holdfast("db", "prune", f"--older-than={older_than}", dsn=dsn, code=ExitCode.USAGE)
+    assert "expected 1d to 36500d. Nothing was dropped." in reply.stderr
+    assert len(reply.stderr.strip().splitlines()) == 1
 
 
 @pytest.mark.rest

@@ -264,8 +264,8 @@ def _by_hand(dsn: str, stream: str, subject: str, window: int, type_: str) -> No
         f'{{"subject": "{subject}", "type": "{type_}", "key": ["by hand", "{subject}"],'
         f' "occurred_at": "{(NOON + window * WINDOW).isoformat()}", "data": {{}}}}'
     )
-    [told] = requeue(dsn, stream, {1: text}, suppress_repeats=False)
-    assert told.written
+    [reply] = requeue(dsn, stream, {1: text}, suppress_repeats=False)
+    assert reply.written
 
 
 def _there_and_back(dsn: str) -> None:

@@ -54,17 +54,17 @@ def test_blocks_are_of_languages_that_tests_know() -> None:
 def test_settings_page_is_the_list_of_settings() -> None:
     text = (ROOT / "docs" / "reference" / "settings.md").read_text()
     rows = re.findall(r"^\| `(HOLDFAST_\w+)` \|(.*?)\|(.*?)\|", text, re.MULTILINE)
-    told = {
+    reply = {
         name: (option.strip("` ") or None, default.strip("` ")) for name, option, default in rows
     }
-    assert told == {each.name: (each.option, each.default or "") for each in SETTINGS}
+    assert reply == {each.name: (each.option, each.default or "") for each in SETTINGS}
 
 
 def test_page_of_the_database_has_every_table() -> None:
     section = (ROOT / "docs" / "operators" / "database.md").read_text().partition("## Tables")[2]
     rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", section.partition("\n## ")[0], re.MULTILINE)
-    told = {name for row in rows for name in re.findall(r"\w+", row)}
-    assert told == {table.name for table in metadata.sorted_tables}
+    reply = {name for row in rows for name in re.findall(r"\w+", row)}
+    assert reply == {table.name for table in metadata.sorted_tables}
 
 
 @pytest.mark.parametrize("page", ["dispatcher", "sink", "spark_app", "migrations"])
@@ -149,9 +149,9 @@ def _shown() -> dict[int, set[str]]:
 def test_page_names_what_shows_each_guarantee() -> None:
     page = (ROOT / "docs" / "guarantees.md").read_text()
     rows = re.findall(r"^\| (\d+) \| (`tests/.*) \|$", page, re.MULTILINE)
-    told = {int(number): set(tests.strip("`").split("`, `")) for number, tests in rows}
-    assert told == _shown()
-    assert list(told) == list(range(1, len(told) + 1))
+    reply = {int(number): set(tests.strip("`").split("`, `")) for number, tests in rows}
+    assert reply == _shown()
+    assert list(reply) == list(range(1, len(reply) + 1))
 
 
 PANELS = [panel for each in dashboards() for panel in each.panels]

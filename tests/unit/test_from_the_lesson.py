@@ -165,8 +165,8 @@ def _table() -> list[list[str]]:
 
 
 def test_table_of_crashes_says_what_two_phase_commit_does() -> None:
-    told = {row[0]: tuple(row[1:4]) for row in _table()}
-    assert told == {moment: two_phase(*where) for moment, where in MOMENTS.items()}
+    reply = {row[0]: tuple(row[1:4]) for row in _table()}
+    assert reply == {moment: two_phase(*where) for moment, where in MOMENTS.items()}
 
 
 def _loaded(path: str) -> ModuleType:
@@ -188,9 +188,9 @@ def _points(cell: str) -> list[str]:
 
 def test_crash_table_matches_the_outbox_fault_tests() -> None:
     faults = _loaded("tests/faults/test_sink_faults.py")
-    told = {point: row[5] for row in _table() for point in _points(row[4])}
-    assert told.keys() == set(faults.POINTS)
-    for point, restart in told.items():
+    reply = {point: row[5] for row in _table() for point in _points(row[4])}
+    assert reply.keys() == set(faults.POINTS)
+    for point, restart in reply.items():
         assert ("`Replayed`" in restart) == (point in faults.COMMITTED), point
         assert ("`Written`" in restart) == (point not in faults.COMMITTED), point
     assert {row[6] for row in _table()} == {"1", "-"}

@@ -214,7 +214,7 @@ def test_query_of_another_session_is_shown_to_operators(
 def test_pages_have_every_row_once(
     viewer: httpx.Client, monkeypatch: pytest.MonkeyPatch, module: Any, address: str
 ) -> None:
-    whole = _places(viewer.get(address))
+    full = _places(viewer.get(address))
     monkeypatch.setattr("holdfast.dispatcher.api.console.frame.screens.ROWS", 2)
     monkeypatch.setattr(module, "ROWS", 2)
     seen: list[str] = []
@@ -223,7 +223,7 @@ def test_pages_have_every_row_once(
         page = viewer.get(further)
         seen += _places(page)
         further = link_to(page, "Older")
-    assert seen == whole
+    assert seen == full
     assert seen
 
 

@@ -101,18 +101,18 @@ def _still(value: Any) -> Any:
 def test_api_shows_what_the_command_shows(
     reading: Api, path: str, arguments: tuple[str, ...]
 ) -> None:
-    told = _told(reading, arguments)
+    reply = _told(reading, arguments)
     result = found(reading, path)
     if path.startswith("/receipts"):
-        told = {k: v for k, v in told.items() if k in result}
-    assert _still(result) == _still(told)
+        reply = {k: v for k, v in reply.items() if k in result}
+    assert _still(result) == _still(reply)
 
 
 def test_endpoint_is_shown_with_its_settings_pace_and_backlog(reading: Api) -> None:
-    told = _told(reading, ["endpoint", "show", "payouts"])
+    reply = _told(reading, ["endpoint", "show", "payouts"])
     result = found(reading, "/endpoints/payouts")
-    assert result.keys() == told.keys()
-    assert _still(result) == _still(told)
+    assert result.keys() == reply.keys()
+    assert _still(result) == _still(reply)
 
 
 def test_replay_is_shown_with_its_items_and_how_far_it_is(reading: Api) -> None:
@@ -122,17 +122,17 @@ def test_replay_is_shown_with_its_items_and_how_far_it_is(reading: Api) -> None:
         assert _still(found(reading, f"{path}/status")) == _still(
             _told(reading, ["replay", "status", id_])
         )
-        told = _told(reading, ["replay", "show", id_, "--items"])
+        reply = _told(reading, ["replay", "show", id_, "--items"])
         items = found(reading, f"{path}/items")
-        assert items["items"] == told["items"]
+        assert items["items"] == reply["items"]
         assert len(items["items"]) == replay["item_count"] > 0
 
 
 def test_audit_trail_is_that_of_the_command_page_by_page(reading: Api) -> None:
     page = found(reading, "/audit?action=replay&limit=1")
     older = found(reading, f"/audit?action=replay&limit=1&before={page['next_before']}")
-    told = _told(reading, ["audit", "list", "--action", "replay"])
-    assert [*page["actions"], *older["actions"]] == told["actions"]
+    reply = _told(reading, ["audit", "list", "--action", "replay"])
+    assert [*page["actions"], *older["actions"]] == reply["actions"]
     assert older["next_before"] is None
 
 
@@ -235,25 +235,25 @@ def _page(api: Api, path: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("path", "rows", "further"), PAGED, ids=[each[0] for each in PAGED])
 def test_pages_have_every_row_once(reading: Api, path: str, rows: str, further: str) -> None:
-    whole = _page(reading, f"{path}limit=500")
-    assert whole[f"next_{further}"] is None
+    full = _page(reading, f"{path}limit=500")
+    assert full[f"next_{further}"] is None
     seen: list[Any] = []
     page = _page(reading, f"{path}limit=2")
-    for _ in range(len(whole[rows]) + 1):
+    for _ in range(len(full[rows]) + 1):
         assert len(page[rows]) <= 2
         seen += page[rows]
         if (place := page[f"next_{further}"]) is None:
             break
         page = _page(reading, f"{path}limit=2&{further}={place}")
-    assert seen == whole[rows]
+    assert seen == full[rows]
     assert seen or "m_1" in path
 
 
 def test_rare_type_look_is_bounded(reading: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = _page(reading, "/entries?limit=500")["entries"]
+    full = _page(reading, "/entries?limit=500")["entries"]
     monkeypatch.setattr(store_entries, "SCAN_FIRST", 1)
     monkeypatch.setattr(store_entries, "SCAN_MAX", 1)
-    for type_, wanted in (("payout_hold.block", whole), ("payout_hold.never", [])):
+    for type_, wanted in (("payout_hold.block", full), ("payout_hold.never", [])):
         seen: list[Any] = []
         page, pages = _page(reading, f"/entries?type={type_}&limit=500"), 1
         while (place := page["next_before"]) is not None and pages < 20:
@@ -268,10 +268,10 @@ def test_rare_type_look_is_bounded(reading: Api, monkeypatch: pytest.MonkeyPatch
 
 def test_items_of_a_replay_are_paged_too(reading: Api) -> None:
     replay = _page(reading, "/replays")["replays"][-1]["id"]
-    whole = _page(reading, f"/replays/{replay}/items")["items"]
+    full = _page(reading, f"/replays/{replay}/items")["items"]
     first = _page(reading, f"/replays/{replay}/items?limit=2")
     rest = _page(reading, f"/replays/{replay}/items?limit=500&after={first['next_after']}")
-    assert first["items"] + rest["items"] == whole
+    assert first["items"] + rest["items"] == full
 
 
 UNFIT = f"""

@@ -102,10 +102,10 @@ def test_new_decision_needs_two_administrators(api: Api) -> None:
 def test_operator_cannot_write_data_of_another_merchant(api: Api) -> None:
     number = set_aside_good(api)
     data = {"merchant_id": "m_1", "action": "release"}
-    told = _requeue(api, "operator", number, row=json.dumps(GOOD | {"data": data}))
-    assert told.status_code == 200, told.text
+    reply = _requeue(api, "operator", number, row=json.dumps(GOOD | {"data": data}))
+    assert reply.status_code == 200, reply.text
     assert api.rows(ENTRIES) == [{"n": 0}]
-    [proposed] = told.json()["proposed"]
+    [proposed] = reply.json()["proposed"]
     assert proposed["differs"] == [
         {"member": "data.action", "kept": None, "given": '"release"'},
         {"member": "data.exposure_minor", "kept": "1", "given": None},
@@ -127,9 +127,9 @@ def test_console_and_api_requeue_older_rows_only_with_approval(api: Api) -> None
         went = browser.post("/quarantine/requeue", data=form)
         assert went.status_code == 303, text_of(went)
         assert "1 row is proposed" in text_of(browser.get(went.headers["location"]))
-    told = api.ask("POST", "/quarantine/requeue", "operator", json=body).json()
-    assert (told["requeued"], api.rows(ENTRIES)) == ([], [{"n": 1}])
-    [proposed] = told["proposed"]
+    reply = api.ask("POST", "/quarantine/requeue", "operator", json=body).json()
+    assert (reply["requeued"], api.rows(ENTRIES)) == ([], [{"n": 1}])
+    [proposed] = reply["proposed"]
     assert (proposed["differs"], proposed["overtakes"]["key"]) == ([], key)
     path = f"/proposals/{proposed['proposal']}/approve"
     assert api.ask("POST", path, json=WHY).status_code == 200
@@ -193,8 +193,8 @@ def test_redelivery_of_forgotten_keys_waits_for_an_administrator(api: Api) -> No
         db.execute(forget)
     id_ = uuid4()
     body = {"keys": keys, "outside_window": True, **WHY}
-    told = api.ask("PUT", f"/redeliveries/{id_}", "operator", json=body).json()
-    assert (told["needs_approval"], told["replay"]["state"]) == (True, "planned")
+    reply = api.ask("PUT", f"/redeliveries/{id_}", "operator", json=body).json()
+    assert (reply["needs_approval"], reply["replay"]["state"]) == (True, "planned")
     refused = api.ask("POST", f"/replays/{id_}/apply", "operator", json=WHY)
     assert (refused.status_code, refused.json()["code"]) == (409, "second_person_required")
     assert api.ask("POST", f"/replays/{id_}/approve", "operator", json=WHY).status_code == 403

@@ -90,11 +90,11 @@ def _answers(admin: httpx.Client) -> Iterator[httpx.Response]:
 
 
 def test_it_is_text_wherever_it_is_shown(admin: httpx.Client) -> None:
-    told = 0
+    reply = 0
     for answer in _answers(admin):
         assert answer.status_code < 500, answer.url
         assert "62710561" not in answer.text, answer.url
-        told += "svg/onload" in unescape(answer.text)
+        reply += "svg/onload" in unescape(answer.text)
         for element, name, value in Elements(answer.text).attributes:
             where = (answer.url, element, name, value)
             assert element != "svg/onload", where
@@ -102,7 +102,7 @@ def test_it_is_text_wherever_it_is_shown(admin: httpx.Client) -> None:
             if name in ("href", "src", "action", "hx-get", "formaction"):
                 assert value.startswith(("/", "#")), where
                 assert not value.startswith("//"), where
-    assert told > 20, "it was shown"
+    assert reply > 20, "it was shown"
 
 
 def test_reason_that_would_act_on_a_terminal_is_refused(api: Api, admin: httpx.Client) -> None:
@@ -181,8 +181,8 @@ def test_every_list_reads_well_in_a_terminal(reading: Api, columns: int) -> None
     for (arguments, kept), text in zip(
         LISTS.items(), _in_a_terminal(columns, commands, reading.dsn), strict=True
     ):
-        told = json.loads(holdfast(*arguments, "--json", dsn=reading.dsn).stdout)
-        [rows] = [each for each in told.values() if isinstance(each, list)]
+        reply = json.loads(holdfast(*arguments, "--json", dsn=reading.dsn).stdout)
+        [rows] = [each for each in reply.values() if isinstance(each, list)]
         assert rows, arguments
         shown = re.sub(r"\x1b\[[0-9;]*m", "", text)
         lines = shown.splitlines()

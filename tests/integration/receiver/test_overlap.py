@@ -167,12 +167,12 @@ def test_overlapping_delivery_and_driver_transaction_keep_nothing(
     payouts_dsn: str, outer: str
 ) -> None:
     async def case(connection: psycopg.AsyncConnection) -> None:
-        begun, told = asyncio.Event(), asyncio.Event()
+        begun, reply = asyncio.Event(), asyncio.Event()
 
         async def transaction() -> None:
             async with connection.transaction():
                 begun.set()
-                await told.wait()
+                await reply.wait()
 
         async def start() -> asyncio.Task[None]:
             task = asyncio.create_task(transaction())
@@ -182,11 +182,11 @@ def test_overlapping_delivery_and_driver_transaction_keep_nothing(
         if outer == "delivery":
             task, other = await Task.begun(connection, "m_1"), await start()
             assert isinstance(await task.end(), psycopg.ProgrammingError)
-            told.set()
+            reply.set()
             await other  # the driver ends a transaction on a closed connection without an error
         else:
             other, task = await start(), await Task.begun(connection, "m_1")
-            told.set()
+            reply.set()
             with pytest.raises(psycopg.ProgrammingError):
                 await other
             assert isinstance(await task.end(), psycopg.ProgrammingError)

@@ -200,12 +200,12 @@ def test_null_is_no_proof(driver: MakeDriver, app_dsn: str, db: psycopg.Connecti
     old = driver(app_dsn)
     old.batch(0, decision("m_1"))
     proof, before = _proof(old, 0), _state(db)
-    whole = ["payouts", proof.query_id, proof.batch_id, proof.digest, uuid4(), 0]
-    own_batch = [*whole[:4], old.query_id, 1]
-    wrong = [[*whole[:i], None, *whole[i + 1 :]] for i in range(len(whole))]
+    full = ["payouts", proof.query_id, proof.batch_id, proof.digest, uuid4(), 0]
+    own_batch = [*full[:4], old.query_id, 1]
+    wrong = [[*full[:i], None, *full[i + 1 :]] for i in range(len(full))]
     with psycopg.connect(app_dsn, autocommit=True) as login:
         login.execute("SET ROLE holdfast_sink")
-        for arguments in (*wrong, own_batch, [*whole[:5], -1]):
+        for arguments in (*wrong, own_batch, [*full[:5], -1]):
             with pytest.raises((psycopg.errors.DataError, psycopg.errors.IntegrityError)):
                 login.execute("SELECT holdfast.continue_stream(%s, %s, %s, %s, %s, %s)", arguments)
             assert _state(db) == before
@@ -213,7 +213,7 @@ def test_null_is_no_proof(driver: MakeDriver, app_dsn: str, db: psycopg.Connecti
         login.execute("CREATE TEMPORARY TABLE batch (stream text)")
         login.execute("SET search_path = pg_temp, holdfast, pg_catalog")
         [(outcome,)] = login.execute(
-            "SELECT outcome FROM holdfast.continue_stream(%s, %s, %s, %s, %s, %s)", whole
+            "SELECT outcome FROM holdfast.continue_stream(%s, %s, %s, %s, %s, %s)", full
         ).fetchall()
     assert outcome == "continued"
 

@@ -50,8 +50,8 @@ def _fate(outcome: Written | Replayed) -> tuple[int, int, int]:
 def _by_hand(dsn: str, stream: str, number: int, row: dict[str, Any], **other: Any) -> bool:
     """Write one entry as an operator's command does; returns whether it is written."""
     text = json.dumps(row, default=lambda value: value.isoformat())
-    [told] = requeue(dsn, stream, {number: text}, **{"suppress_repeats": True, **other})
-    return told.written
+    [reply] = requeue(dsn, stream, {number: text}, **{"suppress_repeats": True, **other})
+    return reply.written
 
 
 def test_later_entry_of_another_stream_overtakes_nothing(world: World, payouts: Driver) -> None:
@@ -222,8 +222,8 @@ ENDINGS = pytest.mark.parametrize("suffix", [REQUEUED, REISSUED])
 
 def _manual_entry(dsn: str, suffix: str) -> bool:
     text = json.dumps(decision("m_2", 2, RELEASE), default=lambda value: value.isoformat())
-    [told] = requeue(dsn, "a", {1: text}, suppress_repeats=True, suffix=suffix)
-    return told.written
+    [reply] = requeue(dsn, "a", {1: text}, suppress_repeats=True, suffix=suffix)
+    return reply.written
 
 
 def _own(db: psycopg.Connection, name: str) -> UUID:

@@ -171,8 +171,8 @@ def test_restored_database_gets_its_lost_batches(
         older.command()
     restored(Folder(str(play.checkpoint)), 2, older.dsn, dry_run=False)
     older.command(max_files_per_trigger=None)
-    with psycopg.connect(play.dsn) as whole, psycopg.connect(older.dsn) as mended:
-        assert contents(mended) == contents(whole)
+    with psycopg.connect(play.dsn) as full, psycopg.connect(older.dsn) as mended:
+        assert contents(mended) == contents(full)
 
 
 def test_restore_moves_plans_of_a_driver_fenced_later(

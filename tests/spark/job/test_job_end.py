@@ -169,8 +169,8 @@ def test_parquet_amounts_are_exact_at_the_64_bit_limits(
         return result_rows
 
     session = fix(spark.newSession())
-    whole = [None, -(2**63), -1, 2**63 - 1]
-    assert read("int64", pa.array(whole)) == whole
+    full = [None, -(2**63), -1, 2**63 - 1]
+    assert read("int64", pa.array(full)) == full
     assert read("int32", pa.array([-5], pa.int32())) == [-5]
     assert read("decimal", pa.array([Decimal(-7)], pa.decimal128(18, 0))) == [-7]
     # Beyond 64 bits: the largest integer, which the validation refuses.

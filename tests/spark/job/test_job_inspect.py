@@ -232,11 +232,11 @@ def _complaint(play: Play, **question: Any) -> str:
 def test_a_checkpoint_that_cannot_be_read_is_one_line(played: Play) -> None:
     checkpoint = played.checkpoint
     metadata = checkpoint / "state" / "0" / "_metadata" / "v2" / "0"
-    whole = metadata.read_text()
+    full = metadata.read_text()
     with _away(metadata.with_name(".0.crc")):
-        metadata.write_text(whole.replace(r"\"ids\"", r"\"pairs\""))
+        metadata.write_text(full.replace(r"\"ids\"", r"\"pairs\""))
         assert "by another version" in _complaint(played)
-        metadata.write_text(whole)
+        metadata.write_text(full)
     with _away(checkpoint / "state" / "0" / "0", checkpoint / "state" / "0" / "1"):
         assert "cannot be read" in _complaint(played)
     with _away(checkpoint / "offsets" / "2"):

@@ -96,8 +96,8 @@ class Process:
     def lines(self, what: str | None = None) -> list[dict[str, Any]]:
         """The log so far, or its lines of one name."""
         # A line may be half written while it is read.
-        whole = self._log.read_text().rpartition("\n")[0]
-        lines = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
+        full = self._log.read_text().rpartition("\n")[0]
+        lines = [json.loads(line) for line in full.splitlines() if line.startswith("{")]
         return [line for line in lines if what is None or line["what"] == what]
 
     def text(self) -> str:

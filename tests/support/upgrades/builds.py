@@ -123,8 +123,8 @@ class Build:
     @property
     def command(self) -> str:
         """The module of `holdfast`: before 0.3 the folders were packages at the top level."""
-        whole = (self.code / "setup.py").exists()
-        return "holdfast.dispatcher.cli.main" if whole else "dispatcher.cli.main"
+        full = (self.code / "setup.py").exists()
+        return "holdfast.dispatcher.cli.main" if full else "dispatcher.cli.main"
 
     def environment(self, dsn: str) -> dict[str, str]:
         """What a process needs to run this code, and not the one of the folder it starts in."""

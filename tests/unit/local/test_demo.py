@@ -120,10 +120,10 @@ def test_many_merchants_are_held_and_every_hold_ends(recomputed: Recomputed) -> 
 def test_m_482_tells_the_founding_example_whatever_the_seed(tmp_path: Path, seed: int) -> None:
     generator.write_files(tmp_path / "events", generator.traffic(seed, generator.EVENTS_MIN))
     (tmp_path / "policy.toml").write_text(generator.policy_toml())
-    told = recompute(tmp_path / "events", tmp_path / "policy.toml", NOW_US)
+    reply = recompute(tmp_path / "events", tmp_path / "policy.toml", NOW_US)
     assert [
         (d.action, clock(d.window_end), d.exposure_minor, d.limit_minor)
-        for d in told.decisions
+        for d in reply.decisions
         if d.merchant_id == story.HERO
     ] == [("block", "12:15", 8_500_000, 5_000_000), ("release", "12:30", 2_200_000, 5_000_000)]
 

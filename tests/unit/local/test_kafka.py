@@ -73,15 +73,15 @@ def test_without_a_way_nothing_changes(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setattr(jars, "_by_ivy", _fetching(b"also wrong"))
     with pytest.raises(CommandError) as caught:
         jars.stage("connector", tmp_path)
-    told = str(caught.value)
-    assert "\n" not in told
+    reply = str(caught.value)
+    assert "\n" not in reply
     for part in (
         "org.example:example:1.0",
         "Maven: it is away",
         "another SHA-256",
         "connector.txt",
     ):
-        assert part in told
+        assert part in reply
     assert [file.read_bytes() for file in tmp_path.rglob("*.jar")] == [b"changed"]
     with pytest.raises(CommandError, match="make kafka-jars"):
         jars.staged("connector", tmp_path)
@@ -98,10 +98,10 @@ def test_download_lists_exact_jars_without_dependencies() -> None:
 
 def test_certificate_that_java_does_not_trust_is_called_so() -> None:
     message = "module not found: x#y;1\n\tServer access error (PKIX path building failed: ...)"
-    told = jars._failure([sys.executable, "-c", f"print({message!r}); raise SystemExit(1)"])
-    assert told
-    assert "trustStore" in told
-    assert "not found" not in told
+    reply = jars._failure([sys.executable, "-c", f"print({message!r}); raise SystemExit(1)"])
+    assert reply
+    assert "trustStore" in reply
+    assert "not found" not in reply
 
 
 def test_line_ends_only_with_a_line_feed(tmp_path: Path) -> None:

@@ -112,9 +112,9 @@ def test_order_chunks_and_column_order_do_not_count(
 ) -> None:
     shuffled = random.sample(rows, len(rows))
     names = random.sample(SCHEMA.names, len(SCHEMA.names))
-    whole = _table(shuffled).select(names)
+    full = _table(shuffled).select(names)
     first, second = sorted((min(one, len(rows)), min(two, len(rows))))
-    pieces = [whole.slice(0, first), whole.slice(first, second - first), whole.slice(second)]
+    pieces = [full.slice(0, first), full.slice(first, second - first), full.slice(second)]
     assert digest({"t": pa.concat_tables(pieces)}) == digest({"t": _table(rows)})
 
 

@@ -260,8 +260,8 @@ def _entries(bodies: list[tuple[str, str]]) -> pa.Table:
 
 @given(_bodies, st.integers(0, 6))
 def test_contents_are_the_envelopes_in_any_chunks(bodies: list[tuple[str, str]], cut: int) -> None:
-    whole = _entries(bodies)
-    chunked = pa.concat_tables([whole.slice(0, cut), whole.slice(cut)])
+    full = _entries(bodies)
+    chunked = pa.concat_tables([full.slice(0, cut), full.slice(cut)])
     assert contents(chunked).to_pylist() == [
         Envelope(head.encode(), tail.encode()).content.hex for head, tail in bodies
     ]

@@ -149,8 +149,8 @@ def test_adopting_what_is_adopted_changes_nothing_and_says_so(world: World) -> N
     )
     done = world.holdfast(*ADOPT, "--query-id", query_id, code=ExitCode.OK)
     assert "since 2026-11-02T12:00:00Z; nothing was changed" in done.stdout
-    told = world.holdfast(*ADOPT, "--query-id", query_id, "--json").json
-    assert (told["changed"], told["adopted_at"]) == (False, "2026-11-02T12:00:00Z")
+    reply = world.holdfast(*ADOPT, "--query-id", query_id, "--json").json
+    assert (reply["changed"], reply["adopted_at"]) == (False, "2026-11-02T12:00:00Z")
     assert world.db.execute("SELECT count(*) FROM holdfast.operator_action").fetchone() == (0,)
 
 

@@ -148,7 +148,7 @@ def test_no_checkpoint_is_adopted_for_hand_written(dsn: str, db: psycopg.Connect
     job.batch(0, decision("m_1"))
     job.sink.close()
     text = json.dumps(decision("m_1", 2, RELEASE), default=lambda value: value.isoformat())
-    assert [told.written for told in requeue(dsn, "payouts", {1: text}, suppress_repeats=True)]
+    assert [reply.written for reply in requeue(dsn, "payouts", {1: text}, suppress_repeats=True)]
     [before] = db.execute(HAND).fetchall()
     adopting = ("--query-id", str(uuid4()), "--force", "--reason", "x")
     done = holdfast("stream", "adopt", "payouts.requeue", *adopting, dsn=dsn, code=ExitCode.FAILED)

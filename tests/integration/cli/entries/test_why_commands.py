@@ -301,10 +301,10 @@ def test_decision_is_traced_from_batch_to_receipt(world: World) -> None:
     ):
         assert piece in text, text
     assert "secret" not in text
-    whole = world.holdfast("trace", key, "--body").stdout
-    assert f'"key":"{key}"' in whole
-    assert "secret" in whole
-    assert "\x1b" not in whole
+    full = world.holdfast("trace", key, "--body").stdout
+    assert f'"key":"{key}"' in full
+    assert "secret" in full
+    assert "\x1b" not in full
 
 
 def test_key_without_an_entry_is_not_traced(dsn: str) -> None:

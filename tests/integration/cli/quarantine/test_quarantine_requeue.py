@@ -49,9 +49,9 @@ def _file(directory: Path, row: object) -> Path:
 def test_corrected_row_becomes_an_entry_once(world: World, tmp_path: Path) -> None:
     [number] = set_aside(world.dsn, ("bad_data", json.dumps(BAD)))
     corrected = _file(tmp_path, GOOD)
-    code, told, _ = _requeue(world.dsn, number, "--row", corrected)
+    code, reply, _ = _requeue(world.dsn, number, "--row", corrected)
     assert code == ExitCode.OK
-    assert [row["id"] for row in told["requeued"]] == [number]
+    assert [row["id"] for row in reply["requeued"]] == [number]
     [(name, sequence, key, type_, _, _, batch_id, body)] = contents(world.db)["entry"]
     assert (name, sequence, type_, batch_id) == ("m_9", 1, BLOCK, number)
     assert key == Key.of(GOOD["key"]).digest
@@ -70,9 +70,9 @@ def test_corrected_row_becomes_an_entry_once(world: World, tmp_path: Path) -> No
 def test_exported_line_is_requeued_after_correction(world: World, tmp_path: Path) -> None:
     wrong = [BAD | {"subject": f"m_{n}", "key": [f"k{n}"]} for n in range(3)]
     numbers = set_aside(world.dsn, *(("bad_data", json.dumps(row)) for row in wrong))
-    code, told, _ = _requeue(world.dsn, *numbers)
+    code, reply, _ = _requeue(world.dsn, *numbers)
     assert code == ExitCode.FAILED
-    assert "--row FILE" in told["advice"]
+    assert "--row FILE" in reply["advice"]
     lines = world.holdfast("quarantine", "export").stdout.splitlines()
     first, second, _ = (json.loads(line) for line in lines)
     first["row"] = first["row"].replace("1.5", "1")
@@ -97,9 +97,9 @@ def test_requeue_killed_before_its_mark_writes_nothing_twice(world: World) -> No
     world.db.execute(
         "UPDATE holdfast.quarantine SET resolution = NULL, resolved_at = NULL, resolved_by = NULL"
     )
-    code, told, _ = _requeue(world.dsn, number)
+    code, reply, _ = _requeue(world.dsn, number)
     assert code == ExitCode.OK
-    assert "written before" in told["requeued"][0]["detail"]
+    assert "written before" in reply["requeued"][0]["detail"]
     assert contents(world.db) == before
     assert world.db.execute(RESOLVED).fetchall() == [(number, "requeued")]
 
@@ -111,9 +111,9 @@ def test_other_row_for_a_requeued_number_is_refused(world: World, tmp_path: Path
         "UPDATE holdfast.quarantine SET resolution = NULL, resolved_at = NULL, resolved_by = NULL"
     )
     other = _file(tmp_path, GOOD | {"priority": 5})
-    code, told, _ = _requeue(world.dsn, number, "--row", other)
+    code, reply, _ = _requeue(world.dsn, number, "--row", other)
     assert code == ExitCode.FAILED
-    assert "another row was" in told["refused"][0]["detail"]
+    assert "another row was" in reply["refused"][0]["detail"]
     assert len(contents(world.db)["entry"]) == 1
 
 
@@ -123,11 +123,11 @@ def test_row_refused_again_stays_open_and_spends_no_number(world: World, tmp_pat
         ("bad_data", json.dumps(BAD | {"subject": "m_8", "key": ["m_8"]})),
         ("bad_data", json.dumps(GOOD)),
     )
-    code, told, _ = _requeue(world.dsn, *numbers)
+    code, reply, _ = _requeue(world.dsn, *numbers)
     assert code == ExitCode.DEGRADED
-    assert [row["id"] for row in told["requeued"]] == [numbers[1]]
-    assert [row["id"] for row in told["refused"]] == [numbers[0]]
-    assert "1.5 is not whole" in told["refused"][0]["detail"]
+    assert [row["id"] for row in reply["requeued"]] == [numbers[1]]
+    assert [row["id"] for row in reply["refused"]] == [numbers[0]]
+    assert "1.5 is not whole" in reply["refused"][0]["detail"]
     assert world.db.execute(RESOLVED).fetchall() == [(numbers[0], None), (numbers[1], "requeued")]
 
     assert _requeue(world.dsn, numbers[0])[0] == ExitCode.FAILED
@@ -139,9 +139,9 @@ def test_row_refused_again_stays_open_and_spends_no_number(world: World, tmp_pat
 def test_corrected_row_that_is_no_entry_changes_nothing(world: World, tmp_path: Path) -> None:
     [number] = set_aside(world.dsn, ("bad_data", json.dumps(BAD)))
     before = contents(world.db)
-    code, told, _ = _requeue(world.dsn, number, "--row", _file(tmp_path, BAD))
+    code, reply, _ = _requeue(world.dsn, number, "--row", _file(tmp_path, BAD))
     assert code == ExitCode.FAILED
-    assert "1.5 is not whole" in told["refused"][0]["detail"]
+    assert "1.5 is not whole" in reply["refused"][0]["detail"]
     assert contents(world.db) == before
     assert world.db.execute(AUDIT).fetchall() == []
 
@@ -152,9 +152,9 @@ def test_taken_key_is_reported_and_nothing_is_written(dsn: str, db: psycopg.Conn
     spark.sink.close()
     [(number,)] = db.execute("SELECT id FROM holdfast.quarantine").fetchall()
     before = contents(db)
-    code, told, _ = _requeue(dsn, number)
+    code, reply, _ = _requeue(dsn, number)
     assert code == ExitCode.FAILED
-    assert "recorded with" in told["refused"][0]["detail"]
+    assert "recorded with" in reply["refused"][0]["detail"]
     assert contents(db) == before
     assert db.execute(RESOLVED).fetchall() == [(number, None)]
 
@@ -166,13 +166,13 @@ def test_older_row_is_refused_or_requeued_by_two_people(world: World) -> None:
     spark.batch(1, decision("m_9", 9, RELEASE))
     spark.sink.close()
     before = contents(world.db)
-    code, told, _ = _requeue(world.dsn, number)
+    code, reply, _ = _requeue(world.dsn, number)
     assert code == ExitCode.FAILED
-    assert "newer entry" in told["refused"][0]["detail"]
+    assert "newer entry" in reply["refused"][0]["detail"]
     assert contents(world.db) == before
-    code, told, error = _requeue(world.dsn, number, "--keep-repeats")
-    assert (code, told["requeued"], contents(world.db)) == (ExitCode.DEGRADED, [], before), error
-    [proposed] = told["proposed"]
+    code, reply, error = _requeue(world.dsn, number, "--keep-repeats")
+    assert (code, reply["requeued"], contents(world.db)) == (ExitCode.DEGRADED, [], before), error
+    [proposed] = reply["proposed"]
     assert (proposed["differs"], proposed["overtakes"]["type"]) == ([], RELEASE)
     assert proposed["overtakes"]["key"] == Key.of(decision("m_9", 9, RELEASE)["key"]).text
     with acting_as("second"):
@@ -185,9 +185,9 @@ def test_older_row_is_refused_or_requeued_by_two_people(world: World) -> None:
 def test_source_lines_go_back_to_the_job_once(world: World, tmp_path: Path) -> None:
     lines = ['{"event_id": "e1", "currency": "EUR"}', '{"event_id": "é\\u0000"']
     numbers = set_aside(world.dsn, ("wrong_currency", lines[0]), ("malformed", lines[1]))
-    code, told, _ = _requeue(world.dsn, *numbers, "--into", tmp_path)
+    code, reply, _ = _requeue(world.dsn, *numbers, "--into", tmp_path)
     assert code == ExitCode.OK
-    assert [row["id"] for row in told["requeued"]] == numbers
+    assert [row["id"] for row in reply["requeued"]] == numbers
     paths = sorted(tmp_path.iterdir())
     assert {path.suffix for path in paths} == {".json"}
     assert [path.read_text().splitlines() for path in paths] == [[line] for line in lines]
@@ -236,8 +236,8 @@ def test_row_that_cannot_go_that_way_is_refused(world: World, tmp_path: Path) ->
 
 def test_truncated_row_is_replaced_by_two_people(world: World, tmp_path: Path) -> None:
     [number] = set_aside(world.dsn, ("bad_data", CUT))
-    _, told, _ = _requeue(world.dsn, number, "--row", _file(tmp_path, GOOD))
-    id_ = told["proposed"][0]["proposal"]
+    _, reply, _ = _requeue(world.dsn, number, "--row", _file(tmp_path, GOOD))
+    id_ = reply["proposed"][0]["proposal"]
     with acting_as("second"):
         assert world.holdfast("proposal", "approve", id_, "--reason", "x").returncode == 0
     assert _requeue(world.dsn, number, "--proposal", id_)[0] == ExitCode.OK
@@ -267,9 +267,9 @@ def test_rows_of_two_streams_go_to_a_stream_each(dsn: str, db: psycopg.Connectio
     other.batch(0)
     other.sink.close()
     result_rows = db.execute("SELECT id FROM holdfast.quarantine ORDER BY id").fetchall()
-    code, told, error = _requeue(dsn, *(number for (number,) in result_rows))
+    code, reply, error = _requeue(dsn, *(number for (number,) in result_rows))
     assert code == ExitCode.OK, error
-    assert len(told["requeued"]) == len(numbers) + 1
+    assert len(reply["requeued"]) == len(numbers) + 1
     streams = [name for name, _ in contents(db)["stream"] if name.endswith(".requeue")]
     assert len(streams) == 2
     assert all(len(name) <= 63 for name in streams)
@@ -278,10 +278,10 @@ def test_rows_of_two_streams_go_to_a_stream_each(dsn: str, db: psycopg.Connectio
 def test_row_that_no_database_stores_is_refused_beside_others(world: World) -> None:
     unfit = [("bad_subject", json.dumps(GOOD | {"subject": name})) for name in ("m\0", "m\ud800")]
     numbers = set_aside(world.dsn, *unfit, ("bad_data", json.dumps(GOOD)))
-    code, told, complaint = _requeue(world.dsn, *numbers)
+    code, reply, complaint = _requeue(world.dsn, *numbers)
     assert code == ExitCode.DEGRADED, complaint
-    assert [row["id"] for row in told["refused"]] == numbers[:2]
-    assert [row["id"] for row in told["requeued"]] == numbers[2:]
+    assert [row["id"] for row in reply["refused"]] == numbers[:2]
+    assert [row["id"] for row in reply["requeued"]] == numbers[2:]
     assert sequences(world.db, "m_9") == [1]
 
 

@@ -71,11 +71,11 @@ def test_requeue_writes_only_the_stored_decision(
     world: World, change: dict[str, Any], member: str
 ) -> None:
     [number] = set_aside(world.dsn, ("bad_data", json.dumps(GOOD)))
-    code, told, error = _requeue(world.dsn, number, "--row", _file(world.tmp_path, GOOD | change))
+    code, reply, error = _requeue(world.dsn, number, "--row", _file(world.tmp_path, GOOD | change))
     assert contents(world.db)["entry"] == []
     assert code == ExitCode.DEGRADED, error
-    assert told["requeued"] == []
-    [proposed] = told["proposed"]
+    assert reply["requeued"] == []
+    [proposed] = reply["proposed"]
     assert (proposed["id"], [each["member"] for each in proposed["differs"]]) == (number, [member])
     assert world.db.execute(OPEN).fetchall() == [(number,)]
 
@@ -109,8 +109,8 @@ def test_what_cannot_be_read_in_the_kept_row_is_decided_by_two(
     world: World, reason: str, kept: str
 ) -> None:
     [number] = set_aside(world.dsn, (reason, kept))
-    code, told, error = _requeue(world.dsn, number, "--row", _file(world.tmp_path, GOOD))
-    assert (code, told.get("requeued")) == (ExitCode.DEGRADED, []), error
+    code, reply, error = _requeue(world.dsn, number, "--row", _file(world.tmp_path, GOOD))
+    assert (code, reply.get("requeued")) == (ExitCode.DEGRADED, []), error
     assert contents(world.db)["entry"] == []
 
 
@@ -140,8 +140,8 @@ def test_same_instant_in_another_zone_is_the_same_time(dsn: str, tmp_path: Path)
 def test_second_person_approves_exact_text_once(world: World, tmp_path: Path) -> None:
     [number] = set_aside(world.dsn, ("bad_type", json.dumps(GOOD | {"type": "a b"})))
     file = _file(tmp_path, GOOD)
-    _, told, _ = _requeue(world.dsn, number, "--row", file)
-    [proposed] = told["proposed"]
+    _, reply, _ = _requeue(world.dsn, number, "--row", file)
+    [proposed] = reply["proposed"]
     id_ = proposed["proposal"]
     again = _requeue(world.dsn, number, "--row", file)[1]["proposed"]
     assert [each["proposal"] for each in again] == [id_]
@@ -161,8 +161,8 @@ def test_second_person_approves_exact_text_once(world: World, tmp_path: Path) ->
     swapped = _requeue(world.dsn, number, "--proposal", id_, "--row", _file(tmp_path, other))
     assert swapped[0] == ExitCode.USAGE
     assert contents(world.db)["entry"] == []
-    code, told, error = _requeue(world.dsn, number, "--proposal", id_)
-    assert (code, [row["id"] for row in told["requeued"]]) == (ExitCode.OK, [number]), error
+    code, reply, error = _requeue(world.dsn, number, "--proposal", id_)
+    assert (code, [row["id"] for row in reply["requeued"]]) == (ExitCode.OK, [number]), error
     assert sequences(world.db, "m_9") == [1]
     assert _requeue(world.dsn, number, "--proposal", id_)[0] == ExitCode.NOTHING_MATCHED
     actions = [row[0] for row in world.db.execute(AUDIT)]
@@ -239,9 +239,9 @@ def test_other_merchant_or_event_needs_second_person(world: World, tmp_path: Pat
         numbers, ({"merchant_id": "m_2"}, {"event_id": "e2"}, {"currency": "USD"}, {}), strict=True
     ):
         file = _file(tmp_path, kept | change)
-        code, told, error = _requeue(world.dsn, number, "--row", file, "--into", into)
+        code, reply, error = _requeue(world.dsn, number, "--row", file, "--into", into)
         message = "currency" in change
-        assert (code, len(told["requeued"])) == (
+        assert (code, len(reply["requeued"])) == (
             (ExitCode.OK, 1) if message else (ExitCode.DEGRADED, 0)
         ), error
     assert len(list(into.iterdir())) == 1
@@ -269,8 +269,8 @@ def test_changed_amount_currency_or_type_needs_a_second_person(
         set_aside(world.dsn, *((reason, json.dumps(kept)),) * 3), sorted(other), strict=True
     ):
         file = _file(world.tmp_path, kept | {frees: other[frees], name: other[name]})
-        code, told, error = _requeue(world.dsn, number, "--row", file, "--into", into)
-        differs = [each["member"] for row in told["proposed"] for each in row["differs"]]
+        code, reply, error = _requeue(world.dsn, number, "--row", file, "--into", into)
+        differs = [each["member"] for row in reply["proposed"] for each in row["differs"]]
         assert (code, differs) == (
             (ExitCode.OK, []) if name == frees else (ExitCode.DEGRADED, [name])
         ), error
@@ -317,10 +317,10 @@ def test_one_person_makes_no_older_decision_the_last(
     [number] = set_aside(world.dsn, (reason, json.dumps(kept)))
     _decide(world.dsn, world.db, stream, 1, LATER)
     file = _file(world.tmp_path, corrected)
-    code, told, error = _requeue(world.dsn, number, "--row", file, *options)
+    code, reply, error = _requeue(world.dsn, number, "--row", file, *options)
     assert sequences(world.db, "m_9") == [1], "the decision of one person is not the last"
-    assert (code, told["requeued"]) == (ExitCode.DEGRADED, []), error
-    [proposed] = told["proposed"]
+    assert (code, reply["requeued"]) == (ExitCode.DEGRADED, []), error
+    [proposed] = reply["proposed"]
     expected = {"stream": stream, "type": RELEASE, "sequence": 1, "last_sequence": 1}
     expected |= {"occurred_at": "2026-11-02T14:15:00Z", "key": Key.of(LATER["key"]).text}
     assert proposed["overtakes"] == expected
@@ -337,8 +337,8 @@ def test_row_approved_over_one_decision_overtakes_no_other(world: World, tmp_pat
     [number] = set_aside(world.dsn, ("bad_data", json.dumps(UNFIT)))
     _decide(world.dsn, world.db, "payouts", 1, LATER)
     file = _file(tmp_path, GOOD)
-    _, told, _ = _requeue(world.dsn, number, "--row", file, "--keep-repeats")
-    id_ = told["proposed"][0]["proposal"]
+    _, reply, _ = _requeue(world.dsn, number, "--row", file, "--keep-repeats")
+    id_ = reply["proposed"][0]["proposal"]
     with acting_as("second"):
         assert world.holdfast("proposal", "approve", id_, *WHY).returncode == ExitCode.OK
     _decide(world.dsn, world.db, "payouts", 2, decision("m_9", 10))
@@ -514,11 +514,11 @@ def test_cut_off_requeue_says_what_it_did(dsn: str, db: psycopg.Connection) -> N
     with _stopped_at(db, dsn, second, partial(_put_back, dsn, numbers, [])) as future:
         db.execute(f"SELECT pg_terminate_backend(pid) FROM ({WAITING}) w")
         eventually(future.done)
-    told = str(future.exception())
+    reply = str(future.exception())
     assert isinstance(future.exception(), CommandError)
-    assert f"1 row was put back before it (row {first})" in told
-    assert f"row {second} " in told
-    assert "changed nothing" not in told
+    assert f"1 row was put back before it (row {first})" in reply
+    assert f"row {second} " in reply
+    assert "changed nothing" not in reply
     done = holdfast("quarantine", "requeue", *map(str, numbers), "--reason", "x", "--json", dsn=dsn)
     assert done.returncode == ExitCode.OK, done.stderr
     assert [row["id"] for row in json.loads(done.stdout)["requeued"]] == [second, third]

@@ -61,9 +61,9 @@ class Silenced:
         return done.returncode, json.loads(done.stdout or "{}"), done.stderr
 
     def proposed(self, *arguments: str) -> str:
-        code, told, error = self.ask("--stream", "payouts", *arguments)
+        code, reply, error = self.ask("--stream", "payouts", *arguments)
         assert code == ExitCode.DEGRADED, error
-        return str(told["proposal"])
+        return str(reply["proposal"])
 
     def approved(self, *arguments: str) -> str:
         id_ = self.proposed(*arguments)
@@ -86,11 +86,11 @@ def silenced(dsn: str, db: psycopg.Connection) -> Iterator[Silenced]:
 
 def test_silenced_subject_is_repaired_by_two_people(silenced: Silenced) -> None:
     before = silenced.states()
-    code, told, error = silenced.ask("--stream", "payouts")
+    code, reply, error = silenced.ask("--stream", "payouts")
     assert code == ExitCode.DEGRADED, error
     becomes = {"last_type": RELEASE, "last_occurred_at": "2026-11-02T12:15:00Z"}
-    assert (told["after"], told["state"]["overtaken_count"]) == (becomes, 2)
-    id_ = told["proposal"]
+    assert (reply["after"], reply["state"]["overtaken_count"]) == (becomes, 2)
+    id_ = reply["proposal"]
     assert silenced.proposed() == id_
     code, _, error = silenced.ask("--proposal", id_)
     assert (code, "second person" in error) == (ExitCode.FAILED, True)
@@ -228,8 +228,8 @@ def test_what_was_changed_in_the_proposal_is_not_done(silenced: Silenced) -> Non
 
 def test_open_proposals_need_a_person_until_they_are_applied(silenced: Silenced) -> None:
     def needs() -> list[tuple[int, str]]:
-        told = json.loads(holdfast("status", "--json", dsn=silenced.dsn).stdout)["needs"]
-        return [(n["count"], n["command"]) for n in told if n["kind"] == "proposals_waiting"]
+        reply = json.loads(holdfast("status", "--json", dsn=silenced.dsn).stdout)["needs"]
+        return [(n["count"], n["command"]) for n in reply if n["kind"] == "proposals_waiting"]
 
     assert needs() == []
     id_ = silenced.proposed()
@@ -243,9 +243,9 @@ def test_open_proposals_need_a_person_until_they_are_applied(silenced: Silenced)
 def test_people_see_the_command_where_they_see_the_state(silenced: Silenced) -> None:
     shown = holdfast("subjects", "show", "m_1", dsn=silenced.dsn).stdout
     assert "holdfast subjects repair --stream payouts --reason TEXT m_1" in shown
-    told = holdfast("subjects", "repair", "m_1", "--stream", "payouts", *WHY, dsn=silenced.dsn)
-    assert told.returncode == ExitCode.DEGRADED
-    assert "holdfast proposal approve" in told.stdout
+    reply = holdfast("subjects", "repair", "m_1", "--stream", "payouts", *WHY, dsn=silenced.dsn)
+    assert reply.returncode == ExitCode.DEGRADED
+    assert "holdfast proposal approve" in reply.stdout
     for both in ((), ("--stream", "payouts", "--proposal", "00000000")):
         assert silenced.ask(*both)[0] == ExitCode.USAGE
     assert silenced.ask("--proposal", "00000000")[0] == ExitCode.NOTHING_MATCHED
@@ -304,11 +304,11 @@ def _silence(dsn: str, db: psycopg.Connection, ahead: timedelta = timedelta(days
 
 
 def test_suppressed_decisions_are_listed_by_page_and_filter(written: str) -> None:
-    code, told = _json(written, "suppressed", "list")
+    code, reply = _json(written, "suppressed", "list")
     assert code == ExitCode.OK
-    keys = [row["key"] for row in told["suppressed"]]
+    keys = [row["key"] for row in reply["suppressed"]]
     assert sorted(keys) == sorted(_key(row) for row in [OVERTAKEN, *REPEATED])
-    assert told["next_before"] is None
+    assert reply["next_before"] is None
 
     paged, before = [], ()
     for _ in range(3):
@@ -325,8 +325,8 @@ def test_suppressed_decisions_are_listed_by_page_and_filter(written: str) -> Non
         ("--since", "2026-11-02T12:00:00Z", "--cause", "overtaken"): [OVERTAKEN],
     }
     for arguments, rows in asked.items():
-        _, told = _json(written, "suppressed", "list", *arguments)
-        assert [row["key"] for row in told["suppressed"]] == [_key(row) for row in rows]
+        _, reply = _json(written, "suppressed", "list", *arguments)
+        assert [row["key"] for row in reply["suppressed"]] == [_key(row) for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -362,8 +362,8 @@ def test_suppressed_decision_is_shown_with_content_and_state(written: str) -> No
 def test_query_for_a_suppressed_key_names_the_next_command(written: str) -> None:
     key = _key(OVERTAKEN)
     where = f"holdfast suppressed show {key}"
-    told = _json(written, "why", key)[1]
-    assert (told["verdict"], told["answer"]["command"]) == ("suppressed", where)
+    reply = _json(written, "why", key)[1]
+    assert (reply["verdict"], reply["answer"]["command"]) == ("suppressed", where)
     for command in (("entries", "show"), ("trace",)):
         done = holdfast(*command, key, dsn=written, code=ExitCode.NOTHING_MATCHED)
         message = " ".join(done.stderr.split())
@@ -374,18 +374,18 @@ def test_query_for_a_suppressed_key_names_the_next_command(written: str) -> None
 
 def test_overtaken_decisions_are_counted_and_need_nobody(written: str) -> None:
     for command in ("status", "overview"):
-        _, told = _json(written, command)
-        assert told["overtaken_rows"] == 1
-        assert "silenced_subjects" not in [need["kind"] for need in told["needs"]]
+        _, reply = _json(written, command)
+        assert reply["overtaken_rows"] == 1
+        assert "silenced_subjects" not in [need["kind"] for need in reply["needs"]]
         done = holdfast(command, dsn=written).stdout
         assert "1 decision overtaken: holdfast suppressed list --cause overtaken" in done
 
 
 def test_silenced_subject_needs_a_person_until_repaired(world: World) -> None:
     _silence(world.dsn, world.db)
-    code, told = _json(world.dsn, "status")
+    code, reply = _json(world.dsn, "status")
     assert code == ExitCode.DEGRADED
-    [need] = [need for need in told["needs"] if need["kind"] == "silenced_subjects"]
+    [need] = [need for need in reply["needs"] if need["kind"] == "silenced_subjects"]
     assert (need["count"], need["command"]) == (1, "holdfast subjects list --silenced")
     _, listed = _json(world.dsn, "subjects", "list", "--silenced")
     assert [row["name"] for row in listed["subjects"]] == ["m_1"]
@@ -395,8 +395,8 @@ def test_silenced_subject_needs_a_person_until_repaired(world: World) -> None:
 
     world.db.execute("SET ROLE holdfast_operator")
     world.db.execute("UPDATE holdfast.transition SET last_occurred_at = now() WHERE ahead")
-    _, told = _json(world.dsn, "overview")
-    assert "silenced_subjects" not in [need["kind"] for need in told["needs"]]
+    _, reply = _json(world.dsn, "overview")
+    assert "silenced_subjects" not in [need["kind"] for need in reply["needs"]]
     assert world.holdfast("subjects", "list", "--silenced").returncode == (ExitCode.NOTHING_MATCHED)
 
 
@@ -410,8 +410,8 @@ def test_status_reports_events_late_by_a_watermark_ahead(dsn: str, db: psycopg.C
             ('late', '210 s', '2 d'), ('future_dated', '210 s', '1 s')
         ) AS given (reason, ahead, written)"""
     db.execute(add)
-    code, told = _json(dsn, "status")
-    [need] = [need for need in told["needs"] if need["kind"] == "watermark_ahead"]
+    code, reply = _json(dsn, "status")
+    [need] = [need for need in reply["needs"] if need["kind"] == "watermark_ahead"]
     assert (code, need["count"]) == (ExitCode.DEGRADED, 1)
     assert need["command"] == "holdfast late list --reason late --stream payouts"
     db.execute("UPDATE holdfast.late_event SET watermark = written_at - interval '1 s'")
@@ -420,8 +420,8 @@ def test_status_reports_events_late_by_a_watermark_ahead(dsn: str, db: psycopg.C
 
 def test_a_date_within_the_tolerance_silences_nobody(dsn: str, db: psycopg.Connection) -> None:
     _silence(dsn, db, ahead=timedelta(hours=23))
-    _, told = _json(dsn, "status")
-    assert "silenced_subjects" not in [need["kind"] for need in told["needs"]]
+    _, reply = _json(dsn, "status")
+    assert "silenced_subjects" not in [need["kind"] for need in reply["needs"]]
 
 
 def test_silenced_subject_shows_its_expected_state_and_cost(world: World) -> None:
@@ -451,24 +451,24 @@ def test_silenced_subject_shows_its_expected_state_and_cost(world: World) -> Non
 def test_check_says_when_suppressed_rows_are_missing(written: str, db: psycopg.Connection) -> None:
     assert _json(written, "check", "--since", "1h")[0] == ExitCode.OK
     db.execute("DELETE FROM holdfast.suppressed WHERE cause = 'overtaken'")
-    code, told = _json(written, "check", "--since", "1h")
+    code, reply = _json(written, "check", "--since", "1h")
     assert code == ExitCode.FAILED
-    assert [violation["rule"] for violation in told["violations"]] == ["batch_suppressed"]
+    assert [violation["rule"] for violation in reply["violations"]] == ["batch_suppressed"]
 
 
 def test_check_misses_no_suppressed_row_of_a_dropped_day(world: World, written: str) -> None:
     day = age(world.db, OLD)
     add_days(world.db, OLD)
     asked = ("check", "--since", f"{OLD + 5}d")
-    code, told = _json(written, *asked)
-    assert (code, told["counted"]["batches"]) == (ExitCode.OK, 3)
+    code, reply = _json(written, *asked)
+    assert (code, reply["counted"]["batches"]) == (ExitCode.OK, 3)
     world.db.execute(f"DROP TABLE holdfast.suppressed_{day:%Y%m%d}".encode())
     assert _json(written, *asked)[0] == ExitCode.OK
 
 
 def test_suppressed_decisions_are_pruned_like_entries(world: World, written: str) -> None:
     age(world.db, OLD)
-    told = _json(written, "db", "prune", "--older-than", "90d", "--reason", "t")[1]
-    outcomes = {day["outcome"] for day in told["days"] if day["table"] == "suppressed"}
+    reply = _json(written, "db", "prune", "--older-than", "90d", "--reason", "t")[1]
+    outcomes = {day["outcome"] for day in reply["days"] if day["table"] == "suppressed"}
     assert outcomes == {"dropped"}
     assert world.db.execute("SELECT count(*) FROM holdfast.suppressed").fetchone() == (0,)

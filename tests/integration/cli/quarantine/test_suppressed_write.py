@@ -53,9 +53,9 @@ class Desk:
 
     def agreed(self, *command: str) -> str:
         """Propose, and let a second person approve; returns the proposal's id."""
-        code, told, error = self.ask(*command)
+        code, reply, error = self.ask(*command)
         assert code == ExitCode.DEGRADED, error
-        id_ = str(told["proposal"])
+        id_ = str(reply["proposal"])
         with acting_as("second"):
             done = holdfast("proposal", "approve", id_, *WHY, dsn=self.dsn)
         assert done.returncode == ExitCode.OK, done.stderr
@@ -88,10 +88,10 @@ def desk(silenced: Desk) -> Desk:
 @pytest.mark.rest
 def test_two_people_write_an_overtaken_decision_once(world: World, desk: Desk) -> None:
     world.add_endpoint()
-    code, told, error = desk.write()
-    assert (code, told["new_key"]) == (ExitCode.DEGRADED, NEW), error
-    assert (told["newest"]["last_type"], told["newest"]["last_sequence"]) == (RELEASE, 2)
-    id_ = told["proposal"]
+    code, reply, error = desk.write()
+    assert (code, reply["new_key"]) == (ExitCode.DEGRADED, NEW), error
+    assert (reply["newest"]["last_type"], reply["newest"]["last_sequence"]) == (RELEASE, 2)
+    id_ = reply["proposal"]
     assert desk.write()[1]["proposal"] == id_
     assert sequences(world.db, "m_1") == [1, 2]
     with acting_as("second"):
@@ -107,7 +107,7 @@ def test_two_people_write_an_overtaken_decision_once(world: World, desk: Desk) -
     assert (seen.sequence, seen.content["type"], seen.content["data"]) == (3, BLOCK, LOST["data"])
     [(target, detail)] = desk.audited()
     assert (target, detail["subject"], detail["type"]) == (KEY.text, "m_1", BLOCK)
-    assert (detail["new_key"], detail["sha256"]) == (NEW, told["sha256"])
+    assert (detail["new_key"], detail["sha256"]) == (NEW, reply["sha256"])
     assert (detail["proposal"], detail["approved_by"]) == (id_, "second")
     violated = json.loads(world.holdfast("check", "--json").stdout)["violations"]
     assert {each["rule"] for each in violated} <= {"unaudited"}, "the endpoint of the test alone"
@@ -124,9 +124,9 @@ def test_write_shows_the_newer_decision_of_another_stream(desk: Desk) -> None:
     other = Driver(desk.dsn, stream="second")
     other.batch(0, newer)
     id_ = desk.approved()
-    _, told, _ = desk.write()
-    assert told["proposal"] == id_
-    assert (told["overtakes"]["stream"], told["overtakes"]["key"]) == (
+    _, reply, _ = desk.write()
+    assert reply["proposal"] == id_
+    assert (reply["overtakes"]["stream"], reply["overtakes"]["key"]) == (
         "second",
         Key.of(newer["key"]).text,
     )
@@ -239,8 +239,8 @@ def test_later_contrary_decision_is_overruled_only_on_purpose(silenced: Desk) ->
     silenced.repair()
     code, _, error = silenced.write()
     assert (code, "--despite-later" in error) == (ExitCode.FAILED, True)
-    told = silenced.write("--despite-later")[1]
-    assert (told["later"], told["newest_later"]["type"]) == (1, RELEASE)
+    reply = silenced.write("--despite-later")[1]
+    assert (reply["later"], reply["newest_later"]["type"]) == (1, RELEASE)
     command = ("suppressed", "write", KEY.text, "--despite-later", *WHY)
     shown = holdfast(*command, dsn=silenced.dsn)
     assert (shown.returncode, Key.of(release["key"]).text in shown.stdout) == (4, True)
@@ -309,8 +309,10 @@ def test_lane_continues_after_its_missing_entries_are_passed(world: World) -> No
     assert world.receiver.sequences("m_1") == [3]
     done = passed(world.dsn, "m_1", "--endpoint", "payouts")
     assert [done[name] for name in ("passed_from", "passed_to", "next_sequence")] == [4, 4, 5]
-    told = world.holdfast("subjects", "pass", "m_2", "--endpoint", "payouts", "--reason", "dropped")
-    assert told.stdout == "m_2 at payouts: skipped sequences 1 to 2; it is idle\n"
+    reply = world.holdfast(
+        "subjects", "pass", "m_2", "--endpoint", "payouts", "--reason", "dropped"
+    )
+    assert reply.stdout == "m_2 at payouts: skipped sequences 1 to 2; it is idle\n"
     world.drain()
     assert (world.receiver.sequences("m_1"), world.receiver.sequences("m_2")) == ([3, 5], [])
     world.write("m_2")
@@ -365,8 +367,8 @@ def test_advised_command_passes_only_the_lane_of_its_subject(world: World) -> No
     world.db.execute("UPDATE holdfast.endpoint SET state = 'active'")
     advised = []
     for name in odd:
-        told = holdfast("why", "--json", "--", name, dsn=world.dsn, code=ExitCode.DEGRADED)
-        [lane] = told.json["endpoints"]
+        reply = holdfast("why", "--json", "--", name, dsn=world.dsn, code=ExitCode.DEGRADED)
+        [lane] = reply.json["endpoints"]
         advised.append(lane["command"])
     script = "".join(f"{command}; echo;" for command in advised)
     taken = subprocess.run(

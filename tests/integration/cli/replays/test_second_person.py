@@ -132,9 +132,9 @@ def test_forgotten_keys_count_as_repeated(world: World) -> None:
     # One budget: neither verb goes on where the other ended.
     assert _reissue(world.dsn, keys[10:11])["approve"] is not None
     more = world.holdfast("redeliver", keys[11], *WHY, *ten)
-    told = more.json
-    short = told["replay"]["id"][:8]
-    assert told["approve"] == f"holdfast replay approve {short} --reason TEXT"
+    reply = more.json
+    short = reply["replay"]["id"][:8]
+    assert reply["approve"] == f"holdfast replay approve {short} --reason TEXT"
     refused = world.holdfast("replay", "apply", short)
     assert (refused.returncode, "second person" in refused.stderr) == (ExitCode.FAILED, True)
     with acting_as("second"):
@@ -168,8 +168,8 @@ def test_plan_cancelled_before_any_write_is_not_counted(world: World) -> None:
 def test_keys_forgotten_after_the_plan_began_are_not_sent(world: World) -> None:
     keys = _written(world.decisions, world.dsn, 11)
     arguments = (*keys, *WHY, "--outside-window", "--yes", "--json")
-    told = json.loads(holdfast("redeliver", *arguments, dsn=world.dsn).stdout)
-    assert (told["approve"], told["replay"]["state"]) == (None, "applying")
+    reply = json.loads(holdfast("redeliver", *arguments, dsn=world.dsn).stdout)
+    assert (reply["approve"], reply["replay"]["state"]) == (None, "applying")
     _forgotten(world.db)
     world.drain()
     assert len(world.receiver.seen) == 11

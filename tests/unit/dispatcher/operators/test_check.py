@@ -72,17 +72,17 @@ def test_receiver_differences_for_a_person_violate_a_rule() -> None:
 
 
 def test_pieces_are_added_up_and_only_the_first_rows_are_kept() -> None:
-    whole = Checked(limit=2)
+    full = Checked(limit=2)
     for name in ("a", "b", "c"):
         piece = Checked(limit=2)
         piece.count("lanes_due", 5, NOON + timedelta(minutes=ord("c") - ord(name)))
         piece.add_violations(Rule.LANE_STATE, 3, [Violation(Rule.LANE_STATE, name)])
-        whole.add(piece)
-    assert whole.counted["lanes_due"] == 15
-    assert whole.oldest["lanes_due"] == NOON
-    assert whole.violated[Rule.LANE_STATE] == 9
-    assert [row.detail for row in whole.kept[Rule.LANE_STATE]] == ["a", "b"]
-    assert not whole.holds
+        full.add(piece)
+    assert full.counted["lanes_due"] == 15
+    assert full.oldest["lanes_due"] == NOON
+    assert full.violated[Rule.LANE_STATE] == 9
+    assert [row.detail for row in full.kept[Rule.LANE_STATE]] == ["a", "b"]
+    assert not full.holds
 
 
 def test_contiguous_days_begin_after_the_last_dropped_day() -> None:

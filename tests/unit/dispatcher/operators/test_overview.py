@@ -158,10 +158,10 @@ def test_each_kind_has_its_count_and_command() -> None:
 
 
 def _waiting(endpoint: str, late: int, age: float, **facts: Any) -> dict[str, Any]:
-    told = {"subject": "m_7", "number": 4, "outcome": "failed", "status": 503, "error": None}
+    reply = {"subject": "m_7", "number": 4, "outcome": "failed", "status": 503, "error": None}
     since = NOON - timedelta(seconds=age)
     row = {"endpoint": endpoint, "late": late, "age_seconds": age, "head_created_at": since}
-    return {**row, **told, **facts}
+    return {**row, **reply, **facts}
 
 
 def test_undelivered_entry_names_subject_answer_and_command() -> None:
@@ -332,8 +332,8 @@ def _advised() -> list[tuple[str, str]]:
             if not QUICK.search(source):
                 continue
             for text in _strings(ast.parse(source)):
-                whole = text.removeprefix("holdfast ")
-                words = [*COMMAND.findall(text), *([whole] if whole != text else [])]
+                full = text.removeprefix("holdfast ")
+                words = [*COMMAND.findall(text), *([full] if full != text else [])]
                 result |= {(str(path.relative_to(ROOT)), " ".join(each.split())) for each in words}
     return sorted(result)
 

@@ -155,8 +155,8 @@ def test_truncated_answer_is_ours_only_if_it_names_our_key(
     ours: str, named: str, more: dict[str, Any], pad: int, both: bool, encoding: str
 ) -> None:
     texts = [{"key": named}, *([{"key": ours}] if both else [])]
-    whole = json.dumps({**more, "receipt": texts, "pad": "x" * (RESPONSE_BYTES_READ_MAX + pad)})
-    body = whole.encode(encoding)[:RESPONSE_BYTES_READ_MAX]
+    full = json.dumps({**more, "receipt": texts, "pad": "x" * (RESPONSE_BYTES_READ_MAX + pad)})
+    body = full.encode(encoding)[:RESPONSE_BYTES_READ_MAX]
     assert other_key(body, ours) == (None if both or named == ours else named)
 
 

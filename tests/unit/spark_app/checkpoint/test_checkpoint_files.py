@@ -132,10 +132,10 @@ def test_changelog_has_earlier_versions_and_values_of_each_kind() -> None:
 
 
 def test_changelog_that_is_cut_anywhere_is_refused() -> None:
-    whole = _changelog(BEFORE, RECORDS)
-    for length in range(len(whole) - 1):
+    full = _changelog(BEFORE, RECORDS)
+    for length in range(len(full) - 1):
         with pytest.raises(ValueError, match=r"it ends|is not|cannot|block"):
-            Changelog(whole[:length]).sizes()
+            Changelog(full[:length]).sizes()
 
 
 def test_snapshot_names_shared_files_and_damage_is_refused() -> None:
@@ -179,11 +179,11 @@ def _entry(*numbers: int) -> str:
 def test_lost_log_entries_are_made_again(position: int, data: st.DataObject) -> None:
     """What Spark reads afterwards is what it would have read."""
     last = data.draw(st.integers(position, 49))
-    whole = {Name(n, compact=False): _entry(n) for n in range(last + 1) if n % 10 != 9}
-    whole |= {Name(n, compact=True): _entry(*range(n + 1)) for n in range(9, last + 1, 10)}
-    lost = data.draw(st.sets(st.sampled_from(sorted(whole))))
-    kept = {name: text for name, text in whole.items() if name not in lost}
-    names = [name for name in whole if name not in lost or data.draw(st.booleans())]
+    full = {Name(n, compact=False): _entry(n) for n in range(last + 1) if n % 10 != 9}
+    full |= {Name(n, compact=True): _entry(*range(n + 1)) for n in range(9, last + 1, 10)}
+    lost = data.draw(st.sets(st.sampled_from(sorted(full))))
+    kept = {name: text for name, text in full.items() if name not in lost}
+    names = [name for name in full if name not in lost or data.draw(st.booleans())]
     made = rebuilt(position, names, kept)
     if made is None:
         later = [name for name in kept if name.compact and name.number > position]
@@ -221,17 +221,17 @@ def _written(count: int, interval: int) -> dict[Name, str]:
 
 @given(st.integers(0, 45), st.integers(1, 30), st.sampled_from([5, 10]))
 def test_log_is_continued_as_spark_wrote_it(position: int, more: int, interval: int) -> None:
-    whole = _written(position + 1 + more, interval)
-    kept = {name: text for name, text in whole.items() if name.number <= position}
-    log = Log(position, whole, kept)
-    added = [log.add(number, [_line(number)]) for number in range(position + 1, len(whole))]
-    assert kept | dict(each for each in added if each) == whole
+    full = _written(position + 1 + more, interval)
+    kept = {name: text for name, text in full.items() if name.number <= position}
+    log = Log(position, full, kept)
+    added = [log.add(number, [_line(number)]) for number in range(position + 1, len(full))]
+    assert kept | dict(each for each in added if each) == full
 
 
 def test_compact_entry_is_not_made_of_an_incomplete_log() -> None:
-    whole = _written(9, 10)
-    del whole[Name(4, compact=False)]
-    log = Log(8, whole, whole)
+    full = _written(9, 10)
+    del full[Name(4, compact=False)]
+    log = Log(8, full, full)
     assert log.add(9, [_line(9)]) is None
     # Only the newest compact entry is left: Spark takes its number for the interval.
     log = Log(

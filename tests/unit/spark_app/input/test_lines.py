@@ -178,14 +178,14 @@ def test_values_with_line_ends_are_read_as_single_ones(
 
 
 def test_record_is_not_completed_by_the_next_one() -> None:
-    whole, half = _line(), _line(event_id="e2").partition(b", ")
-    values = [whole + b"\n" + half[0] + b",", half[2]]
+    full, half = _line(), _line(event_id="e2").partition(b", ")
+    values = [full + b"\n" + half[0] + b",", half[2]]
     for parsed in (parse_lines(_array(*values)), *(parse_lines(_array(each)) for each in values)):
         assert {fault.reason.value for fault in parsed.faults.values()} == {"malformed"}
         assert len(parsed.faults) == parsed.events.num_rows
     pretty = json.dumps(GOOD, indent=1).encode()
-    assert parse_lines(_array(pretty, whole, pretty)).events.to_pylist() == (
-        parse_lines(_array(whole)).events.to_pylist() * 3
+    assert parse_lines(_array(pretty, full, pretty)).events.to_pylist() == (
+        parse_lines(_array(full)).events.to_pylist() * 3
     )
 
 

@@ -225,9 +225,9 @@ def test_another_day_is_named_where_it_begins() -> None:
 
 def test_windows_settled_before_the_checkpoint_are_reported() -> None:
     group = Group().batch(None, row("e1", "12:01", 1))
-    told = _text(group, settled_until_us=at("12:00"))
-    assert told[0] == "m  not held · nothing emitted yet · after batch 7 · no watermark yet"
-    assert told[-2] == (
+    reply = _text(group, settled_until_us=at("12:00"))
+    assert reply[0] == "m  not held · nothing emitted yet · after batch 7 · no watermark yet"
+    assert reply[-2] == (
         "windows up to 2026-11-02 12:00:00Z were settled before this checkpoint; it never opens"
         " them again"
     )
@@ -247,8 +247,8 @@ def test_a_change_of_revision_decision_and_ids() -> None:
     before = _snapshot(group, 7)
     group.batch("12:16", row("e3", "12:14", -8_000_000), row("e4", "12:31", 1))
     changes = difference(before, _snapshot(group, 8))
-    told = [line.plain for line in answer.compared(LOCATION, changes)]
-    assert [" ".join(line.split()) for line in told] == [
+    reply = [line.plain for line in answer.compared(LOCATION, changes)]
+    assert [" ".join(line.split()) for line in reply] == [
         (
             "m after batch 7 (watermark 2026-11-02 12:15:00Z)"
             " -> after batch 8 (watermark 2026-11-02 12:16:00Z)"

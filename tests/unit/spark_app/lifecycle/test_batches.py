@@ -115,9 +115,9 @@ def test_a_batch_of_a_run_that_could_not_begin_is_turned_away() -> None:
 def test_error_is_reported_in_one_line_by_name() -> None:
     message = explain(SinkUnavailable("nobody answers. Nothing was written"))
     assert message == "SinkUnavailable: nobody answers. Nothing was written"
-    told = explain(RuntimeError("first\nsecond postgresql://me:secret@host/db"))
-    assert told.startswith("RuntimeError: first second postgresql://me:***@host/db. ")
-    assert "\n" not in told
+    reply = explain(RuntimeError("first\nsecond postgresql://me:secret@host/db"))
+    assert reply.startswith("RuntimeError: first second postgresql://me:***@host/db. ")
+    assert "\n" not in reply
 
 
 def test_forbidden_batch_does_not_reach_the_sink() -> None:

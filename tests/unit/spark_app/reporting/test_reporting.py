@@ -53,7 +53,7 @@ def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 def test_every_metric_is_documented_and_exists() -> None:
     text = (ROOT / "docs" / "reference" / "metrics.md").read_text()
-    told = {
+    reply = {
         name: (kind, set(re.findall(r"`(\w+)`", labels)))
         for name, kind, labels in _TABLE.findall(text)
     }
@@ -64,7 +64,7 @@ def test_every_metric_is_documented_and_exists() -> None:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         assert name in {*names, family.name}
         made[name] = (family.type, set(collector._labelnames) - {"stream"})  # type: ignore[attr-defined]
-    assert told == made
+    assert reply == made
 
 
 def test_replayed_batches_are_counted_separately() -> None:

@@ -263,8 +263,8 @@ def test_refusal_after_a_restart_is_reported(outage_clock: Clock) -> None:
             outage.away(StoreRefusedError("no transaction IDs"))
         outage_clock.now += REFUSED_SECONDS
         outage.back()
-    told = [(line["event"], line.get("error")) for line in lines]
-    assert told == [
+    reply = [(line["event"], line.get("error")) for line in lines]
+    assert reply == [
         ("store.away", "terminating connection"),
         ("store.away", "no transaction IDs"),
         ("store.back", None),
