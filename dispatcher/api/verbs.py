@@ -1,6 +1,7 @@
 """Routes made from the declarations of verbs, with their entries in the API's description."""
 
 from collections.abc import Callable
+from datetime import datetime
 from enum import Enum
 from typing import Annotated, Any, get_args
 from uuid import UUID
@@ -35,6 +36,7 @@ TYPES: dict[Kind, Any] = {
     Kind.KEY: requests.KeyText,
     Kind.KEYS: requests.Keys,
     Kind.TIME: requests.Moment,
+    Kind.EXACT_TIME: requests.Moment,
     Kind.REASON: requests.Reason,
 }
 
@@ -120,7 +122,8 @@ def _type(member: Member) -> Any:
 def _query(member: Member) -> Any:
     if member.param.kind in DESCRIBED or not member.param.help:
         return _type(member)
-    return Annotated[_type(member), Query(description=member.param.help)]
+    limits = _limits(member) if member.param.kind is Kind.TEXT else {}
+    return Annotated[_type(member), Query(description=member.param.help, **limits)]
 
 
 def path_type(member: Member) -> Any:
@@ -138,18 +141,25 @@ def _body(verb: Verb, members: list[Member]) -> type[BaseModel]:
 
 def _in_body(member: Member) -> tuple[Any, Any]:
     text = None if member.param.kind in DESCRIBED else member.param.help or None
-    kind, param = _type(member), member.param
-    low, high = param.limits or (None, None)
-    limits: dict[str, Any] = {"description": text, "ge": low, "le": high}
+    limits = {"description": text, **_limits(member)}
     limits |= {"strict": False} if _is_written_as_text(member) else {}
     default = ... if member.default is REQUIRED else member.default
-    return kind, Field(default, **{name: each for name, each in limits.items() if each is not None})
+    kept: dict[str, Any] = {name: each for name, each in limits.items() if each is not None}
+    return _type(member), Field(default, **kept)
+
+
+def _limits(member: Member) -> dict[str, Any]:
+    low, high = member.param.limits or (None, None)
+    is_text = member.param.kind is Kind.TEXT
+    return {"min_length": low} if is_text else {"ge": low, "le": high}
 
 
 def _is_written_as_text(member: Member) -> bool:
     """Return whether JSON has no type of its own for the values."""
     kinds = get_args(member.type) or (member.type,)
-    return any(isinstance(each, type) and issubclass(each, Enum | UUID) for each in kinds)
+    return any(
+        isinstance(each, type) and issubclass(each, Enum | UUID | datetime) for each in kinds
+    )
 
 
 def _result(verb: Verb) -> Any:

@@ -46,7 +46,7 @@ COMMANDS = {
     "batch": DECLARED,
     "entries": "entries:app",
     "attempts": "attempts:app",
-    "subjects": "subjects:app",
+    "subjects": DECLARED,
     "dispatchers": DECLARED,
     "audit": DECLARED,
     "quarantine": "quarantine.commands:app",

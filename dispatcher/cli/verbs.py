@@ -10,6 +10,7 @@ from holdfast.dispatcher.cli.options import (
     Dsn,
     Output,
     Wide,
+    exact_time_of,
     reason_of,
     uuid_of,
     when_of,
@@ -56,7 +57,7 @@ RANGES: dict[Kind, tuple[int | None, int | None]] = {
     Kind.BATCH: (0, NUMBER_MAX),
 }
 
-WRITTEN = {Kind.TIME, Kind.KEY, Kind.UUID, Kind.PROPOSAL}
+WRITTEN = {Kind.TIME, Kind.EXACT_TIME, Kind.KEY, Kind.UUID, Kind.PROPOSAL}
 """Kinds that a person writes as text, whatever type the verb takes."""
 
 
@@ -139,7 +140,9 @@ def _parameter(member: Member) -> tuple[Any, Any]:
     param, default = member.param, member.default
     if param.command_default is not REQUIRED:
         default = param.command_default
-    low, high = param.limits or RANGES.get(param.kind) or (None, None)
+    low, high = RANGES.get(param.kind) or (None, None)
+    if param.limits is not None and param.kind is not Kind.TEXT:
+        low, high = param.limits
     limits: dict[str, Any] = {"min": low, "max": high, "help": param.command_help or param.help}
     limits |= {"envvar": param.env} if param.env else {}
     if param.argument is not None:
@@ -169,6 +172,8 @@ def _parsed(member: Member, value: Any) -> Any:
             return reason_of(value)
         case Kind.TIME:
             return when_of(option_of(member), value)
+        case Kind.EXACT_TIME:
+            return exact_time_of(option_of(member), value)
         case Kind.KEY:
             return key_of(value)
         case Kind.UUID:

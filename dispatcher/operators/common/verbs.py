@@ -50,6 +50,9 @@ class Kind(Enum):
     CURSOR = "cursor"
     BEFORE_ID = "before id"
     TIME = "time"
+    EXACT_TIME = "exact time"
+    """A time that no clock decides, unlike `2h`."""
+
     REASON = "reason"
     RATE = "rate"
     """Entries per second."""

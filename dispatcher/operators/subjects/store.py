@@ -7,9 +7,11 @@ subject's row lock, which the sink takes too, and only to the state that the pro
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Annotated
 from uuid import UUID
 
 from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.common.verbs import Kind, Param
 from holdfast.dispatcher.operators.entries.store import Entries, Filter
 from holdfast.dispatcher.operators.proposals.store import Proposals
 from holdfast.dispatcher.operators.subjects.rules import By, State, beyond, state_after
@@ -46,18 +48,18 @@ class Held(StrEnum):
     ANY = "any"
 
 
+SILENCED = "Only subjects silenced by a decision dated more than a day ahead; at most 4,000."
+
+
 @dataclass(frozen=True, slots=True)
 class SubjectFilter:
-    """A filter of subjects."""
+    """A filter of subjects. `held`: only those with such a lane."""
 
-    prefix: str = ""
-    """The beginning of the name, compared exactly."""
-
-    held: Held | None = None
-    """Only those with such a lane; None: all."""
-
-    silenced: bool = False
-    """Only those with a transition state more than a day ahead of the clock; at most 4,000."""
+    prefix: Annotated[
+        str, Param("Prefix of the name.", Kind.TEXT, "Only names with exactly this prefix.")
+    ] = ""
+    held: Annotated[Held | None, Param("Only subjects with a lane in this state.")] = None
+    silenced: Annotated[bool, Param(SILENCED)] = False
 
 
 class Subjects(Entries):

@@ -7,11 +7,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from holdfast.dispatcher.cli import subjects
 from holdfast.dispatcher.cli.endpoints.settings import given, whole
 from holdfast.dispatcher.cli.main import _print_error, fill_help, help_of
 from holdfast.dispatcher.cli.output import Page, print_page, print_rows
+from holdfast.dispatcher.cli.verbs import show
 from holdfast.dispatcher.operators.endpoints.store import DEFAULTS
+from holdfast.dispatcher.operators.subjects.verbs import subject_text
 from holdfast.sink.contract.exits import CommandError, ExitCode
 
 REF = "env:HOLDFAST_SECRET_A"
@@ -178,7 +179,7 @@ def test_next_page_begins_behind_the_name_to_the_letter(
     name: str, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = Page("subjects", [], name, option="after")
-    print_page(page, subjects.print_list, "", as_json=False)
+    print_page(page, lambda _: None, "", as_json=False)
     assert capsys.readouterr().out.splitlines()[-1].endswith(f"more rows: --after {word}")
 
 
@@ -186,7 +187,7 @@ def test_next_page_begins_behind_the_name_to_the_letter(
 def test_subject_that_waits_is_asked_about_to_the_letter(
     name: str, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    subjects.print_subject({**FOUND, "name": name, "lanes": [LANE]})
+    show(subject_text({**FOUND, "name": name, "lanes": [LANE]}, {}))
     assert f"what it waits for: holdfast why {word}\n" in capsys.readouterr().out
 
 
