@@ -30,7 +30,7 @@ MANY = 500
 def test_dispatcher_stopped_beyond_its_lease_does_no_harm_when_it_wakes(
     world: World, point: str, arrivals: list[int]
 ) -> None:
-    """It stands still at the point, another takes over, then it goes on where it was."""
+    """It stands still at the point, another takes over, then it continues where it was."""
     world.endpoint()
     world.decisions.write("m_1", "m_1")
     with world.dispatch("first", failpoints=f"{point}=stop") as first:

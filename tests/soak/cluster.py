@@ -114,7 +114,7 @@ def test_worker_kill_and_master_restart_repeat_nothing(
     ) as job:
         job.until(worker_is_gone)
         cluster.kill_master()
-        # What it had goes on, on the other worker.
+        # What it had continues, on the other worker.
         job.until(lambda: job.stands)
         cluster.restart_master()
         cluster.restart_worker(killed[0])

@@ -71,7 +71,7 @@ def up(
     def started(made: "Started") -> None:
         if as_json:
             print_json(asdict(made))
-            # The command goes on, and whoever reads a pipe waits for this.
+            # The command continues, and whoever reads a pipe waits for this.
             sys.stdout.flush()
         else:
             _show(made, console)

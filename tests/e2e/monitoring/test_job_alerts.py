@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 STANDS, GOES = 2.0, 0.1
-"""Seconds for which a slow JVM stands still and goes on, in turns."""
+"""Seconds for which a slow JVM stands still and continues, in turns."""
 
 KILLS = 4
 """More than the alert allows."""

@@ -1,6 +1,6 @@
 """The database's disk is full: the page, followed on a volume that really is.
 
-Once the server goes on answering, and once it ends because its log cannot grow.
+Once the server keeps answering, and once it ends because its log cannot grow.
 """
 
 from collections.abc import Callable, Iterator

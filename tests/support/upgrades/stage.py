@@ -291,7 +291,7 @@ def _begin(stage: Stage, old: Build) -> None:
 
 
 def _expand(stage: Stage, new: Build, pair: Pair) -> None:
-    stage.title("Expand the database; everything that runs goes on")
+    stage.title("Expand the database; everything that runs continues")
     refused = stage.command(new, "status", code=1)
     assert "holdfast db upgrade" in refused
     stage.command(new, "db", "upgrade", "--plan", "--expand")
