@@ -8,8 +8,13 @@
 
 `UnservedCommandError` ends a process for that: starting the same version again does not help.
 
+`ParameterError` is raised by rules; each surface turns it into an error in its own words.
+
 A receiver's fault is not an exception but a value (`holdfast.dispatcher.shared.outcome.Answer`).
 """
+
+import re
+from collections.abc import Callable, Mapping
 
 from holdfast.sink.contract.exits import CommandError
 
@@ -41,3 +46,31 @@ class UnservedCommandError(CommandError):
         """`misfit` is what `holdfast.sink.contract.schema.misfit` says."""
         super().__init__(f"{before}{misfit}. {after}", code="schema_mismatch")
         self.misfit = misfit
+
+
+class ParameterError(ValueError):
+    """Why values of parameters are refused. Never quotes a value that may be a secret.
+
+    `{name}` in the message stands for a parameter, which each surface spells in its own way; `str`
+    leaves its name.
+
+    >>> error = ParameterError("{ca_ref} must be below {folder}", {"folder": "/run"})
+    >>> str(error), error.spelled(lambda name: f"--{name.removesuffix('_ref')}")
+    ('ca_ref must be below /run', '--ca must be below /run')
+    """
+
+    def __init__(self, message: str, texts: Mapping[str, str] | None = None) -> None:
+        """`texts` are what else the message contains: they may hold any character."""
+        super().__init__(message)
+        self._texts = texts or {}
+
+    def __str__(self) -> str:
+        """Return the message with the names of the parameters."""
+        return self.spelled(str)
+
+    def spelled(self, spell: Callable[[str], str]) -> str:
+        """Return the message with each parameter as `spell` writes its name."""
+        return _NAME.sub(lambda name: self._texts.get(name[1]) or spell(name[1]), self.args[0])
+
+
+_NAME = re.compile(r"\{([a-z_]+)\}")

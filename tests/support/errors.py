@@ -29,8 +29,6 @@ CAUSE = "(its cause's)"
 TITLES = {"1": "failed", "2": "usage", "3": "nothing matched", "4": "degraded"}
 
 WITHOUT_CODES = (
-    "dispatcher/cli/endpoints/",
-    "dispatcher/operators/endpoints/",
     "spark_app/command/",
     "spark_app/input/",
     "spark_app/inspection/",

@@ -1,23 +1,28 @@
 """Endpoints (webhook targets): listed, shown, added, changed, paused, resumed, disabled."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Path, status
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, create_model
 
 from holdfast.dispatcher.api.access import Admin, Operator, Viewer
 from holdfast.dispatcher.api.requests import Because, Name, Reason, RequestBody
 from holdfast.dispatcher.api.responses import Count, Json, OnePage, ResponseModel, Time
 from holdfast.dispatcher.operators.endpoints.actions import changed, made, refuse_references
+from holdfast.dispatcher.operators.endpoints.settings import (
+    SCHEDULE_STEPS_MAX,
+    SETTINGS,
+    Form,
+    Setting,
+)
 from holdfast.dispatcher.operators.endpoints.store import Endpoints
-from holdfast.dispatcher.outbound.operator_headers import masked
+from holdfast.dispatcher.outbound.operator_headers import LITERALS, masked
 from holdfast.sink.contract.envelope import TYPE_CHARACTERS_MAX, TYPE_PATTERN
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.states import (
     AccessRole,
     BreakerState,
     EndpointState,
-    EnvelopeStyle,
     OrderPolicy,
 )
 
@@ -51,30 +56,50 @@ class EndpointList(OnePage):
     endpoints: list[ListedEndpoint]
 
 
-class Endpoint(ListedEndpoint):
+_SHOWN: dict[Form, Any] = {
+    Form.URL: str,
+    Form.PATH: str,
+    Form.REFERENCE: str,
+    Form.TYPES: list[str],
+    Form.NETWORKS: list[str],
+    Form.REFERENCES: list[str],
+    Form.HEADERS: dict[str, str],
+    Form.LITERALS: dict[str, str],
+    Form.NUMBER: int,
+    Form.MILLISECONDS: int,
+    Form.SECONDS: int,
+    Form.DELAYS: list[int],
+}
+"""The types of settings in responses; a choice has that of its words."""
+
+_SHOWN_FIRST = ("envelope", "headers", LITERALS, "ca_ref", "client_cert_ref", "client_key_ref")
+"""The settings that a response has before the others."""
+
+
+def _shown(setting: Setting) -> Any:
+    type_ = setting.choices if setting.form is Form.CHOICE else _SHOWN[setting.form]
+    optional = type_ | None if setting.is_optional else type_
+    return optional, Field(description=setting.in_response)
+
+
+if TYPE_CHECKING:
+    _StoredSettings = ListedEndpoint
+else:
+    _StoredSettings = create_model(
+        "_StoredSettings",
+        __base__=ListedEndpoint,
+        id=(int, ...),
+        **{
+            column: _shown(SETTINGS[column])
+            for column in dict.fromkeys((*_SHOWN_FIRST, *SETTINGS))
+            if column not in ListedEndpoint.model_fields
+        },
+    )
+
+
+class Endpoint(_StoredSettings):
     """An endpoint's settings and state. Secrets are shown as references only."""
 
-    id: int
-    envelope: EnvelopeStyle
-    headers: dict[str, str] = Field(
-        description="References that the dispatcher resolves to the values."
-    )
-    headers_literal: dict[str, str] = Field(description="By name; values are masked.")
-    ca_ref: str | None
-    client_cert_ref: str | None
-    client_key_ref: str | None
-    allow_cidrs: list[str]
-    connect_timeout_ms: int
-    total_timeout_ms: int
-    concurrency: int
-    rate_per_second: int | None
-    schedule_seconds: list[int] = Field(description="Delay before each retry.")
-    budget_seconds: int = Field(
-        description="How long an entry is retried before it becomes a dead letter."
-    )
-    breaker_threshold: int
-    slow_start_seconds: int
-    inquiry_path: str | None
     key_window_seconds: int | None = Field(
         description="The receiver's stated key-retention window."
     )
@@ -133,8 +158,6 @@ Types = Annotated[
     Field(max_length=100, description="Types that it gets; an empty list: every type."),
 ]
 
-Milliseconds = Annotated[int, Field(ge=1, le=120_000)]
-
 HeaderName = Annotated[str, StringConstraints(pattern="^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$")]
 
 References = dict[HeaderName, Ref]
@@ -145,42 +168,61 @@ Literals = dict[
 ]
 
 
-class Settings(RequestBody):
+_ACCEPTED: dict[Form, Any] = {
+    Form.URL: Line,
+    Form.PATH: Line,
+    Form.REFERENCE: Ref,
+    Form.TYPES: Types,
+    Form.REFERENCES: Secrets,
+}
+"""The types of settings in requests, of forms that need nothing else."""
+
+_COUNT_MAX = 100
+"""Maximum number of networks, and of headers."""
+
+
+def _accepted(setting: Setting) -> Any:
+    least, most = setting.limits
+    limits: dict[str, Any] = {}
+    match setting.form:
+        case Form.CHOICE:
+            type_: Any = Annotated[setting.choices, Field(strict=False)]
+        case Form.NUMBER | Form.MILLISECONDS | Form.SECONDS:
+            type_, limits = int, {"ge": least, "le": most}
+        case Form.DELAYS:
+            type_ = list[Annotated[int, Field(ge=least, le=most)]]
+            limits = {"min_length": 1, "max_length": SCHEDULE_STEPS_MAX}
+        case Form.NETWORKS:
+            type_, limits = list[Line], {"max_length": _COUNT_MAX}
+        case Form.HEADERS | Form.LITERALS:
+            type_ = References if setting.form is Form.HEADERS else Literals
+            limits = {"max_length": _COUNT_MAX}
+        case form:
+            type_ = _ACCEPTED[form]
+    return type_ | None, Field(None, description=setting.in_request, **limits)
+
+
+if TYPE_CHECKING:
+    _GivenSettings = RequestBody
+else:
+    _GivenSettings = create_model(
+        "_GivenSettings",
+        __base__=RequestBody,
+        **{
+            each.column: _accepted(each)
+            for each in sorted(SETTINGS.values(), key=lambda each: not each.required)
+        },
+    )
+
+
+class Settings(_GivenSettings):
     """Settings of an endpoint, in the units of its columns."""
 
-    url: Line | None = None
-    secret_refs: Secrets | None = None
-    types: Types | None = None
-    allow_cidrs: list[Line] | None = Field(None, max_length=100)
-    headers: References | None = Field(
-        None, max_length=100, description="All headers whose value is a reference."
-    )
-    headers_literal: Literals | None = Field(
-        None,
-        max_length=100,
-        description="All other headers. Stored in clear text, masked in responses.",
-    )
-    envelope: Annotated[EnvelopeStyle, Field(strict=False)] | None = None
-    ca_ref: Ref | None = None
-    client_cert_ref: Ref | None = None
-    client_key_ref: Ref | None = None
-    connect_timeout_ms: Milliseconds | None = None
-    total_timeout_ms: Milliseconds | None = None
-    concurrency: int | None = Field(None, ge=1, le=1024)
-    rate_per_second: int | None = Field(None, ge=0, le=2**31 - 1, description="0: no limit.")
-    schedule_seconds: list[Annotated[int, Field(ge=0, le=604_800)]] | None = Field(
-        None, min_length=1, max_length=32
-    )
-    budget_seconds: int | None = Field(None, ge=60, le=2_592_000)
-    breaker_threshold: int | None = Field(None, ge=0, le=10_000)
-    slow_start_seconds: int | None = Field(None, ge=0, le=86_400)
-    order_policy: Annotated[OrderPolicy, Field(strict=False)] | None = None
-    inquiry_path: Line | None = None
     reason: Reason
 
     def columns(self) -> dict[str, Any]:
         """Return the given members; null removes an optional setting."""
-        return self.model_dump(mode="json", exclude_unset=True, exclude={"name", *NO_COLUMNS})
+        return self.model_dump(mode="json", exclude_unset=True, include=set(SETTINGS))
 
 
 class NewEndpoint(Settings):
@@ -234,67 +276,64 @@ class EndpointStateNow(ResponseModel):
     state_reason: str | None
 
 
-NO_COLUMNS = {"reason", "from_beginning"}
-
-
 @router.post("", status_code=status.HTTP_201_CREATED, summary="Add an endpoint.")
-def add_endpoint(session: Admin, given: NewEndpoint) -> EndpointSettings:
+def add_endpoint(session: Admin, body: NewEndpoint) -> EndpointSettings:
     """Add an endpoint, by default for decisions from now on."""
-    settings = made(given.name, given.columns())
+    settings = made(body.name, body.columns())
     with session.open(Endpoints) as store:
-        store.add_endpoint(settings, from_beginning=given.from_beginning, reason=given.reason)
-    return EndpointSettings(name=given.name, settings=masked(settings))
+        store.add_endpoint(settings, from_beginning=body.from_beginning, reason=body.reason)
+    return EndpointSettings(name=body.name, settings=masked(settings))
 
 
 @router.patch("/{name}", summary="Change the given settings of an endpoint, and nothing else.")
-def set_endpoint(session: Admin, name: Named, given: Settings) -> EndpointChange:
+def set_endpoint(session: Admin, name: Named, body: Settings) -> EndpointChange:
     """Change settings. To change the types, pause the endpoint first; they apply from now on."""
-    columns = given.columns()
+    columns = body.columns()
     with session.open(Endpoints) as store:
-        done = store.set_endpoint(name, lambda row: changed(row, columns), given.reason)
+        done = store.set_endpoint(name, lambda row: changed(row, columns), body.reason)
     return EndpointChange(name=name, **done)
 
 
 @router.post(
     "/{name}/rotate-secret", summary="Sign with an additional secret, or drop the old one."
 )
-def rotate_secret(session: Admin, name: Named, given: Rotation) -> EndpointSecrets:
+def rotate_secret(session: Admin, name: Named, body: Rotation) -> EndpointSecrets:
     """First `to`: both secrets sign. Once the receiver has the new one, `finish`: it signs
     alone.
     """
-    if given.to is None and not given.finish:
+    if body.to is None and not body.finish:
         raise CommandError(
             "give `to` with the new secret, or `finish` to drop the old one. Nothing was changed.",
             ExitCode.USAGE,
             code="missing_parameter",
         )
-    refuse_references({"secret_refs": [given.to] if given.to else []})
+    refuse_references({"secret_refs": [body.to] if body.to else []})
     with session.open(Endpoints) as store:
-        refs = store.rotate_secret(name, given.to, finish=given.finish, reason=given.reason)
+        refs = store.rotate_secret(name, body.to, finish=body.finish, reason=body.reason)
     return EndpointSecrets(name=name, secret_refs=refs)
 
 
 @router.post("/{name}/pause", summary="Stop sending to an endpoint.")
-def pause_endpoint(session: Operator, name: Named, given: Because) -> EndpointStateNow:
+def pause_endpoint(session: Operator, name: Named, body: Because) -> EndpointStateNow:
     """Its entries wait in order. A disabled endpoint is changed by administrators only."""
     unless = None if session.may(AccessRole.ADMIN) else EndpointState.DISABLED
     with session.open(Endpoints) as store:
-        row = store.set_endpoint_state(name, EndpointState.PAUSED, given.reason, unless=unless)
+        row = store.set_endpoint_state(name, EndpointState.PAUSED, body.reason, unless=unless)
     return EndpointStateNow.model_validate(row)
 
 
 @router.post("/{name}/resume", summary="Resume sending to an endpoint.")
-def resume_endpoint(session: Operator, name: Named, given: Because) -> EndpointStateNow:
+def resume_endpoint(session: Operator, name: Named, body: Because) -> EndpointStateNow:
     """Waiting entries are sent in order. A disabled endpoint is resumed by administrators only."""
     unless = None if session.may(AccessRole.ADMIN) else EndpointState.DISABLED
     with session.open(Endpoints) as store:
-        row = store.set_endpoint_state(name, EndpointState.ACTIVE, given.reason, unless=unless)
+        row = store.set_endpoint_state(name, EndpointState.ACTIVE, body.reason, unless=unless)
     return EndpointStateNow.model_validate(row)
 
 
 @router.post("/{name}/disable", summary="Stop sending until an administrator resumes it.")
-def disable_endpoint(session: Admin, name: Named, given: Because) -> EndpointStateNow:
+def disable_endpoint(session: Admin, name: Named, body: Because) -> EndpointStateNow:
     """As after a response 410. Its entries wait in order."""
     with session.open(Endpoints) as store:
-        row = store.set_endpoint_state(name, EndpointState.DISABLED, given.reason)
+        row = store.set_endpoint_state(name, EndpointState.DISABLED, body.reason)
     return EndpointStateNow.model_validate(row)

@@ -18,7 +18,8 @@ from holdfast.dispatcher.operators.endpoints.file import (
     parse,
     plan,
 )
-from holdfast.dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
+from holdfast.dispatcher.operators.endpoints.settings import DEFAULTS
+from holdfast.dispatcher.operators.endpoints.store import Endpoints
 from holdfast.dispatcher.outbound.operator_headers import masked
 from holdfast.sink.contract.exits import CommandError, ExitCode
 
@@ -52,8 +53,8 @@ def apply(
     wanted = _read(files)
     why = "" if check else _reason(reason)
     with Endpoints.connect(dsn) as store:
-        there, others = store.there(tuple(wanted))
-        steps = plan(wanted, there)
+        rows, others = store.by_name(tuple(wanted))
+        steps = plan(wanted, rows)
         todo = [step for step in steps if step.action is not Action.NOTHING]
         if not as_json:
             _show(steps, others)
@@ -61,7 +62,7 @@ def apply(
             _refuse_blocked(todo, shown=not as_json)
             require_terminal(yes=yes)
             confirm(f"Apply this to {counted(len(todo), 'endpoint')}?", yes=yes)
-            store.apply(steps, wanted, there, why)
+            store.apply(steps, wanted, rows, why)
     if as_json:
         print_json(_content(steps, others, applied=bool(todo) and not check))
     elif todo and not check:
@@ -72,7 +73,9 @@ def apply(
 
 def _reason(reason: str | None) -> str:
     if reason is None:
-        raise usage("--reason is missing. It is required without --check.")
+        raise usage(
+            "--reason is missing. It is required without --check.", code="missing_parameter"
+        )
     return reason_of(reason)
 
 
@@ -82,15 +85,21 @@ def _read(files: Sequence[str]) -> dict[str, Settings]:
     for file in files:
         name = visible(file)
         try:
-            found = parse(_text(file), DEFAULTS)
+            parsed = parse(_text(file))
         except EndpointFileError as error:
-            raise usage(f"{name}: {visible(str(error))}.") from None
-        for endpoint, settings in found.items():
+            raise usage(f"{name}: {visible(str(error))}.", code="invalid_file") from None
+        for endpoint, settings in parsed.items():
             if endpoint in wanted:
-                raise usage(f"{name}: endpoint {endpoint} is in more than one of the files.")
+                raise usage(
+                    f"{name}: endpoint {endpoint} is in more than one of the files.",
+                    code="invalid_file",
+                )
             if fault := reference_fault(settings):
-                raise usage(f"{name}: [endpoint.{endpoint}]: {fault}.")
-        wanted |= found
+                raise usage(
+                    f"{name}: [endpoint.{endpoint}]: {fault}.",
+                    code="reference_not_allowed",
+                )
+        wanted |= parsed
     return wanted
 
 
@@ -100,13 +109,16 @@ def _text(file: str) -> str:
             content = opened.read(FILE_BYTES_MAX + 1)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else "no file"
-        raise usage(f"{visible(file)} cannot be read: {why}.") from None
+        raise usage(f"{visible(file)} cannot be read: {why}.", code="unreadable_file") from None
     if len(content) > FILE_BYTES_MAX:
-        raise usage(f"{visible(file)} has more than {FILE_BYTES_MAX:,} bytes.")
+        raise usage(
+            f"{visible(file)} has more than {FILE_BYTES_MAX:,} bytes.",
+            code="file_too_large",
+        )
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise usage(f"{visible(file)} is not UTF-8 text.") from None
+        raise usage(f"{visible(file)} is not UTF-8 text.", code="invalid_file") from None
 
 
 def _refuse_blocked(todo: Sequence[Step], *, shown: bool) -> None:
@@ -116,7 +128,8 @@ def _refuse_blocked(todo: Sequence[Step], *, shown: bool) -> None:
     says = "; ".join(f"{step.name}: {step.blocked}" for step in blocked)
     raise CommandError(
         f"{counted(len(blocked), 'endpoint')} cannot be changed yet. Nothing was changed."
-        + (" What to do first is printed above." if shown else f" First {says}.")
+        + (" What to do first is printed above." if shown else f" First {says}."),
+        code="changes_blocked",
     )
 
 

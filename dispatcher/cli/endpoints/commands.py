@@ -12,7 +12,8 @@ from holdfast.dispatcher.cli.options import AsJson, Dsn, Reason, Wide, reason_of
 from holdfast.dispatcher.cli.output import Page, print_json, print_page, print_rows, visible
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.config.environment import references
-from holdfast.dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
+from holdfast.dispatcher.operators.endpoints.settings import DEFAULTS, option_of
+from holdfast.dispatcher.operators.endpoints.store import Endpoints
 from holdfast.dispatcher.outbound.operator_headers import LITERALS
 from holdfast.sink.contract.states import EndpointState
 
@@ -67,11 +68,11 @@ def add(
     """Add an endpoint. Secrets are given as references that the dispatcher resolves where it
     runs.
     """
-    wanted = settings.whole(
+    wanted = settings.complete(
         {
             "name": name,
             **DEFAULTS,
-            **settings.given({"url": url, "secret_ref": secret_ref, **options}),
+            **settings.columns_of({"url": url, "secret_ref": secret_ref, **options}),
         }
     )
     with Endpoints.connect(dsn) as store:
@@ -101,16 +102,20 @@ def set_(
     To change the types, pause the endpoint first. New types apply to entries written from now on; a
     subject with pending entries continues from them, in order, with the new types.
     """
-    changes = settings.given({"url": url, **options})
+    changes = settings.columns_of({"url": url, **options})
     if all_types:
-        if options["type_"]:
-            raise settings.usage("--type and --all-types exclude each other.")
+        if options["type"]:
+            raise settings.usage(
+                "--type and --all-types exclude each other.", code="conflicting_parameters"
+            )
         changes["types"] = []
     if not changes:
-        raise settings.usage("there is nothing to set: give at least one option.")
+        raise settings.usage(
+            "there is nothing to set: give at least one option.", code="missing_parameter"
+        )
     with Endpoints.connect(dsn) as store:
         done = store.set_endpoint(
-            name, lambda row: settings.whole(_merged(row, changes)), reason_of(reason)
+            name, lambda row: settings.complete(_merged(row, changes)), reason_of(reason)
         )
     if as_json:
         print_json({"name": name, **done})
@@ -141,7 +146,10 @@ def rotate_secret(
     every request carries both signatures.
     """
     if to is None and not finish:
-        raise settings.usage("give --to with the new secret, or --finish to drop the old one.")
+        raise settings.usage(
+            "give --to with the new secret, or --finish to drop the old one.",
+            code="missing_parameter",
+        )
     if to is not None:
         settings.refuse_references({"secret_refs": [settings.checked_secret_ref(to)]})
     with Endpoints.connect(dsn) as store:
@@ -149,8 +157,8 @@ def rotate_secret(
         row = store.endpoint(name)
     for each in references([row]):
         if each.fault is not None:
-            said = f"note: on this machine {visible(each.fault)}. {_UNREADABLE}"
-            typer.echo(said, err=True)
+            note = f"note: on this machine {visible(each.fault)}. {_UNREADABLE}"
+            typer.echo(note, err=True)
     if as_json:
         print_json({"name": name, "secret_refs": refs})
     else:
@@ -163,7 +171,7 @@ def show(name: Name, dsn: Dsn = None, as_json: AsJson = False) -> None:
     masked.
     """
     with Endpoints.connect(dsn) as store:
-        row = store.endpoint(name)
+        row = store.endpoint(name, spell=option_of)
     if as_json:
         print_json(row)
         return

@@ -70,7 +70,8 @@ def probe(
     except (ValueError, ImportError) as error:
         raise CommandError(
             f"no request can be sent to endpoint {name}: {error}. Nothing was sent; correct it"
-            f" with `holdfast endpoint set {name} --help`."
+            f" with `holdfast endpoint set {name} --help`.",
+            code="send_failed",
         ) from None
     if as_json:
         print_json(_content(name, state, way, delivery.key.text, tested))
@@ -123,8 +124,8 @@ def _show(name: str, state: str, way: "Destination", tested: "Tested") -> None:
         )
         if sent.response and tested.reason is None:
             typer.echo(f"  {'':<11} {shortened(sent.response)}")
-        said = f", outcome {sent.receipt_outcome}" if sent.receipt_outcome else ""
-        _line("receipt", f"{sent.receipt}{said}", None)
+        outcome = f", outcome {sent.receipt_outcome}" if sent.receipt_outcome else ""
+        _line("receipt", f"{sent.receipt}{outcome}", None)
     typer.echo(f"{verdict.word}: {verdict.means}")
     if verdict.advice:
         typer.echo(f"  {verdict.advice.replace('NAME', name)}")

@@ -63,7 +63,7 @@ def from_endpoint(name: str, dsn: str | None) -> tuple["Destination", str]:
     from holdfast.dispatcher.workbench.listen.one_delivery import Destination  # noqa: PLC0415 - as above
 
     with Endpoints.connect(dsn) as store:
-        row: dict[str, Any] = store.whole_endpoint(name)
+        row: dict[str, Any] = store.unmasked_endpoint(name)
     stored = endpoint_of({**row, "headers": joined(row)})
     endpoint = stored.endpoint
     rule = reference_rule()

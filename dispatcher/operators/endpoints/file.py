@@ -12,19 +12,17 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any
 
-from holdfast.dispatcher.operators.endpoints.rules import (
-    CHECKS,
-    BadValueError,
+from holdfast.dispatcher.operators.endpoints.settings import (
+    DEFAULTS,
+    SETTINGS,
     complete,
     name_fault,
 )
+from holdfast.dispatcher.shared.errors import ParameterError
 from holdfast.sink.contract.states import EndpointState
 
 Settings = dict[str, Any]
 """The columns of an endpoint that a person may set, `name` among them."""
-
-KEYS = tuple(CHECKS)
-REQUIRED = ("url", "secret_refs")
 
 _ELSEWHERE = {
     "state": "`holdfast endpoint pause`, `resume` and `disable` change that, not a file",
@@ -40,8 +38,8 @@ class EndpointFileError(ValueError):
     """The file is not valid; the message says where and why."""
 
 
-def parse(text: str, defaults: Mapping[str, Any]) -> dict[str, Settings]:
-    """Return the endpoints of a file by name, each with every setting; `defaults` for the rest.
+def parse(text: str) -> dict[str, Settings]:
+    """Return the endpoints of a file by name, each with every setting.
 
     Raises `EndpointFileError`.
     """
@@ -57,31 +55,31 @@ def parse(text: str, defaults: Mapping[str, Any]) -> dict[str, Settings]:
     tables = content.get("endpoint", {})
     if not isinstance(tables, dict) or not tables:
         raise EndpointFileError("it names no endpoint; one begins with [endpoint.NAME]")
-    return {name: _endpoint(name, table, defaults) for name, table in tables.items()}
+    return {name: _endpoint(name, table) for name, table in tables.items()}
 
 
-def _endpoint(name: str, table: object, defaults: Mapping[str, Any]) -> Settings:
+def _endpoint(name: str, table: object) -> Settings:
     if fault := name_fault(name):
         raise EndpointFileError(fault)
     where = f"[endpoint.{name}]"
     if not isinstance(table, dict):
         raise EndpointFileError(f"{where} is not a table")
-    found: Settings = {}
+    values: Settings = {}
     for key, value in table.items():
-        check = CHECKS.get(key)
-        if check is None:
+        if key not in SETTINGS:
             raise EndpointFileError(f"{where}: {_unknown(key, value)}")
         try:
-            found[key] = check(value)
-        except BadValueError as error:
+            values[key] = SETTINGS[key].check(value)
+        except ParameterError as error:
             raise EndpointFileError(f"{where}: {key} {error}") from None
-    if missing := [key for key in REQUIRED if key not in found]:
+    required = [each.column for each in SETTINGS.values() if each.required]
+    if missing := [key for key in required if key not in values]:
         raise EndpointFileError(f"{where} has no {' and no '.join(missing)}")
-    whole = {**defaults, **found}
-    settings = {"name": name, **{key: whole[key] for key in KEYS}}
+    values = {**DEFAULTS, **values}
+    settings = {"name": name, **{key: values[key] for key in SETTINGS}}
     try:
         return complete(settings)
-    except BadValueError as error:
+    except ParameterError as error:
         raise EndpointFileError(f"{where}: {error}") from None
 
 
@@ -91,8 +89,8 @@ def _unknown(key: str, value: object) -> str:
     shown = ascii(key)
     if isinstance(value, dict):
         return f'{shown} is a table; a name with a dot is quoted, as in [endpoint."payouts.eu"]'
-    nearest = get_close_matches(key, KEYS, 1, 0.5)
-    hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(KEYS)}"
+    nearest = get_close_matches(key, SETTINGS, 1, 0.5)
+    hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(SETTINGS)}"
     return f"{shown} is not a setting; {hint}"
 
 
@@ -119,12 +117,12 @@ class Step:
     """What must be done first; None when it can be applied now."""
 
 
-def plan(wanted: Mapping[str, Settings], there: Mapping[str, Row]) -> list[Step]:
+def plan(wanted: Mapping[str, Settings], rows: Mapping[str, Row]) -> list[Step]:
     """Return a step for each endpoint of the file, by name.
 
-    `there` holds the endpoints of the database: their settings, `state` and `leased_lanes`.
+    `rows` are the endpoints of the database: their settings, `state` and `leased_lanes`.
     """
-    return [_step(name, wanted[name], there.get(name)) for name in sorted(wanted)]
+    return [_step(name, wanted[name], rows.get(name)) for name in sorted(wanted)]
 
 
 def _step(name: str, wanted: Settings, row: Row | None) -> Step:

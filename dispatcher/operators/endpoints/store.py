@@ -15,32 +15,10 @@ from holdfast.dispatcher.operators.common.session import (
 )
 from holdfast.dispatcher.operators.config.environment import reference_fault
 from holdfast.dispatcher.operators.endpoints.file import Action, Step
-from holdfast.dispatcher.operators.endpoints.rules import fault_of
-from holdfast.dispatcher.outbound.operator_headers import LITERALS, joined, masked, split
+from holdfast.dispatcher.operators.endpoints.settings import DEFAULTS, fault_of
+from holdfast.dispatcher.outbound.operator_headers import joined, masked, split
 from holdfast.sink.contract.exits import CommandError, ExitCode
-from holdfast.sink.contract.states import EndpointState, EnvelopeStyle, OrderPolicy
-
-DEFAULTS: Row = {
-    "types": [],
-    "allow_cidrs": [],
-    "headers": {},
-    LITERALS: {},
-    "envelope": EnvelopeStyle.STANDARD.value,
-    "ca_ref": None,
-    "client_cert_ref": None,
-    "client_key_ref": None,
-    "connect_timeout_ms": 5_000,
-    "total_timeout_ms": 30_000,
-    "concurrency": 64,
-    "rate_per_second": None,
-    "schedule_seconds": [5, 30, 120, 600, 1800, 7200, 18_000, 36_000, 50_400, 72_000],
-    "budget_seconds": 432_000,
-    "breaker_threshold": 10,
-    "slow_start_seconds": 60,
-    "order_policy": OrderPolicy.STOP.value,
-    "inquiry_path": None,
-}
-"""The settings of a new endpoint that are not given: the database's defaults."""
+from holdfast.sink.contract.states import EndpointState
 
 BACKLOG_MAX = 10_000
 """Maximum count of waiting lanes, and of dead letters, of an endpoint."""
@@ -66,7 +44,8 @@ class Endpoints(OperatorSession):
             except psycopg.errors.UniqueViolation:
                 raise CommandError(
                     f"there is an endpoint {settings['name']!r} already; nothing was changed."
-                    " See `holdfast endpoint list`."
+                    " See `holdfast endpoint list`.",
+                    code="name_in_use",
                 ) from None
             except psycopg.errors.CheckViolation as error:
                 _refused(error)
@@ -78,7 +57,8 @@ class Endpoints(OperatorSession):
                 raise CommandError(
                     f"endpoint {settings['name']!r} was added, but some stored entries are not"
                     f" routed to it yet: {cause(error)}. Nothing is lost: run `holdfast endpoint"
-                    f" backfill {settings['name']}`."
+                    f" backfill {settings['name']}`.",
+                    code="backfill_incomplete",
                 ) from None
         return row
 
@@ -91,30 +71,33 @@ class Endpoints(OperatorSession):
         commit. Idempotent. Raises `CommandError` for an unknown endpoint.
         """
         with self._transaction():
-            found = self._maybe("endpoints/id", {"endpoint": name}) or _missing(name)
+            row = self._maybe("endpoints/id", {"endpoint": name}) or _missing(name)
         lanes = 0
         # One transaction each: routing locks existing lanes before it creates new ones.
         for step in ("endpoints/backfill_add", "endpoints/backfill"):
             with self._transaction():
                 self._without_timeout()
-                lanes += self._run(step, {"endpoint_id": found["id"]}).rowcount
+                lanes += self._run(step, {"endpoint_id": row["id"]}).rowcount
         return lanes
 
     def endpoints(self) -> list[Row]:
         """Return every endpoint with its backlog: at most 10,000 lanes and dead letters counted."""
         return self._all("endpoints/list", {"most": BACKLOG_MAX})
 
-    def endpoint(self, name: str) -> Row:
+    def endpoint(self, name: str, *, spell: Callable[[str], str] = str) -> Row:
         """Return everything about one endpoint, with literal headers masked.
 
-        `fault` says why nothing could be sent with its settings, by the references allowed here.
+        `fault` says why nothing could be sent with its settings, by the references allowed here;
+        `spell` writes the name of a setting as the surface does.
         Its backlog is counted as in `endpoints`. Stopped lanes are those of its first 10,000 open
         dead letters. Raises `CommandError` for an unknown endpoint.
         """
-        row = self.whole_endpoint(name)
-        return {**masked(row), "fault": fault_of(row) or reference_fault(row)}
+        row = self.unmasked_endpoint(name)
+        fault = fault_of(row)
+        text = reference_fault(row) if fault is None else fault.spelled(spell)
+        return {**masked(row), "fault": text}
 
-    def whole_endpoint(self, name: str) -> Row:
+    def unmasked_endpoint(self, name: str) -> Row:
         """Return what `endpoint` does with literal headers unmasked; never show them."""
         row = self._maybe("endpoints/show", {"name": name, "most": BACKLOG_MAX}) or _missing(name)
         return split(row)
@@ -176,7 +159,8 @@ class Endpoints(OperatorSession):
                 if before["state"] == unless:
                     raise CommandError(
                         f"endpoint {name} is {unless}; only an administrator changes that. Nothing"
-                        " was changed."
+                        " was changed.",
+                        code="endpoint_disabled",
                     )
             row = self._maybe("endpoints/set_state", {"name": name, "state": state, "why": reason})
             if row is None:
@@ -184,15 +168,14 @@ class Endpoints(OperatorSession):
             self._audit(f"endpoint.{state}", name, reason, {"state": state})
         return row
 
-    def there(self, names: Sequence[str]) -> tuple[dict[str, Row], list[str]]:
+    def by_name(self, names: Sequence[str]) -> tuple[dict[str, Row], list[str]]:
         """Return the endpoints with these names, and the names of all others.
 
         Their literal headers are unmasked; never show them.
         """
-        known = [row["name"] for row in self._all("endpoints/names")]
-        wanted = [name for name in known if name in names]
-        found = {name: self.whole_endpoint(name) for name in wanted}
-        return found, [name for name in known if name not in found]
+        stored = [row["name"] for row in self._all("endpoints/names")]
+        rows = {name: self.unmasked_endpoint(name) for name in stored if name in names}
+        return rows, [name for name in stored if name not in rows]
 
     def apply(
         self,
@@ -239,34 +222,37 @@ class Endpoints(OperatorSession):
         if not same:
             raise CommandError(
                 f"endpoint {wanted['name']} was changed after the plan was shown."
-                " Nothing was changed; apply the file again."
+                " Nothing was changed; apply the file again.",
+                code="plan_outdated",
             )
 
     def _retype(self, name: str, settings: Row, after: Row) -> None:
-        found = {"endpoint_id": settings["id"]}
+        endpoint = {"endpoint_id": settings["id"]}
         if settings["state"] == EndpointState.ACTIVE:
             raise CommandError(
                 "an endpoint's types cannot be changed while it is active; nothing was changed."
                 f" First `holdfast endpoint pause {name} --reason TEXT`, and `resume` afterwards:"
-                " nothing is lost in between."
+                " nothing is lost in between.",
+                code="endpoint_active",
             )
-        self._require_no_lease(found)
+        self._require_no_lease(endpoint)
         self._exclude_routing()
         before, wanted = settings["types"], after["types"]
         self._without_timeout()
-        self._run("endpoints/retype_waiting", {**found, "before": before, "after": wanted})
+        self._run("endpoints/retype_waiting", {**endpoint, "before": before, "after": wanted})
         if before and not (wanted and set(wanted) <= set(before)):
-            self._run("endpoints/retype_add", found)
-            self._run("endpoints/hold", found)
-            self._run("endpoints/retype_rest", found)
+            self._run("endpoints/retype_add", endpoint)
+            self._run("endpoints/hold", endpoint)
+            self._run("endpoints/retype_rest", endpoint)
         # A claim that began before the pause may have committed in between.
-        self._require_no_lease(found)
+        self._require_no_lease(endpoint)
 
-    def _require_no_lease(self, found: Row) -> None:
-        if leased := self._one("endpoints/leased", found)["lanes"]:
+    def _require_no_lease(self, endpoint: Row) -> None:
+        if leased := self._one("endpoints/leased", endpoint)["lanes"]:
             raise CommandError(
                 f"requests of {leased} subjects are still in flight; nothing was changed. Try again"
-                " in a moment."
+                " in a moment.",
+                code="lane_busy",
             )
 
     def _exclude_routing(self) -> None:
@@ -275,7 +261,8 @@ class Endpoints(OperatorSession):
         except psycopg.errors.QueryCanceled:
             raise CommandError(
                 f"routing of a batch has taken more than {STATEMENT_SECONDS} s, and no endpoint can"
-                " be added or changed meanwhile. Nothing was changed; try again later."
+                " be added or changed meanwhile. Nothing was changed; try again later.",
+                code="routing_busy",
             ) from None
 
     def _without_timeout(self) -> None:
@@ -293,7 +280,8 @@ def _joined(before: list[str], to: str) -> list[str]:
     if len(before) > 1:
         raise CommandError(
             f"it has two secrets already, {' and '.join(before)}; nothing was changed. Drop the old"
-            " one with --finish first."
+            " one with --finish first.",
+            code="rotation_unfinished",
         )
     return [*before, to]
 
@@ -304,11 +292,13 @@ def _finished(before: list[str], to: str | None) -> list[str]:
             "--finish --to keeps one of the secrets that sign now, and this is not one of them;"
             " nothing was changed. Add it with --to alone first.",
             ExitCode.NOTHING_MATCHED,
+            code="unknown_secret",
         )
     if to is None and len(before) == 1:
         raise CommandError(
             "it has one secret, so there is no rotation to finish; nothing was changed.",
             ExitCode.NOTHING_MATCHED,
+            code="nothing_to_finish",
         )
     return [before[-1] if to is None else to]
 
@@ -317,10 +307,12 @@ def _missing(name: str) -> NoReturn:
     raise CommandError(
         f"there is no endpoint {name!r}; nothing was changed. See `holdfast endpoint list`.",
         ExitCode.NOTHING_MATCHED,
+        code="unknown_endpoint",
     )
 
 
 def _refused(error: psycopg.errors.CheckViolation) -> NoReturn:
     raise CommandError(
-        f"the schema refuses the endpoint ({error.diag.constraint_name}). Nothing was changed."
+        f"the schema refuses the endpoint ({error.diag.constraint_name}). Nothing was changed.",
+        code="constraint_violated",
     ) from None

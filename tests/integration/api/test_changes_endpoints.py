@@ -58,7 +58,7 @@ def test_endpoint_is_added_with_every_setting_or_its_default(api: Api) -> None:
     [
         ({"url": "ftp://payouts.example"}, "url must be"),
         ({"url": "https://user:secret-canary@payouts.example"}, "url must be"),
-        ({"url": "http://payouts.example"}, "needs --allow-cidr"),
+        ({"url": "http://payouts.example"}, "url is plain http://, which needs allow_cidrs"),
         ({"url": "https://127.0.0.1/"}, "would be refused"),
         ({"url": "https://169.254.169.254/latest"}, "would be refused"),
         ({"secret_refs": ["whsec_secret-canary"]}, "faults"),
@@ -72,7 +72,7 @@ def test_endpoint_is_added_with_every_setting_or_its_default(api: Api) -> None:
         ({"headers_literal": {"x": "***"}}, "masks"),
         ({"secret_refs": ["env:PGPASSWORD"]}, "HOLDFAST_SECRET_"),
         ({"ca_ref": "file:/etc/passwd"}, "/run/secrets/holdfast"),
-        ({"client_cert_ref": NEXT}, "go together"),
+        ({"client_cert_ref": NEXT}, "client_cert_ref and client_key_ref go together"),
         ({"url": None}, "url cannot be null"),
         ({"concurrency": 0}, "faults"),
         ({"concurrency": True}, "faults"),

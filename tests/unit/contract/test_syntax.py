@@ -17,7 +17,7 @@ from holdfast.dispatcher.api.routes.endpoints import Types
 from holdfast.dispatcher.cli.endpoints.settings import _schedule, _seconds
 from holdfast.dispatcher.cli.main import command
 from holdfast.dispatcher.cli.workbench.options import seconds_of
-from holdfast.dispatcher.operators.endpoints.rules import CHECKS
+from holdfast.dispatcher.operators.endpoints.settings import SETTINGS
 from holdfast.dispatcher.operators.subjects.rules import By, state_after
 from holdfast.dispatcher.workbench.conform.plan import plan_of
 from holdfast.dispatcher.workbench.listen.sample import compose
@@ -123,7 +123,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "a row of the sink": lambda text: entry_of("m", text, ["k"], 0, {}, 0, None),
     "a column of the sink": _read_as_a_column,
     "the kit": _received,
-    "the types of an endpoint": lambda text: CHECKS["types"]([text]),
+    "the types of an endpoint": lambda text: SETTINGS["types"].check([text]),
     "the types of an endpoint in the API": lambda text: TypeAdapter(Types).validate_python([text]),
     "subjects repair": _repaired,
     "trigger": lambda text: compose(text, subject="m", sequence=1, data=None, changes=[]),

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from holdfast.dispatcher.operators.endpoints.file import parse, plan
-from holdfast.dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
+from holdfast.dispatcher.operators.endpoints.store import Endpoints
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from tests.support.command import holdfast
 from tests.support.world import World
@@ -368,7 +368,7 @@ def test_unusable_file_changes_nothing(world: World, file: Path, tmp_path: Path)
     assert "did you mean rate_per_second?" in refused(FILE.replace("rate_per", "rates_per"), *why)
     assert "hunter2" not in refused(FILE.replace("env:HOLDFAST_SECRET_EU", "whsec_hunter2"), *why)
     plain = refused(FILE.replace("https://us", "http://us"), *why)
-    assert "[endpoint.us]: --url is plain http://" in plain
+    assert "[endpoint.us]: url is plain http://" in plain
     assert "not UTF-8" in refused(b"\xff", *why)
     assert "is missing" in refused(FILE)
     assert "--yes" in refused(FILE, "--reason", "x")
@@ -384,9 +384,9 @@ def test_unusable_file_changes_nothing(world: World, file: Path, tmp_path: Path)
 
 def test_a_change_in_between_is_not_overwritten(world: World, file: Path) -> None:
     apply(world.dsn, file)
-    wanted = parse(FILE.replace("us.example", "b.example"), DEFAULTS)
+    wanted = parse(FILE.replace("us.example", "b.example"))
     with Endpoints.connect(world.dsn) as store:
-        rows, _ = store.there(tuple(wanted))
+        rows, _ = store.by_name(tuple(wanted))
         world.db.execute("UPDATE holdfast.endpoint SET concurrency = 7 WHERE name = 'us'")
         with pytest.raises(CommandError, match="endpoint us was changed after the plan"):
             store.apply(plan(wanted, rows), wanted, rows, "x")
@@ -399,7 +399,7 @@ def test_file_is_applied_completely_or_not_at_all(
     dsn: str, db: psycopg.Connection, file: Path
 ) -> None:
     """The second endpoint is refused by the database; the first one is taken back with its row."""
-    wanted = parse(file.read_text(), DEFAULTS)
+    wanted = parse(file.read_text())
     wanted["us"]["concurrency"] = 5000
     with (
         Endpoints.connect(dsn) as store,

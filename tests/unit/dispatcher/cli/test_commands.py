@@ -7,11 +7,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from holdfast.dispatcher.cli.endpoints.settings import given, whole
+from holdfast.dispatcher.cli.endpoints.settings import columns_of, complete
 from holdfast.dispatcher.cli.main import _print_error, fill_help, help_of
 from holdfast.dispatcher.cli.output import Page, print_page, print_rows
 from holdfast.dispatcher.cli.verbs import show
-from holdfast.dispatcher.operators.endpoints.store import DEFAULTS
+from holdfast.dispatcher.operators.endpoints.settings import DEFAULTS
 from holdfast.dispatcher.operators.subjects.verbs import subject_text
 from holdfast.sink.contract.exits import CommandError, ExitCode
 
@@ -20,7 +20,7 @@ SOUND = {**DEFAULTS, "url": "https://payouts.example/"}
 
 
 def checked(**options: Any) -> dict[str, Any]:
-    return whole({**SOUND, **given(options)})
+    return complete({**SOUND, **columns_of(options)})
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,11 @@ def checked(**options: Any) -> dict[str, Any]:
         ({"header": [f"X-A={REF}"]}, {"headers": {"x-a": REF}}),
         ({"header_literal": ["X-A=b=c"]}, {"headers_literal": {"x-a": "b=c"}}),
         (
-            {"type_": ["payout_hold.release", "payout_hold.block"]},
+            {"type": ["payout_hold.release", "payout_hold.block"]},
             {"types": ["payout_hold.block", "payout_hold.release"]},
         ),
         ({"total_timeout": 2}, {"total_timeout_ms": 2000, "connect_timeout_ms": 2000}),
-        ({"type_": [], "ca": None, "dsn": "x"}, {}),
+        ({"type": [], "ca": None, "dsn": "x"}, {}),
     ],
 )
 def test_options_become_columns(options: dict[str, Any], columns: dict[str, Any]) -> None:
@@ -67,7 +67,7 @@ def test_options_become_columns(options: dict[str, Any], columns: dict[str, Any]
         ({"header": [f"x-a={REF}", f"X-A={REF}"]}, "twice"),
         ({"header_literal": [f"x-{n}=1" for n in range(17)]}, "16"),
         ({"ca": "-----BEGIN hunter2"}, "--ca"),
-        ({"client_cert": REF}, "go together"),
+        ({"client_cert": REF}, "--client-cert and --client-key go together"),
         ({"client_cert": "env:HOLDFAST_DSN"}, "HOLDFAST_SECRET_"),
         ({"ca": "file:/etc/passwd"}, "/run/secrets/holdfast"),
         ({"header": ["x-a=env:PGPASSWORD"]}, "HOLDFAST_SECRET_"),
@@ -81,7 +81,7 @@ def test_options_become_columns(options: dict[str, Any], columns: dict[str, Any]
         ({"inquiry": "https://other.example/keys/"}, "--inquiry"),
         ({"inquiry": "/keys?key="}, "--inquiry"),
         ({"inquiry": "/ke ys/"}, "--inquiry"),
-        ({"url": "http://payouts.example/"}, "--allow-cidr"),
+        ({"url": "http://payouts.example/"}, "--url is plain http://, which needs --allow-cidr"),
         ({"url": "https://127.0.0.1/"}, "private"),
         ({"url": "https://u:hunter2@x/"}, "password"),
         ({"url": "https://x/" + "y" * 2048}, "2048"),

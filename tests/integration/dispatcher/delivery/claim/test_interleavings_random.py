@@ -25,7 +25,8 @@ from holdfast.dispatcher.operators.check.rules import Checked
 from holdfast.dispatcher.operators.check.store import Checks
 from holdfast.dispatcher.operators.common.times import When
 from holdfast.dispatcher.operators.dead_letters.store import DeadLetters
-from holdfast.dispatcher.operators.endpoints.store import DEFAULTS, Endpoints
+from holdfast.dispatcher.operators.endpoints.settings import DEFAULTS
+from holdfast.dispatcher.operators.endpoints.store import Endpoints
 from holdfast.dispatcher.operators.replays.store import Replays
 from holdfast.dispatcher.outbound.endpoint import Endpoint
 from holdfast.dispatcher.shared.clock import seconds
