@@ -12,6 +12,7 @@ from holdfast.dispatcher.api.console.frame.screens import acts
 from holdfast.dispatcher.api.console.rendering.filters import counted
 from holdfast.dispatcher.api.requests import no_others
 from holdfast.dispatcher.operators.common.verbs import Question
+from holdfast.dispatcher.operators.endpoints.settings import SETTINGS, label_of
 from holdfast.dispatcher.operators.endpoints.store import Endpoints
 from holdfast.dispatcher.operators.overview.store import Overview
 from holdfast.sink.contract.exits import CommandError, ExitCode
@@ -52,12 +53,13 @@ def list_endpoints(request: Request, person: Person) -> Response:
 def show_endpoint(request: Request, person: Person, name: Name) -> Response:
     """Show one endpoint. Secrets are shown as references, header values omitted."""
     with person.session.open(Endpoints) as store:
-        row = store.endpoint(name)
+        row = store.endpoint(name, spell=label_of)
     return page(
         request,
         person,
         "delivery/endpoint.html",
         endpoint=row,
+        settings=[each for column, each in SETTINGS.items() if column != "url"],
         actions=[each for each in STATES if _may(person, row, each)],
     )
 
