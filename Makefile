@@ -82,6 +82,10 @@ quick: $(STAMP) links ## unit and contract tests, lint and types, within a minut
 errors: $(STAMP) links ## write the errors of the product, with their codes, where a test compares them
 	@$(BIN)/python -m tests.support.errors
 
+.PHONY: settings
+settings: $(STAMP) links ## write the page of an endpoint's settings from their table, where a test compares them
+	@$(BIN)/python -m tests.support.endpoint_settings
+
 .PHONY: test-times
 test-times: $(STAMP) ## as test-all, and record how long each file takes, for the order of the next run
 	@$(BIN)/python -m tests.run test rest --record

@@ -1,33 +1,38 @@
 """The file of `holdfast endpoint apply`: what it may hold, and what applying it changes."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.dispatcher.cli.endpoints.settings import ALL as OPTIONS
+from holdfast.dispatcher.cli.endpoints.settings import PARAMETERS
+from holdfast.dispatcher.operators.endpoints import file
 from holdfast.dispatcher.operators.endpoints.file import (
-    KEYS,
     Action,
     EndpointFileError,
     Step,
     parse,
     plan,
 )
-from holdfast.dispatcher.operators.endpoints.rules import CHECKS
-from holdfast.dispatcher.operators.endpoints.store import DEFAULTS
+from holdfast.dispatcher.operators.endpoints.settings import DEFAULTS, SETTINGS
+from holdfast.dispatcher.outbound.operator_headers import LITERALS
+from holdfast.sink.contract.tables.delivery import endpoint
+from tests.support.endpoint_settings import PAGE, page
+
+STATEMENTS = Path(file.__file__).with_name("statements.sql")
 
 HEAD = '[endpoint.payouts]\nurl = "https://payouts.example/"\nsecret_refs = ["env:S"]\n'
 LEAST = {**DEFAULTS, "name": "payouts", "url": "https://payouts.example/", "secret_refs": ["env:S"]}
 
 
 def only(text: str) -> dict[str, Any]:
-    [settings] = parse(text, DEFAULTS).values()
+    [settings] = parse(text).values()
     return settings
 
 
 def complaint(text: str) -> str:
     with pytest.raises(EndpointFileError) as caught:
-        parse(text, DEFAULTS)
+        parse(text)
     return str(caught.value)
 
 
@@ -63,17 +68,31 @@ def test_connect_timeout_is_within_the_total_timeout() -> None:
 
 
 def test_every_setting_of_an_endpoint_can_stand_in_a_file() -> None:
-    assert set(KEYS) == {*DEFAULTS, "url", "secret_refs"}
+    assert set(SETTINGS) == {*DEFAULTS, "url", "secret_refs"}
+    not_set = {"id", "name", "state", "state_reason", "created_at", "updated_at"}
+    columns = {each.name for each in endpoint.columns if not each.name.startswith("starts_")}
+    assert set(SETTINGS) - {LITERALS} == columns - not_set
+
+
+@pytest.mark.parametrize("name", ["add", "set", "take", "show"])
+def test_statement_has_every_setting(name: str) -> None:
+    text = STATEMENTS.read_text().split(f"-- name: {name}\n")[1].split("-- name: ")[0]
+    assert [each for each in SETTINGS if each != LITERALS and each not in text] == []
+
+
+def test_page_of_settings_has_every_row_of_the_table() -> None:
+    """After a change that is meant: `make settings`."""
+    assert PAGE.read_text() == page()
 
 
 @pytest.mark.parametrize("scheme", ["HTTPS", "HttpS", "http"])
 def test_scheme_in_capitals_is_stored_as_the_table_wants_it(scheme: str) -> None:
-    stored = CHECKS["url"](f"{scheme}://Pay.example/Hook?A=B")
+    stored = SETTINGS["url"].check(f"{scheme}://Pay.example/Hook?A=B")
     assert stored == f"{scheme.lower()}://Pay.example/Hook?A=B"
 
 
-def test_every_setting_is_checked_in_one_place() -> None:
-    assert set(KEYS) == set(CHECKS) == {option.column for option in OPTIONS.values()}
+def test_every_setting_has_an_option() -> None:
+    assert set(SETTINGS) == {setting.column for setting in PARAMETERS.values()}
 
 
 @pytest.mark.parametrize(
