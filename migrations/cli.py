@@ -170,7 +170,7 @@ def prune(
                 "older_than_days": days,
                 "dry_run": dry_run,
                 "days": [
-                    {"table": one.table, "day": one.day.isoformat(), **asdict(one.found)}
+                    {"table": one.table, "day": one.day.isoformat(), **asdict(one.state)}
                     for one in pruned
                 ],
             }
@@ -304,16 +304,16 @@ def _print_pruned(pruned: Sequence[retention.Day], days: int) -> None:
     if not pruned:
         _print(f"No day is older than {days} days; nothing was dropped.")
     for one in pruned:
-        found, because = one.found, retention.why(one.found)
-        size = f"{found.row_count or 0:,} rows, {(found.bytes or 0) / 1e6:,.1f} MB"
+        state, because = one.state, retention.why(one.state)
+        size = f"{state.row_count or 0:,} rows, {(state.bytes or 0) / 1e6:,.1f} MB"
         match one.outcome:
             case retention.Outcome.REFUSED:
-                told = f"[yellow]refused[/]: {escape(because)}"
+                result = f"[yellow]refused[/]: {escape(because)}"
             case retention.Outcome.BUSY:
-                told = "[yellow]in use[/], or endpoints are being changed: run it again"
+                result = "[yellow]in use[/], or endpoints are being changed: run it again"
             case _:
-                told = f"[green]{one.outcome}[/]: {size}{f' ({escape(because)})' * bool(because)}"
-        _print(f"{one.table:<7}  {one.day}  {told}")
+                result = f"[green]{one.outcome}[/]: {size}{f' ({escape(because)})' * bool(because)}"
+        _print(f"{one.table:<7}  {one.day}  {result}")
     if any(one.outcome is retention.Outcome.REFUSED for one in pruned):
         _print(
             "Nothing undelivered was dropped. Let a dispatcher deliver it, resolve the dead"

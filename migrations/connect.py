@@ -52,8 +52,8 @@ def connection(dsn: str | None) -> Iterator[psycopg.Connection]:
             code="missing_dsn",
         )
     try:
-        given = conninfo_to_dict(dsn)
-        unset = {name: value for name, value in DEFAULTS.items() if name not in given}
+        parameters = conninfo_to_dict(dsn)
+        unset = {name: value for name, value in DEFAULTS.items() if name not in parameters}
         opened = psycopg.connect(make_conninfo(dsn, **unset), prepare_threshold=None)
     except psycopg.ProgrammingError:
         # libpq quotes the part that it cannot parse, which may be part of the password.
@@ -94,10 +94,12 @@ def one_line(error: BaseException, dsn: str) -> str:
 
 
 def _secrets(dsn: str) -> set[str]:
-    given = conninfo_to_dict(dsn)
-    found = {str(given[word]) for word in ("password", "sslpassword") if given.get(word)}
+    parameters = conninfo_to_dict(dsn)
+    secrets = {
+        str(parameters[word]) for word in ("password", "sslpassword") if parameters.get(word)
+    }
     # After an unescaped @ the rest of a password becomes the host name, which errors quote.
     if match := _USERINFO_PASSWORD.search(dsn):
-        found.update({match[1], *match[1].split("@")})
+        secrets.update({match[1], *match[1].split("@")})
     # A part of one or two letters occurs in many words of an error.
-    return {piece for piece in found if len(piece) > PIECE_LENGTH_MAX}
+    return {piece for piece in secrets if len(piece) > PIECE_LENGTH_MAX}

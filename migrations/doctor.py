@@ -247,8 +247,8 @@ def _clock(facts: Facts) -> Check:
 
 def _idle(facts: Facts) -> Check:
     named = ", ".join(
-        f"pid {found.pid} ({found.application or 'unnamed'}, {found.seconds // 60} min)"
-        for found in facts.idle
+        f"pid {session.pid} ({session.application or 'unnamed'}, {session.seconds // 60} min)"
+        for session in facts.idle
     )
     return _check(
         "open transactions",
@@ -335,5 +335,5 @@ def _clock_difference(connection: psycopg.Connection) -> float:
     before = datetime.now(UTC)
     row = connection.execute(statement("clock")).fetchone()
     after = datetime.now(UTC)
-    there: datetime = row[0] if row else after
-    return (there - (before + (after - before) / 2)).total_seconds()
+    server_time: datetime = row[0] if row else after
+    return (server_time - (before + (after - before) / 2)).total_seconds()

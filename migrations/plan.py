@@ -26,9 +26,9 @@ from holdfast.migrations.upgrade import (
     Step,
     Transaction,
     current,
-    in_turn,
     refuse_unknown,
     steps_after,
+    with_retries,
 )
 from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.contract.roles import ALL
@@ -191,7 +191,7 @@ class _Recorder:
     raw: psycopg.Connection
     sizes: Mapping[str, Size]
     costs: UnitCosts
-    found: list[Planned] = field(default_factory=list)
+    planned: list[Planned] = field(default_factory=list)
     _states: dict[int, _State] = field(default_factory=dict)
 
     def begin(self) -> None:
@@ -213,7 +213,7 @@ class _Recorder:
         ]
         work = [each for was, now in pairs for each in self._work(text, was, now)]
         seconds = self.costs.catalogue_ms / 1000 + sum(each.seconds for each in work)
-        self.found.append(Planned(text, tuple(locks), tuple(work), not work, seconds))
+        self.planned.append(Planned(text, tuple(locks), tuple(work), not work, seconds))
 
     def _tables(self) -> dict[int, _State]:
         rows = self.raw.execute(statement("table_state")).fetchall()
@@ -248,7 +248,7 @@ def plan(dsn: str, *, expand: bool = False, costs: UnitCosts = MEASURED) -> Plan
     Raises `CommandError` if it cannot be rehearsed, also without the right to create a database.
     """
     try:
-        here = _read_database(dsn)
+        installed = _read_database(dsn)
     except psycopg.Error as error:
         raise CommandError(
             f"the sizes of the tables could not be read: {one_line(error, dsn)}. Nothing was"
@@ -256,13 +256,13 @@ def plan(dsn: str, *, expand: bool = False, costs: UnitCosts = MEASURED) -> Plan
             code="database_error",
         ) from error
     with rehearsal_database(dsn) as empty:
-        if here.before is not None:
-            empty.in_turn(lambda transaction: _copy(transaction, here))
-        revisions = empty.in_turn(
-            lambda transaction: _rehearse(transaction, here, costs, expand=expand)
+        if installed.before is not None:
+            empty.with_retries(lambda transaction: _copy(transaction, installed))
+        revisions = empty.with_retries(
+            lambda transaction: _rehearse(transaction, installed, costs, expand=expand)
         )
-    after = revisions[-1].name.partition("_")[0] if revisions else here.before
-    return Plan(here.before, after, sum(r.seconds for r in revisions), revisions, costs)
+    after = revisions[-1].name.partition("_")[0] if revisions else installed.before
+    return Plan(installed.before, after, sum(r.seconds for r in revisions), revisions, costs)
 
 
 def _read_database(dsn: str) -> _Installed:
@@ -281,28 +281,28 @@ def _read_database(dsn: str) -> _Installed:
             ) from None
         indexes = raw.execute(statement("index_definitions")).fetchall()
     # A day that was dropped meanwhile has no size.
-    there = [row for row in tables if row[3] is not None]
+    existing = [row for row in tables if row[3] is not None]
     return _Installed(
         before,
-        {name: Size(rows, size, total) for name, rows, size, total, *_ in there},
-        tuple((name, parent, bounds) for name, *_, parent, bounds in there if parent),
+        {name: Size(rows, size, total) for name, rows, size, total, *_ in existing},
+        tuple((name, parent, bounds) for name, *_, parent, bounds in existing if parent),
         tuple((name, definition) for name, definition in indexes),
     )
 
 
-def _copy(transaction: Transaction, here: _Installed) -> None:
+def _copy(transaction: Transaction, installed: _Installed) -> None:
     """Make the schema of the database, with its days and the indexes that were added to it."""
-    command.upgrade(transaction.config, here.before or "base")
+    command.upgrade(transaction.config, installed.before or "base")
     raw = transaction.raw
     known = {row[0] for row in raw.execute(statement("table_sizes"))}
-    for name, parent, bounds in here.partitions:
+    for name, parent, bounds in installed.partitions:
         if name not in known:
             made = sql.SQL("CREATE TABLE {} PARTITION OF {} ").format(
                 sql.Identifier(SCHEMA, name), sql.Identifier(SCHEMA, parent)
             )
             raw.execute(made + sql.SQL(bounds))
     known = {row[0] for row in raw.execute(statement("index_definitions"))}
-    for name, definition in here.indexes:
+    for name, definition in installed.indexes:
         # One over a column that is not Holdfast's cannot be made here, and no revision names it.
         if name not in known:
             with contextlib.suppress(psycopg.Error), raw.transaction():
@@ -310,23 +310,23 @@ def _copy(transaction: Transaction, here: _Installed) -> None:
 
 
 def _rehearse(
-    transaction: Transaction, here: _Installed, costs: UnitCosts, *, expand: bool
+    transaction: Transaction, installed: _Installed, costs: UnitCosts, *, expand: bool
 ) -> tuple[Revision, ...]:
     steps: list[Step] = []
-    for each in steps_after(transaction.directory, here.before):
+    for each in steps_after(transaction.directory, installed.before):
         if expand and each.serves_from:
             break
         steps.append(each)
-    recorder = _Recorder(transaction.raw, here.sizes, costs)
+    recorder = _Recorder(transaction.raw, installed.sizes, costs)
     recorder.begin()
     event.listen(transaction.migrating, "after_cursor_execute", recorder.after)
     revisions = []
     for step in steps:
-        recorder.found = []
+        recorder.planned = []
         command.upgrade(transaction.config, step.revision)
         phase = "contract" if step.serves_from else "expand" if step.expands else None
-        seconds = sum(each.seconds for each in recorder.found)
-        revisions.append(Revision(step.name, phase, seconds, tuple(recorder.found)))
+        seconds = sum(each.seconds for each in recorder.planned)
+        revisions.append(Revision(step.name, phase, seconds, tuple(recorder.planned)))
     return tuple(revisions)
 
 
@@ -344,23 +344,23 @@ class RehearsalDatabase:
     dsn: str
     name: str
 
-    def in_turn(self, work: Callable[[Transaction], T]) -> T:
-        """As `holdfast.migrations.upgrade.in_turn`, in this database and in no other one."""
+    def with_retries(self, work: Callable[[Transaction], T]) -> T:
+        """As `holdfast.migrations.upgrade.with_retries`, in this database and in no other one."""
 
-        def here(transaction: Transaction) -> T:
+        def checked(transaction: Transaction) -> T:
             self.require(transaction.raw)
             return work(transaction)
 
-        return in_turn(self.dsn, here)
+        return with_retries(self.dsn, checked)
 
     def require(self, raw: psycopg.Connection) -> None:
         """Raise `CommandError` on a connection to another database, as a pooler may give one."""
-        (found,) = raw.execute("SELECT current_database()::text").fetchone() or ("",)
-        if found != self.name:
+        (database,) = raw.execute("SELECT current_database()::text").fetchone() or ("",)
+        if database != self.name:
             raise CommandError(
                 f"the upgrade is rehearsed in an empty database, and this address leads to"
-                f" {found} whatever database is asked for, as a pooler does. No table was changed;"
-                " let --dsn name the server itself.",
+                f" {database} whatever database is asked for, as a pooler does. No table was"
+                " changed; let --dsn name the server itself.",
                 code="pooled_connection",
             )
 
@@ -392,8 +392,8 @@ def rehearsal_database(dsn: str) -> Iterator[RehearsalDatabase]:
             ) from error
         made = RehearsalDatabase(make_conninfo(dsn, dbname=named), named)
         try:
-            with connection(made.dsn) as there:
-                made.require(there)
+            with connection(made.dsn) as rehearsal:
+                made.require(rehearsal)
             yield made
         finally:
             # The next plan drops what this one cannot, whose connection may be lost.

@@ -39,7 +39,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DayState:
     """One row of `prune_day`; counts are None for a day that could not be scanned."""
 
     outcome: str
@@ -60,11 +60,11 @@ class Day:
 
     table: str
     day: date
-    found: Found
+    state: DayState
 
     @property
     def outcome(self) -> Outcome:
-        return Outcome(self.found.outcome)
+        return Outcome(self.state.outcome)
 
 
 def prune(dsn: str | None, *, days: int, dry_run: bool, reason: str) -> list[Day]:
@@ -76,9 +76,9 @@ def prune(dsn: str | None, *, days: int, dry_run: bool, reason: str) -> list[Day
     with _janitor(dsn) as session:
         old = session.execute(statement("days_older_than"), {"days": days}).fetchall()
         return [
-            Day(table, day, found)
+            Day(table, day, state)
             for table, day in old
-            if (found := _persistently(session, table, day, days, dry_run, reason)).outcome
+            if (state := _persistently(session, table, day, days, dry_run, reason)).outcome
             != Outcome.GONE
         ]
 
@@ -91,28 +91,28 @@ def exit_code(pruned: Sequence[Day]) -> ExitCode:
     return ExitCode.DEGRADED if kept else ExitCode.OK
 
 
-def why(found: Found) -> str:
+def why(state: DayState) -> str:
     """Return why a day was refused, or what was dropped with it."""
-    names = ", ".join(found.endpoints or ())
+    names = ", ".join(state.endpoints or ())
     parts = (
-        (found.waiting, f"undelivered for {names}"),
-        (found.unrouted, "not routed yet"),
-        (found.dead_letters, f"dead and not resolved ({names})"),
-        (found.abandoned, "undelivered for disabled endpoints"),
+        (state.waiting, f"undelivered for {names}"),
+        (state.unrouted, "not routed yet"),
+        (state.dead_letters, f"dead and not resolved ({names})"),
+        (state.abandoned, "undelivered for disabled endpoints"),
     )
     return ", ".join(f"{count:,} {what}" for count, what in parts if count)
 
 
 def _persistently(
     session: psycopg.Connection, table: str, day: date, days: int, dry_run: bool, reason: str
-) -> Found:
+) -> DayState:
     tries = Retrying(
-        retry=retry_if_result(lambda found: found.outcome == Outcome.BUSY),
+        retry=retry_if_result(lambda state_of_day: state_of_day.outcome == Outcome.BUSY),
         stop=stop_after_attempt(TRIES),
         wait=wait_random_exponential(multiplier=0.25, max=10),
         retry_error_callback=lambda state: state.outcome and state.outcome.result(),
     )
-    found: Found = tries(
+    state_of_day: DayState = tries(
         _once,
         session,
         {
@@ -124,16 +124,16 @@ def _persistently(
             "reason": reason,
         },
     )
-    return found
+    return state_of_day
 
 
-def _once(session: psycopg.Connection, parameters: dict[str, object]) -> Found:
+def _once(session: psycopg.Connection, parameters: dict[str, object]) -> DayState:
     # A separate transaction, with the session's isolation level.
-    with session.transaction(), session.cursor(row_factory=class_row(Found)) as cursor:
-        found = cursor.execute(statement("prune_day"), parameters).fetchone()
-    if found is None:
+    with session.transaction(), session.cursor(row_factory=class_row(DayState)) as cursor:
+        state = cursor.execute(statement("prune_day"), parameters).fetchone()
+    if state is None:
         raise LookupError("prune_day.sql returned no row")
-    return found
+    return state
 
 
 @contextmanager

@@ -134,8 +134,8 @@ def make_stream_role(connection: psycopg.Connection, stream: str) -> StreamRole:
     member = " WITH INHERIT FALSE, SET TRUE" if modern else ""
     try:
         with connection.transaction():
-            found = connection.execute(statement("role_there"), {"role": role}).fetchone()
-            if not found:
+            exists = connection.execute(statement("role_there"), {"role": role}).fetchone()
+            if not exists:
                 connection.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(name))
             connection.execute(
                 sql.SQL("GRANT {} TO {}").format(sql.Identifier(SINK), name) + options
@@ -148,7 +148,7 @@ def make_stream_role(connection: psycopg.Connection, stream: str) -> StreamRole:
             code="permission_denied",
         ) from None
     grants = (f'GRANT "{role}" TO my_login{member}', f"REVOKE {SINK} FROM my_login")
-    return StreamRole(stream, role, not found, grants)
+    return StreamRole(stream, role, not exists, grants)
 
 
 def reachable(connection: psycopg.Connection) -> dict[str, bool]:

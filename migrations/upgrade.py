@@ -90,7 +90,7 @@ def upgrade(dsn: str, *, expand: bool = False, force: bool = False) -> Upgraded:
         transaction.raw.execute(statement("ensure_partitions"))
         return Upgraded(before, after)
 
-    return in_turn(dsn, work)
+    return with_retries(dsn, work)
 
 
 def downgrade(dsn: str, revision: str) -> Upgraded:
@@ -105,7 +105,7 @@ def downgrade(dsn: str, revision: str) -> Upgraded:
         command.downgrade(transaction.config, revision)
         return Upgraded(before, _revision(transaction.migrating))
 
-    return in_turn(dsn, work)
+    return with_retries(dsn, work)
 
 
 def undo(dsn: str, revision: str, reason: str, *, force: bool = False) -> Upgraded:
@@ -137,7 +137,7 @@ def undo(dsn: str, revision: str, reason: str, *, force: bool = False) -> Upgrad
             transaction.raw.execute(statement("audit_downgrade"), row)
         return Upgraded(before, _revision(transaction.migrating))
 
-    return in_turn(dsn, work)
+    return with_retries(dsn, work)
 
 
 def script(dsn: str | None) -> str:
@@ -191,7 +191,7 @@ def head() -> str:
 def refuse_unknown(revision: str | None) -> None:
     """Raise `CommandError` for a revision of a newer Holdfast version."""
     script_directory = ScriptDirectory.from_config(_config())
-    known = {found.revision for found in script_directory.walk_revisions()}
+    known = {script.revision for script in script_directory.walk_revisions()}
     if revision is not None and revision not in known:
         raise CommandError(
             f"the database has schema revision {revision}, which this version of Holdfast does not"
@@ -238,7 +238,7 @@ def _climb(
     return _revision(transaction.migrating)
 
 
-def in_turn(dsn: str, work: Callable[[Transaction], T]) -> T:
+def with_retries(dsn: str, work: Callable[[Transaction], T]) -> T:
     """Return the result of `work`, which is rolled back and called again for a table in use."""
     try:
         for attempt in Retrying(
@@ -320,10 +320,10 @@ def _is_table_in_use(error: BaseException) -> bool:
 def _holders(dsn: str) -> str:
     """Return the sessions that hold the locks, as a part of a sentence; empty without one."""
     with connection(dsn) as raw:
-        found = raw.execute(statement("lock_holders")).fetchall()
+        holders = raw.execute(statement("lock_holders")).fetchall()
     named = [
         f"pid {pid} ({application or 'unnamed'}{'' if age is None else f', for {age} s'})"
-        for pid, application, age in found
+        for pid, application, age in holders
     ]
     return f" ({', '.join(named)})" if named else ""
 
@@ -341,8 +341,8 @@ def _explain(error: psycopg.Error | DBAPIError, dsn: str) -> str:
             what = (
                 f"a session that uses a table{_holders(dsn)} did not release its lock in time. No"
                 f" table was changed; {LOCK_TRIES} tries waited {LOCK_TIMEOUT_MS / 1000:g} s each,"
-                " and others went on in between. Try again at a quieter time (`holdfast db doctor`"
-                " shows idle open transactions)."
+                " and others continued in between. Try again at a quieter time (`holdfast db"
+                " doctor` shows idle open transactions)."
             )
         case psycopg.errors.QueryCanceled():
             what = (
@@ -405,8 +405,8 @@ class Session:
 
 def steps_after(directory: ScriptDirectory, revision: str | None) -> list[Step]:
     """Return the revisions above `revision` (None: all), in order."""
-    found = [_step(each) for each in directory.walk_revisions()]
-    return [each for each in reversed(found) if revision is None or each.revision > revision]
+    steps = [_step(each) for each in directory.walk_revisions()]
+    return [each for each in reversed(steps) if revision is None or each.revision > revision]
 
 
 def running(raw: psycopg.Connection) -> list[Session]:
@@ -422,7 +422,7 @@ def refuse_contract(step: Step, sessions: Sequence[Session]) -> None:
     if older:
         raise CommandError(
             f"revision {step.name} serves only code built for {serves_from} or later, and older"
-            f" code ran within a day: {_named(older)}. Nothing was changed, and it goes on."
+            f" code ran within a day: {_named(older)}. Nothing was changed, and it continues."
             " Replace these processes, and run this again; `holdfast db upgrade --expand` runs the"
             " revisions before it now. Where they have ended for good, add --force.",
             code="incompatible_code_running",
@@ -437,7 +437,7 @@ def refuse_downgrade(
     if kept is not None:
         raise CommandError(
             f"revision {kept.name} cannot be undone: only revisions named expand can, up to the"
-            " newest contract revision. Nothing was changed; restore a backup, or go on with the"
+            " newest contract revision. Nothing was changed; restore a backup, or keep the"
             " version that the database serves.",
             code="revision_not_reversible",
         )
@@ -445,7 +445,7 @@ def refuse_downgrade(
     if newer and not force:
         raise CommandError(
             f"code that does not work on revision {revision} ran within a day: {_named(newer)}."
-            " Nothing was changed, and it goes on. Replace these processes by the older version,"
+            " Nothing was changed, and it continues. Replace these processes by the older version,"
             " and run this again. Where they have ended for good, add --force.",
             code="incompatible_code_running",
         )

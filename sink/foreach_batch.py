@@ -447,10 +447,10 @@ def _selected(select: Callable[[pa.Table], BatchInput], table: pa.Table) -> Batc
     tables = {"entries": selected.entries, **selected.companions}
     if selected.refused is not None:
         tables["refused"] = selected.refused
-    for name, found in tables.items():
-        if not isinstance(found, pa.Table):
+    for name, value in tables.items():
+        if not isinstance(value, pa.Table):
             raise TypeError(
-                f"`select` made a BatchInput whose {name!r} is {type(found).__name__}, expected a"
+                f"`select` made a BatchInput whose {name!r} is {type(value).__name__}, expected a"
                 " pyarrow.Table. Of this batch nothing was written now; it is in the checkpoint and"
                 " comes again."
             )

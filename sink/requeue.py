@@ -130,8 +130,8 @@ def query_id_of(stream: str, suffix: str = REQUEUED) -> UUID:
 
 def _acts_for(connection: "psycopg.Connection", stream: str) -> str:
     """Return the stream whose transition states entries of `stream` use."""
-    found = execute(connection, "batch/acts_for", stream=stream).fetchone()
-    return stream if found is None else found["acts_for"]
+    row = execute(connection, "batch/acts_for", stream=stream).fetchone()
+    return stream if row is None else row["acts_for"]
 
 
 def _requeue(target: _Target, quarantine_id: int, text: str) -> Requeued:
@@ -210,10 +210,10 @@ def _foresee(
     if known is not None:
         raise _NothingNew(_why(suppressed=False, differing=known["differs"]))
     [subject] = arrived["subject"].to_pylist()
-    given = {"subject": subject, "stream": target.acts_for}
-    found = execute(connection, "subjects/read_subject", **given).fetchall()
-    if found and target.suppress_repeats:
-        subjects = pa.Table.from_pylist(found, SUBJECTS)
+    parameters = {"subject": subject, "stream": target.acts_for}
+    rows = execute(connection, "subjects/read_subject", **parameters).fetchall()
+    if rows and target.suppress_repeats:
+        subjects = pa.Table.from_pylist(rows, SUBJECTS)
         if number(arrived, subjects, np.ones(1, bool), suppress=True).suppressed.rows.size:
             raise _NothingNew(_why(suppressed=True, differing=False))
     _require_newest(connection, target, batch, written=0)
@@ -248,19 +248,19 @@ def _require_newest(
     `written`: 1 if the subject's sequence counts the entry already.
     """
     [row] = batch.arrived.select(["subject", "type", "occurred_at"]).to_pylist()
-    given = {"subject": row["subject"], "type": row["type"], "stream": target.acts_for}
-    found = execute(connection, "subjects/newest_decision", **given).fetchone()
+    parameters = {"subject": row["subject"], "type": row["type"], "stream": target.acts_for}
+    newest = execute(connection, "subjects/newest_decision", **parameters).fetchone()
     overtakes = target.overtakes
-    if found is None or found["occurred_at"] is None:
+    if newest is None or newest["occurred_at"] is None:
         return
-    if overtakes is not None and found["last_sequence"] != overtakes.last_sequence + written:
+    if overtakes is not None and newest["last_sequence"] != overtakes.last_sequence + written:
         raise _NothingNew("a decision of its subject was written since that was proposed")
     limit = (
         row["occurred_at"] if overtakes is None else max(overtakes.occurred_at, row["occurred_at"])
     )
-    if found["occurred_at"] > limit:
+    if newest["occurred_at"] > limit:
         raise _NothingNew(
-            f"its subject has a newer decision, of {rfc3339(found['occurred_at'])}: to write it"
+            f"its subject has a newer decision, of {rfc3339(newest['occurred_at'])}: to write it"
             " after that needs a second person"
         )
 

@@ -268,7 +268,7 @@ def estimate(load: Load, units: Units = MEASURED) -> Estimate:
         caught_up_s=_caught_up_s(load, units, recovery.total_s),
         warnings=tuple(_warnings(load, recommended, batch_s / interval_s)),
         extrapolated=tuple(_extrapolated(load, interval_s)),
-        not_known=(*_not_given(load), *UNKNOWN),
+        not_known=(*_assumed(load), *UNKNOWN),
     )
 
 
@@ -313,36 +313,38 @@ def _caught_up_s(load: Load, units: Units, down_s: float) -> float | None:
 
 
 def _warnings(load: Load, recommended: float | None, busy: float) -> list[str]:
-    found = []
+    warnings = []
     if recommended is None:
-        found.append(
+        warnings.append(
             "no interval leaves a machine like the measured one enough time: it needs more cores"
         )
     if busy > 1:
-        found.append("batches take longer than the interval: the job falls behind")
+        warnings.append("batches take longer than the interval: the job falls behind")
     if load.ids > load.key_groups * IDS_PER_GROUP_MAX:
         groups = math.ceil(load.ids / IDS_PER_GROUP_MAX)
-        found.append(f"a key group would have too many ids: at least {groups:,} groups are needed")
-    return found
+        warnings.append(
+            f"a key group would have too many ids: at least {groups:,} groups are needed"
+        )
+    return warnings
 
 
 def _extrapolated(load: Load, interval_s: float) -> Iterator[str]:
     events = load.events_per_second * interval_s
-    for found, most, name in (
+    for value, most, name in (
         (load.ids, RANGE.ids, "ids in the state"),
         (load.merchants, RANGE.merchants, "merchants"),
         (events, RANGE.events_per_batch, "events in a batch"),
     ):
-        if found > most:
+        if value > most:
             yield (
-                f"{found:,.0f} {name} are extrapolated: measured up to {most:,}, and a machine can"
+                f"{value:,.0f} {name} are extrapolated: measured up to {most:,}, and a machine can"
                 " behave otherwise beyond"
             )
     if interval_s > RANGE.interval_s:
         yield f"an interval of {interval_s:g} s is extrapolated: measured up to {RANGE.interval_s}"
 
 
-def _not_given(load: Load) -> Iterator[str]:
+def _assumed(load: Load) -> Iterator[str]:
     """Yield what an option can say, and these options do not, or what they change unmeasured."""
     if load.detection_s is None:
         yield f"the detection: {DETECTION_S:g} s are a guess; --detection says it"
@@ -408,45 +410,45 @@ def estimate_job(
         raise CommandError(
             f"{error}. Nothing was estimated.", ExitCode.USAGE, code="invalid_value"
         ) from error
-    found = estimate(load)
-    typer.echo(json.dumps(document(found), indent=2) if as_json else text(found))
-    if found.warnings:
+    result = estimate(load)
+    typer.echo(json.dumps(document(result), indent=2) if as_json else text(result))
+    if result.warnings:
         raise typer.Exit(ExitCode.DEGRADED)
 
 
-def document(found: Estimate) -> dict[str, Any]:
+def document(result: Estimate) -> dict[str, Any]:
     """Return what `--json` prints; seconds and bytes."""
     return {
-        **asdict(found),
-        "recovery": {**asdict(found.recovery), "total_s": found.recovery.total_s},
+        **asdict(result),
+        "recovery": {**asdict(result.recovery), "total_s": result.recovery.total_s},
         "measured": {"command": COMMAND, "date": DATE, "machine": MACHINE},
     }
 
 
-def text(found: Estimate) -> str:
+def text(result: Estimate) -> str:
     """Return the lines that the command prints."""
-    lines = [f"{name:<16}{words}" for name, words in _figures(found)]
-    lines += [f"{'warning':<16}{words}" for words in (*found.warnings, *found.extrapolated)]
+    lines = [f"{name:<16}{words}" for name, words in _figures(result)]
+    lines += [f"{'warning':<16}{words}" for words in (*result.warnings, *result.extrapolated)]
     lines += ["", f"Measured {DATE} on {MACHINE}. Not known:"]
-    return "\n".join([*lines, *(f"- {words}" for words in found.not_known)])
+    return "\n".join([*lines, *(f"- {words}" for words in result.not_known)])
 
 
-def _figures(found: Estimate) -> Iterator[tuple[str, str]]:
-    advised, term = found.recommended_interval_s, found.recovery
+def _figures(result: Estimate) -> Iterator[tuple[str, str]]:
+    advised, term = result.recommended_interval_s, result.recovery
     recommended = "" if advised is None else f" (recommended: {advised:g} s)"
-    yield "interval", f"{found.interval_s:g} s{recommended}"
-    yield "batch", f"{found.batch_s:,.1f} s, {found.busy:.0%} of the interval"
-    yield "state", f"{_size(found.state_bytes)} with {found.ids_open:,} ids"
-    sizes = map(_size, (found.snapshot_bytes, found.changelog_bytes))
+    yield "interval", f"{result.interval_s:g} s{recommended}"
+    yield "batch", f"{result.batch_s:,.1f} s, {result.busy:.0%} of the interval"
+    yield "state", f"{_size(result.state_bytes)} with {result.ids_open:,} ids"
+    sizes = map(_size, (result.snapshot_bytes, result.changelog_bytes))
     yield "checkpoint", "snapshot {}, changelog {} a batch".format(*sizes)
-    sizes = map(_size, (found.written_bytes_per_second, found.checkpoint_bytes))
+    sizes = map(_size, (result.written_bytes_per_second, result.checkpoint_bytes))
     yield "", "{} written a second, {} kept at most".format(*sizes)
-    sizes = map(_size, (found.java_bytes, found.python_bytes))
+    sizes = map(_size, (result.java_bytes, result.python_bytes))
     yield "memory", "JVM {}, Python workers {}".format(*sizes)
     terms = f"detection {term.detection_s:,.0f} + restart {term.restart_s:,.0f}"
     terms += f" + restore {term.restore_s:,.1f} + reprocess {term.reprocess_s:,.1f}"
     yield "recovery time", f"{term.total_s:,.0f} s = {terms}"
-    caught_up = "never" if found.caught_up_s is None else f"{found.caught_up_s:,.0f} s later"
+    caught_up = "never" if result.caught_up_s is None else f"{result.caught_up_s:,.0f} s later"
     yield "caught up", caught_up
 
 

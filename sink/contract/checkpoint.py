@@ -76,12 +76,13 @@ def file_system(location: str) -> FileSystem:
 
 def refusal(location: str) -> str | None:
     """Return why a checkpoint or a savepoint must not lie there, without a full stop; else None."""
-    found = file_system(location)
-    if found.safety is not Safety.REFUSED:
+    system = file_system(location)
+    if system.safety is not Safety.REFUSED:
         return None
     return (
         f"{location} is on an object store ({scheme_of(location)}), which is refused:"
-        f" {found.reason}. Name a directory on a local disk or a shared volume (a path), or on HDFS (hdfs://)"
+        f" {system.reason}. Name a directory on a local disk or a shared volume (a path), or on"
+        " HDFS (hdfs://)"
     )
 
 

@@ -40,14 +40,14 @@ def milliseconds(text: str, units: str = "ms s m h") -> int:
     >>> milliseconds("2m"), milliseconds("500ms"), milliseconds("5d", units="s m h d")
     (120000, 500, 432000000)
     """
-    found = _DURATION.fullmatch(text.strip(" "))
-    if found is None or found[2] not in units.split():
+    match = _DURATION.fullmatch(text.strip(" "))
+    if match is None or match[2] not in units.split():
         *most, last = units.split()
         raise ValueError(
             f"{ascii(text)[:40]} is not a duration: expected a number and {', '.join(most)}"
             f" or {last}"
         )
-    return int(found[1]) * UNITS[found[2]]
+    return int(match[1]) * UNITS[match[2]]
 
 
 def exact(command: Any, refused: type[Exception]) -> Any:
@@ -72,8 +72,8 @@ def _form(parameter: Any) -> re.Pattern[str] | None:
     if descriptor is None:  # typer before 0.25, on click
         name = str(parameter.type.name).partition(" ")[0]
         return {"integer": _INTEGER, "float": _DECIMAL}.get(name)
-    given = (descriptor.annotation, *get_args(descriptor.annotation))
-    return _INTEGER if int in given else _DECIMAL if float in given else None
+    types = (descriptor.annotation, *get_args(descriptor.annotation))
+    return _INTEGER if int in types else _DECIMAL if float in types else None
 
 
 def _checked(

@@ -74,7 +74,7 @@ def writer() -> Requeue:
     """Return the installed `Requeue`; raises `CommandError` (usage) where there is none."""
     for point in entry_points(group=GROUP):
         try:
-            found: Requeue = point.load()
+            requeue: Requeue = point.load()
         except ModuleNotFoundError as error:
             raise CommandError(
                 f"writing entries needs the package {error.name}, which is not installed:"
@@ -82,7 +82,7 @@ def writer() -> Requeue:
                 ExitCode.USAGE,
                 code="package_missing",
             ) from None
-        return found
+        return requeue
     raise CommandError(
         "this installation cannot write entries: install Holdfast again with"
         " pip install '/path/to/holdfast[sink]'. Nothing was changed.",

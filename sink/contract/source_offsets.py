@@ -118,8 +118,8 @@ def without_files(text: str) -> tuple[str, dict[int, list[Document]]]:
     """Return the offsets as Spark has written them, and the files that `with_files` has added."""
     version, _, rest = text.partition("\n")
     metadata, line_end, sources = rest.partition("\n")
-    before, found, added = metadata.partition(_FILES)
-    if not found:
+    before, separator, added = metadata.partition(_FILES)
+    if not separator:
         return text, {}
     try:
         files = {int(source): list(rows) for source, rows in json.loads(f"{{{added[:-1]}").items()}
@@ -133,10 +133,10 @@ def range_lines(source: Document, log: str | None = None) -> Iterator[str]:
 
     `log` says what the entries of a log are.
     """
-    said = [f"source {source['source']}: {_summary(source, log or 'files or ticks')}"]
+    lines = [f"source {source['source']}: {_summary(source, log or 'files or ticks')}"]
     if source["note"] is not None:
-        said.append(source["note"])
-    yield "; ".join(said)
+        lines.append(source["note"])
+    yield "; ".join(lines)
     for each in source.get("partitions", ()):
         yield f"  {_partition_line(each)}"
 
@@ -145,11 +145,11 @@ def _summary(source: Document, log: str) -> str:
     match source["kind"]:
         case "kafka":
             count = source["count"]
-            said = "an unknown number of offsets" if count is None else _offsets(count)
+            summary = "an unknown number of offsets" if count is None else _offsets(count)
             unread = source["unread"]
             partitions = "1 partition" if unread == 1 else f"{unread} partitions"
             rest = f", {partitions} with nothing new" if unread else ""
-            return f"Kafka, {said}{rest}"
+            return f"Kafka, {summary}{rest}"
         case "log":
             first, last = source["first_entry"], source["last_entry"]
             if last is None:
@@ -176,8 +176,8 @@ def _partition_line(each: Document) -> str:
 
 
 def _sources(text: str | None) -> list[Any] | None:
-    found = readable_offsets(text) or {}
-    sources: list[Any] | None = found.get("sources")
+    offsets = readable_offsets(text) or {}
+    sources: list[Any] | None = offsets.get("sources")
     return sources
 
 
@@ -224,13 +224,13 @@ def _kafka(then: Any, now: _Position, unknown: str | None) -> Document:
         _partition(key, known.get(key), now.get(key), whole=note is None)
         for key in sorted(now.keys() | known.keys())
     ]
-    told = [each for each in partitions if each["count"] != 0 or each["note"] is not None]
-    counts = [each["count"] for each in told]
+    listed = [each for each in partitions if each["count"] != 0 or each["note"] is not None]
+    counts = [each["count"] for each in listed]
     return {
         "kind": "kafka",
-        "partitions": told,
+        "partitions": listed,
         "count": None if None in counts else sum(counts),
-        "unread": len(partitions) - len(told),
+        "unread": len(partitions) - len(listed),
         "note": note,
     }
 
@@ -268,7 +268,7 @@ def _position(source: Any) -> dict[tuple[str, int], int] | None:
     """Return the offset of each topic and partition of Kafka; None for another kind."""
     if not isinstance(source, dict) or not source:
         return None
-    found = {}
+    position = {}
     for topic, partitions in source.items():
         if not topic or not isinstance(partitions, dict):
             return None
@@ -276,8 +276,8 @@ def _position(source: Any) -> dict[tuple[str, int], int] | None:
             number = int(name) if is_whole(name) else -1
             if str(number) != name or type(offset) is not int or not 0 <= offset <= OFFSET_MAX:
                 return None
-            found[topic, number] = offset
-    return found
+            position[topic, number] = offset
+    return position
 
 
 def _read(lines: list[str]) -> Document:
@@ -291,8 +291,8 @@ def _read(lines: list[str]) -> Document:
 
 def _value(line: str) -> Any:
     """Parse JSON that can be written again, in UTF-8 and by any writer; raises ValueError."""
-    found = json.loads(line, parse_constant=_refuse, parse_float=_finite)
-    waiting = [(found, 0)]
+    value = json.loads(line, parse_constant=_refuse, parse_float=_finite)
+    waiting = [(value, 0)]
     while waiting:
         each, depth = waiting.pop()
         if depth > DEPTH_MAX:
@@ -303,12 +303,12 @@ def _value(line: str) -> Any:
             waiting += [(part, depth + 1) for part in each]
         elif isinstance(each, str):
             each.encode()
-    return found
+    return value
 
 
 def _finite(text: str) -> float:
-    found = float(text)
-    return found if math.isfinite(found) else _refuse(text)
+    number = float(text)
+    return number if math.isfinite(number) else _refuse(text)
 
 
 def _refuse(text: str) -> NoReturn:

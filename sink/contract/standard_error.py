@@ -128,5 +128,5 @@ def install() -> None:
 
 def installed() -> StandardError | None:
     """Return what `install` has put behind `sys.stderr`."""
-    found = getattr(sys.stderr, "buffer", None)
-    return found if isinstance(found, StandardError) else None
+    buffer = getattr(sys.stderr, "buffer", None)
+    return buffer if isinstance(buffer, StandardError) else None

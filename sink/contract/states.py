@@ -133,7 +133,7 @@ class ReplayKind(StrEnum):
     """What a replay does to an entry at an endpoint, depending on the entry's state there."""
 
     RELEASE = "release"
-    """A dead letter blocks its lane: it is resolved, and the lane goes on with a full schedule."""
+    """A dead letter blocks its lane: it is resolved, and the lane has a full schedule again."""
 
     HASTEN = "hasten"
     """The head of a lane waits for a retry: it becomes due now."""

@@ -67,15 +67,15 @@ def prepare(batch: BatchInput) -> PreparedBatch:
     # Hashes one after another, in parallel with this thread and then with the server.
     pool = ThreadPoolExecutor(1, "holdfast-hash")
     content = pool.submit(contents, rows.entries)
-    settled = settle(rows.entries)
-    ordered = pool.submit(lambda: content.result().take(settled.places))
+    numbered = in_number_order(rows.entries)
+    ordered = pool.submit(lambda: content.result().take(numbered.places))
     hashing = pool.submit(digest, tables)
     pool.shutdown(wait=False)
-    quarantined = [*rows.refused, *settled.conflicting, *_refused_before(batch.refused)]
+    quarantined = [*rows.refused, *numbered.conflicting, *_refused_before(batch.refused)]
     return PreparedBatch(
-        entries=settled.entries,
+        entries=numbered.entries,
         quarantined=quarantine_table(quarantined),
-        duplicate_count=settled.duplicate_count,
+        duplicate_count=numbered.duplicate_count,
         row_count=row_count,
         content=ordered,
         hashing=hashing,
@@ -115,7 +115,7 @@ def _refused_before(refused: pa.Table | None) -> Iterator[QuarantinedRow]:
 _ORDER = ("subject", "occurred_at", "key_text", "type", "tail", "priority", "traceparent")
 
 
-class Settled(NamedTuple):
+class Ordered(NamedTuple):
     """Entries in order, duplicates and conflicts removed."""
 
     entries: pa.Table
@@ -128,7 +128,7 @@ class Settled(NamedTuple):
     duplicate_count: int
 
 
-def settle(entries: pa.Table) -> Settled:
+def in_number_order(entries: pa.Table) -> Ordered:
     """Put ENTRIES in order and keep the first of each key.
 
     A later one is a duplicate if its subject, type, time and data are the same, else a conflict.
@@ -136,7 +136,7 @@ def settle(entries: pa.Table) -> Settled:
     places = pc.sort_indices(entries, [(name, "ascending") for name in _ORDER])
     ordered = entries.take(places)
     if _differ(ordered["key"]):
-        return Settled(ordered, places, [], 0)
+        return Ordered(ordered, places, [], 0)
     key = _codes(ordered["key"])
     _, first, code = np.unique(key, return_index=True, return_inverse=True)
     content, subject = _codes(contents(ordered)), _codes(ordered["subject"])
@@ -145,7 +145,7 @@ def settle(entries: pa.Table) -> Settled:
     same = (content == content[first_of]) & (subject == subject[first_of])
     differs = again & ~same
     conflicting = ordered.filter(pa.array(differs)).to_pylist()
-    return Settled(
+    return Ordered(
         ordered.filter(pa.array(~again)),
         places.filter(pa.array(~again)),
         [conflict(row) for row in conflicting],

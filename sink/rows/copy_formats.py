@@ -68,8 +68,8 @@ def array_literal(column: pa.ChunkedArray) -> str:
     >>> array_literal(pa.chunked_array([["a", None, 'q"']]))
     '{"a",NULL,"q\\\\""}'
     """
-    given = utc_texts(column) if has_zone(column.type) else column.cast(_TEXT)
-    texts = given.combine_chunks()
+    values = utc_texts(column) if has_zone(column.type) else column.cast(_TEXT)
+    texts = values.combine_chunks()
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         for character in ("\\", '"'):
             texts = pc.replace_substring(texts, character, f"\\{character}")

@@ -63,25 +63,25 @@ def header(name: str, schema: pa.Schema, rows: int) -> bytes:
 def row_hashes(table: pa.Table) -> list[bytes]:
     """Return the SHA-256 of each row, in the order of the table."""
     columns = table.select(sorted(table.column_names))
-    empty, found = hashlib.sha256(), []
+    empty, hashes = hashlib.sha256(), []
     for batch in columns.to_batches(max_chunksize=ROWS_AT_A_TIME):
         for row in _joined([part for each in batch.columns for part in _pieces(each)]).to_pylist():
             # Copying a hash object costs less than creating one.
             hashed = empty.copy()
             hashed.update(row)
-            found.append(hashed.digest())
-    return found
+            hashes.append(hashed.digest())
+    return hashes
 
 
 def combined(hashes: Sequence[bytes]) -> bytes:
     """Return the hash of row hashes, independent of their order."""
-    found = np.frombuffer(b"".join(hashes), np.uint8).reshape(-1, _HASH_BYTES)
+    digests = np.frombuffer(b"".join(hashes), np.uint8).reshape(-1, _HASH_BYTES)
     # Sorts by the first 64 bits: a tie is a duplicate row, or next to impossible.
-    first = found.view(">u8")[:, 0].astype(np.uint64)
+    first = digests.view(">u8")[:, 0].astype(np.uint64)
     order = np.argsort(first)
     if (np.diff(first[order]) == 0).any():
         return hashlib.sha256(b"".join(sorted(hashes))).digest()
-    return hashlib.sha256(found[order].data).digest()
+    return hashlib.sha256(digests[order].data).digest()
 
 
 def kind(type_: pa.DataType) -> str:

@@ -23,13 +23,13 @@ def hashes(texts: pa.Array, heads: pa.Array | None = None) -> pa.Array:
     'e3b0c44298fc1c149afbf4c8996fb924'
     """
     count, size = len(texts), 2 * _HASH_BYTES
-    found = []
+    digests = []
     # Copying a hash object costs less than creating one, and few heads differ.
     for begun, text in zip(_head_hashes(heads, count), _plain_bytes(texts), strict=True):
         hashed = begun.copy()
         hashed.update(text)
-        found.append(hashed.digest())
-    bits = np.frombuffer(b"".join(found), np.uint8)
+        digests.append(hashed.digest())
+    bits = np.frombuffer(b"".join(digests), np.uint8)
     digits = _DIGITS[bits.reshape(count, hashlib.sha256().digest_size)[:, :_HASH_BYTES]]
     offsets = np.arange(0, (count + 1) * size, size, dtype=np.int64)
     return pa.Array.from_buffers(_TEXT, count, [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
@@ -37,11 +37,11 @@ def hashes(texts: pa.Array, heads: pa.Array | None = None) -> pa.Array:
 
 def contents(entries: pa.Table) -> pa.ChunkedArray:
     """Return the content hash of `prepared.ENTRIES`, of head and tail, in hex."""
-    found = [
+    chunks = [
         hashes(batch.column("tail"), batch.column("head"))
         for batch in entries.select(["head", "tail"]).to_batches()
     ]
-    return pa.chunked_array(found, _TEXT).cast(pa.string())
+    return pa.chunked_array(chunks, _TEXT).cast(pa.string())
 
 
 def _head_hashes(heads: pa.Array | None, count: int) -> "Iterable[hashlib._Hash]":

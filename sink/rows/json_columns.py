@@ -84,8 +84,8 @@ def text_of(values: pa.Array) -> tuple[pa.Array, Mask]:
 def times_of(values: pa.Array) -> Texts:
     """Return timestamps as RFC 3339 in UTC, without quotes; nulls are null."""
     coded = values.cast(pa.int64()).dictionary_encode()
-    found = _moments(coded.dictionary).take(coded.indices)
-    return Texts(found, np.asarray(pc.and_(values.is_valid(), found.is_null())))
+    times = _moments(coded.dictionary).take(coded.indices)
+    return Texts(times, np.asarray(pc.and_(values.is_valid(), times.is_null())))
 
 
 def joined(*parts: "pa.Array | str", count: int) -> pa.Array:
@@ -203,8 +203,8 @@ def _moments(micros: pa.Array) -> pa.Array:
     within = pc.and_(pc.greater_equal(micros, _YEAR_1), pc.less_equal(micros, _YEAR_9999_ENDS))
     moments = pc.if_else(within, micros, None).cast(pa.timestamp("us"))
     seconds = moments.cast(pa.timestamp("s"), safe=False)
-    whole = pc.equal(seconds.cast(pa.timestamp("us")), moments)
-    texts = pc.if_else(whole, seconds.cast(_TEXT), moments.cast(_TEXT))
+    is_exact = pc.equal(seconds.cast(pa.timestamp("us")), moments)
+    texts = pc.if_else(is_exact, seconds.cast(_TEXT), moments.cast(_TEXT))
     day, time = (pc.utf8_slice_codeunits(texts, *place) for place in ((0, 10), (11, None)))
     return joined(day, "T", time, "Z", count=len(micros))
 

@@ -82,8 +82,8 @@ class PreparedBatch:
     @property
     def arrived(self) -> pa.Table:
         """ARRIVED, in the order of `entries`."""
-        given = self.entries.append_column("content", self.content.result())
-        return given.select(ARRIVED.names)
+        entries = self.entries.append_column("content", self.content.result())
+        return entries.select(ARRIVED.names)
 
     @property
     def digest(self) -> bytes:

@@ -84,13 +84,13 @@ def entry_of(
     if not isinstance(type_, str) or not is_type(type_):
         raise Refused(QuarantineReason.BAD_TYPE, f"type {_show(type_)} is not {TYPE_FORM}")
     try:
-        derived = Key.of(_given("key", key))
+        derived = Key.of(_required("key", key))
         key_text = canonical_json(list(key)).decode()
     except NotCanonical as error:
         raise Refused(QuarantineReason.BAD_KEY, str(error)) from None
     try:
         occurred_at = _moment(micros)
-        envelope = Envelope.of(type_, occurred_at, derived, _given("data", data))
+        envelope = Envelope.of(type_, occurred_at, derived, _required("data", data))
         urgency = _urgency(priority)
     except NotCanonical as error:
         raise Refused(QuarantineReason.BAD_DATA, str(error)) from None
@@ -117,7 +117,7 @@ def _check_subject(subject: Any) -> None:
     raise Refused(QuarantineReason.BAD_SUBJECT, why)
 
 
-def _given(name: str, value: Any) -> Any:
+def _required(name: str, value: Any) -> Any:
     if value is None:
         raise NotCanonical(f"{name} is null")
     if isinstance(value, Unreadable):
@@ -175,7 +175,7 @@ def read_rows(table: pa.Table) -> Rows:
     batches = [nullable_in_utc(batch) for batch in table.to_batches(max_chunksize=ROWS_AT_A_TIME)]
     if len(batches) > 1:
         with ThreadPoolExecutor(THREADS, "holdfast-read") as pool:
-            parts = [part for found in pool.map(_read, batches) for part in found]
+            parts = [part for read in pool.map(_read, batches) for part in read]
     else:
         parts = [part for batch in batches for part in _read(batch)]
     entries = pa.concat_tables([ENTRIES.empty_table(), *(part.entries for part in parts)])

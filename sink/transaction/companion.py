@@ -10,7 +10,7 @@ from collections.abc import Callable
 import psycopg
 
 from holdfast.sink.errors import CompanionFailed
-from holdfast.sink.transaction.database import one_row, said
+from holdfast.sink.transaction.database import error_text, one_row
 from holdfast.sink.transaction.ledger import Run
 from holdfast.sink.transaction.retry import is_of_session
 
@@ -68,7 +68,7 @@ def accompany(
 
 
 def _failed(run: Run, batch_id: int, fault: str, error: Exception | None) -> CompanionFailed:
-    words = fault.format(batch_id=batch_id, cause="" if error is None else said(error))
+    words = fault.format(batch_id=batch_id, cause="" if error is None else error_text(error))
     return CompanionFailed(f"stream {run.stream!r}: {words}")
 
 

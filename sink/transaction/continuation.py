@@ -63,10 +63,10 @@ def proof(
     connection: psycopg.Connection, stream: str, query_id: UUID, batch_id: int
 ) -> Continuation | None:
     """Return the proof of a batch; None where the ledger does not have it."""
-    found = execute(
+    row = execute(
         connection, "batch/read_batch", stream=stream, query_id=query_id, batch_ids=[batch_id]
     ).fetchone()
-    return None if found is None else Continuation(query_id, batch_id, found["digest"])
+    return None if row is None else Continuation(query_id, batch_id, row["digest"])
 
 
 def continue_from(

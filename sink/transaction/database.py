@@ -89,10 +89,10 @@ def execute(connection: psycopg.Connection, name: str, **values: Any) -> psycopg
 
 def one_row(connection: psycopg.Connection, name: str, **values: Any) -> DictRow:
     """Execute a statement that always returns a row, and return it."""
-    found = execute(connection, name, **values).fetchone()
-    if found is None:
+    row = execute(connection, name, **values).fetchone()
+    if row is None:
         raise LookupError(f"{name}.sql returned no row")
-    return found
+    return row
 
 
 @contextmanager
@@ -102,12 +102,12 @@ def fitting() -> Iterator[None]:
         yield
     except _MISFITS as error:
         raise SchemaMismatch(
-            f"the database does not fit this version: {said(error)}. Run `holdfast db doctor`,"
-            " then `holdfast db upgrade`."
+            f"the database does not fit this version: {error_text(error)}. Run `holdfast db"
+            " doctor`, then `holdfast db upgrade`."
         ) from error
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return the text of an error on one line, without a password."""
     return redact(" ".join(str(error).split())).rstrip(".")
 
@@ -130,8 +130,8 @@ def open_session(dsn: str, stream: str, timeouts: Timeouts) -> Session:
         if not is_denied(error, dsn, timeouts.connect_seconds):
             raise
         raise AccessDenied(
-            f"stream {stream!r}: the server refused the connection: {said(error)}. Correct user,"
-            " password or database of the DSN, and restart."
+            f"stream {stream!r}: the server refused the connection: {error_text(error)}. Correct"
+            " user, password or database of the DSN, and restart."
         ) from None
     try:
         with cut_after(connection, timeouts.transaction_seconds):
@@ -234,7 +234,7 @@ def _not_primary() -> NotPrimary:
 def _take_role(connection: psycopg.Connection, timeouts: Timeouts) -> DictRow:
     role = connection.role if isinstance(connection, Session) else SINK
     try:
-        found = connection.cursor(row_factory=dict_row).execute(
+        cursor = connection.cursor(row_factory=dict_row).execute(
             statement("connection/session"),
             {
                 "role": role,
@@ -246,11 +246,11 @@ def _take_role(connection: psycopg.Connection, timeouts: Timeouts) -> DictRow:
     except (psycopg.errors.InvalidParameterValue, psycopg.errors.InsufficientPrivilege) as error:
         quoted = role if role == SINK else f'"{role}"'
         raise SchemaMismatch(
-            f"the database user {connection.info.user!r} cannot act as {role} ({said(error)})."
-            " Run `holdfast db upgrade`, or let an administrator run"
+            f"the database user {connection.info.user!r} cannot act as {role}"
+            f" ({error_text(error)}). Run `holdfast db upgrade`, or let an administrator run"
             f" `GRANT {quoted} TO {connection.info.user}`."
         ) from error
-    row = found.fetchone()
+    row = cursor.fetchone()
     if row is None:
         raise LookupError("session.sql returned no row")
     return row
@@ -260,11 +260,11 @@ def _refuse_misfit(connection: psycopg.Connection, stream: str) -> None:
     """Refuse a database that this version must not work on; record that it works on another."""
     with fitting():
         cursor = connection.cursor(row_factory=dict_row)
-        found = cursor.execute(schema.READ).fetchone() or {"revision": None, "serves_from": None}
-        misfit = schema.misfit(found["revision"], found["serves_from"])
+        row = cursor.execute(schema.READ).fetchone() or {"revision": None, "serves_from": None}
+        misfit = schema.misfit(row["revision"], row["serves_from"])
         if misfit is not None:
             raise SchemaMismatch(f"{misfit}.")
-        if schema.records(found["revision"]):
+        if schema.records(row["revision"]):
             cursor.execute(schema.RECORD, schema.session("sink", stream))
 
 

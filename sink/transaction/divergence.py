@@ -77,18 +77,18 @@ def compare(
     arrived = batch.arrive(connection)
     entries, places, beyond = future_dated.split(arrived.entries, limit_then)
     counts: dict[DivergenceSide, int] = {}
-    found = execute(
+    differing = execute(
         connection,
         "rows/compare_keys",
         batch_no=batch_no,
         keys=array_literal(entries["key"]),
         contents=array_literal(entries["content"]),
     ).fetchall()
-    for row in found:
+    for row in differing:
         if row["position"] is not None:
             row["position"] = int(places[row["position"]])
         counts[DivergenceSide(row["side"])] = row["count"]
-    rows = _rows(connection, batch, found)
+    rows = _rows(connection, batch, differing)
 
     def difference(side: DivergenceSide) -> KeyDifference:
         first = [row.key for row in rows if row.side is side][:FIRST_KEYS]
@@ -110,15 +110,15 @@ def compare(
 
 
 def _rows(
-    connection: psycopg.Connection, batch: Content, found: list[DictRow]
+    connection: psycopg.Connection, batch: Content, differing: list[DictRow]
 ) -> list[DivergedRow]:
     """Join the differing keys with the replay's entries, the first keys of each side first."""
-    found = sorted(found, key=lambda row: (row["place"], row["side"]))
-    positions = [row["position"] for row in found if row["position"] is not None]
+    differing = sorted(differing, key=lambda row: (row["place"], row["side"]))
+    positions = [row["position"] for row in differing if row["position"] is not None]
     brought = dict(zip(positions, batch.rows_at(connection, positions).to_pylist(), strict=True))
     rows: list[DivergedRow] = []
     size = 0
-    for row in found:
+    for row in differing:
         entry = brought.get(row["position"])
         # The replay was not numbered, so its body has no sequence.
         body = None if entry is None else f"{entry['head']}null{entry['tail']}"

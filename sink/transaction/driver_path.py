@@ -184,8 +184,8 @@ def _suppressed(entries: pa.Table, piece: Suppressed, stamp: Stamp) -> memoryvie
 
 def _columns(entries: pa.Table, places: pa.Array, stamp: Stamp) -> dict[str, pa.Array]:
     """Return ENTRIES at some positions, by column; a null traceparent becomes the batch's."""
-    found = entries.take(places).combine_chunks()
-    column = {name: one_chunk(found[name]) for name in found.column_names}
+    rows = entries.take(places).combine_chunks()
+    column = {name: one_chunk(rows[name]) for name in rows.column_names}
     if stamp.traceparent is not None:
         column["traceparent"] = pc.fill_null(column["traceparent"], stamp.traceparent)
     return column

@@ -43,8 +43,8 @@ class Split(NamedTuple):
 
 def check_tolerance(tolerance: timedelta) -> None:
     """Raise `ValueError` for an invalid tolerance."""
-    given: object = tolerance
-    if not isinstance(given, timedelta) or not timedelta(0) <= given <= TOLERANCE_MAX:
+    value: object = tolerance
+    if not isinstance(value, timedelta) or not timedelta(0) <= value <= TOLERANCE_MAX:
         raise ValueError(
             f"future_tolerance is {tolerance!r}: expected a timedelta from 0 to"
             f" {TOLERANCE_MAX.days} days"
@@ -53,8 +53,8 @@ def check_tolerance(tolerance: timedelta) -> None:
 
 def latest(connection: "psycopg.Connection", tolerance: timedelta) -> datetime:
     """Return the latest `occurred_at` that is accepted now."""
-    found: datetime = one_row(connection, "rows/future_limit", tolerance=tolerance)["latest"]
-    return found
+    limit: datetime = one_row(connection, "rows/future_limit", tolerance=tolerance)["latest"]
+    return limit
 
 
 def split(entries: pa.Table, limit: datetime) -> Split:

@@ -97,14 +97,14 @@ def read(
     connection: psycopg.Connection, run: Run, batch_ids: Collection[int]
 ) -> dict[int, Recorded]:
     """Return the rows of batches of the run's stream and query, by batch id: those it has."""
-    found = execute(
+    rows = execute(
         connection,
         "batch/read_batch",
         stream=run.stream,
         query_id=run.query_id,
         batch_ids=list(batch_ids),
     )
-    return {row["batch_id"]: _recorded(row) for row in found}
+    return {row["batch_id"]: _recorded(row) for row in rows}
 
 
 def _recorded(row: DictRow) -> Recorded:

@@ -113,10 +113,10 @@ def require_safe(location: str) -> None:
             f"the checkpoint {why}. Nothing was written. A path without a scheme lies where Spark's"
             " `fs.defaultFS` says"
         )
-    found = file_system(location)
-    if found.safety is Safety.UNTRIED:
+    system = file_system(location)
+    if system.safety is Safety.UNTRIED:
         _log.warning(
-            "the checkpoint %s: %s. Let no second driver start on it", location, found.reason
+            "the checkpoint %s: %s. Let no second driver start on it", location, system.reason
         )
 
 

@@ -20,7 +20,7 @@ from tenacity import (
 )
 
 from holdfast.sink.errors import AccessDenied, NotPrimary, SchemaMismatch, SinkUnavailable
-from holdfast.sink.transaction.database import said
+from holdfast.sink.transaction.database import error_text
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ def persist(
             raise
         raise SinkUnavailable(
             f"stream {stream!r}: the database was not available for {deadline_seconds:g} s"
-            f" ({said(error)}). {fate()}"
+            f" ({error_text(error)}). {fate()}"
         ) from error
 
 
@@ -130,4 +130,4 @@ def until_done(work: Callable[[], _Result], deadline_seconds: float) -> _Result:
 def _report(state: RetryCallState) -> None:
     error = state.outcome.exception() if state.outcome else None
     if error is not None:
-        _log.warning("attempt %d failed, trying again: %s", state.attempt_number, said(error))
+        _log.warning("attempt %d failed, trying again: %s", state.attempt_number, error_text(error))

@@ -38,11 +38,11 @@ from holdfast.sink.transaction.content import Arrived, Stamp
 from holdfast.sink.transaction.database import (
     Timeouts,
     cut_after,
+    error_text,
     execute,
     fitting,
     one_row,
     open_session,
-    said,
     statement,
     transaction,
 )
@@ -168,7 +168,7 @@ def drop_stages(stage: Stage, run: Run) -> None:
     try:
         stage.work_once(lambda connection: drop_stages_until(connection, run))
     except (SinkError, psycopg.Error) as error:
-        _log.warning("stream=%s: its stages were not dropped: %s", run.stream, said(error))
+        _log.warning("stream=%s: its stages were not dropped: %s", run.stream, error_text(error))
 
 
 def drop_stages_until(connection: psycopg.Connection, run: Run) -> None:
@@ -295,8 +295,8 @@ def stage_rows(
         if not is_transient(error):
             raise
         raise SinkUnavailable(
-            f"stream {stage.stream!r}: a task lost the database ({said(error)}). Nothing of the"
-            " batch was written; Spark runs the task again, or the batch."
+            f"stream {stage.stream!r}: a task lost the database ({error_text(error)}). Nothing of"
+            " the batch was written; Spark runs the task again, or the batch."
         ) from error
     finally:
         if connection:
@@ -318,7 +318,7 @@ def _copy(connection: psycopg.Connection, stage: Stage, attempt: int, chunk: pa.
     """Commit a chunk to the stage; return how many of its rows are refused."""
     rows = read_rows(chunk)
     # Which row has which hash does not matter: the digest combines all hashes of a batch, sorted.
-    hashes = [rf"\x{found.hex()}" for found in row_hashes(chunk)]
+    hashes = [rf"\x{digest.hex()}" for digest in row_hashes(chunk)]
     count = rows.entries.num_rows
     entries = rows.entries.append_column("content", contents(rows.entries))
     entries = _tagged(entries.select(_ENTRY), attempt, hashes[:count])
@@ -389,10 +389,10 @@ class StagedContent:
         again = self.row_count - self.refused_count - promoted
         conflicts = 0
         if again:
-            found = run(
+            staged = run(
                 connection, "staging/count_stage_conflicts", attempts=self.attempts
             ).fetchone()
-            conflicts = found["count"] if found else 0
+            conflicts = staged["count"] if staged else 0
         with connection.cursor().copy(statement("staging/read_staged")) as copy:
             entries = read_csv(b"".join(copy), ARRIVED)
         return Arrived(entries, again - conflicts, self.refused_count + conflicts)
@@ -400,9 +400,9 @@ class StagedContent:
     def rows_at(self, connection: psycopg.Connection, positions: Sequence[int]) -> pa.Table:
         if not positions:
             return ENTRIES.empty_table()
-        given = {"ordinals": list(positions), "attempts": self.attempts}
-        found = self.stage.execute(connection, "staging/show_staged", **given).fetchall()
-        return pa.Table.from_pylist(found, ENTRIES)
+        parameters = {"ordinals": list(positions), "attempts": self.attempts}
+        rows = self.stage.execute(connection, "staging/show_staged", **parameters).fetchall()
+        return pa.Table.from_pylist(rows, ENTRIES)
 
     def add_entries(self, connection: psycopg.Connection, numbered: Numbered, stamp: Stamp) -> None:
         execute(connection, "staging/create_numbered")
@@ -464,8 +464,8 @@ class StagedContent:
             cursor.execute(
                 self.stage.statement("staging/read_stage_conflicts"), {"attempts": self.attempts}
             )
-            while found := cursor.fetchmany(COPY_ROWS):
-                yield [conflict(row | {"key": row["key"].hex}) for row in found]
+            while rows := cursor.fetchmany(COPY_ROWS):
+                yield [conflict(row | {"key": row["key"].hex}) for row in rows]
 
 
 def take_over(
@@ -511,11 +511,11 @@ def check_promises(
     """Raise `StageLost` unless all rows of each attempt are in the stage."""
     if not promised:
         return
-    found = {
+    counted = {
         row["attempt"]: (row["rows"], row["refused"])
         for row in stage.execute(connection, "staging/count_stage", attempts=list(promised))
     }
-    if found != promised:
+    if counted != promised:
         rows = sum(count for count, _ in promised.values())
-        there = sum(count for count, _ in found.values())
-        raise stage.lost(f"{there:,} of {rows:,} rows are")
+        present = sum(count for count, _ in counted.values())
+        raise stage.lost(f"{present:,} of {rows:,} rows are")

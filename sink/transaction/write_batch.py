@@ -52,9 +52,9 @@ def take(
     checkpoint: str | None,
 ) -> DictRow:
     """Lock the stream for a new run, and create it where there is none; see `Writer.begin_run`."""
-    found = lock_or_create(connection, stream, acts_for)
-    require_adopted(found, stream, query_id, acts_for=acts_for, checkpoint=checkpoint)
-    return found
+    row = lock_or_create(connection, stream, acts_for)
+    require_adopted(row, stream, query_id, acts_for=acts_for, checkpoint=checkpoint)
+    return row
 
 
 def lock_or_create(
@@ -68,7 +68,7 @@ def lock_or_create(
 
 
 def require_adopted(
-    found: DictRow,
+    row: DictRow,
     stream: str,
     query_id: UUID,
     *,
@@ -76,20 +76,20 @@ def require_adopted(
     checkpoint: str | None,
 ) -> None:
     """Raise `UnadoptedCheckpoint` where a locked stream has adopted another query."""
-    if found["query_id"] in (None, query_id):
+    if row["query_id"] in (None, query_id):
         return
     if acts_for is not None:
         raise UnadoptedCheckpoint(
             f"stream {stream!r}, the name for what people write by hand, is a job's own (query"
-            f" {found['query_id']}). Nothing was written. Leave the stream to that job, and let the"
+            f" {row['query_id']}). Nothing was written. Leave the stream to that job, and let the"
             f" job of {acts_for!r} write the entry from its source."
         )
-    if found["acts_for"] != stream:
+    if row["acts_for"] != stream:
         raise UnadoptedCheckpoint(
-            f"stream {stream!r} holds what people wrote by hand for {found['acts_for']!r}. Nothing"
+            f"stream {stream!r} holds what people wrote by hand for {row['acts_for']!r}. Nothing"
             " was written. Give the sink a name of its own and start again."
         )
-    raise unadopted(stream, query_id, found["query_id"], checkpoint)
+    raise unadopted(stream, query_id, row["query_id"], checkpoint)
 
 
 def reserved(stream: str) -> ValueError:
@@ -106,21 +106,21 @@ def lock(connection: psycopg.Connection, run: Run, batch_id: int) -> str:
 
     Returns the stream whose transition states it uses: its own, or the one that it acts for.
     """
-    found = execute(connection, "batch/lock_stream", stream=run.stream).fetchone()
+    row = execute(connection, "batch/lock_stream", stream=run.stream).fetchone()
     # The epoch is not enough: a failover that lost the start of a run gives its epoch out again.
-    if found is None or (found["epoch"], found["run_id"]) != (run.epoch, run.run_id):
-        newest = "the stream is gone" if found is None else _newest(found)
+    if row is None or (row["epoch"], row["run_id"]) != (run.epoch, run.run_id):
+        newest = "the stream is gone" if row is None else _newest(row)
         raise Fenced(
             f"stream {run.stream!r}: run {run.run_id} (epoch {run.epoch}) may not write batch"
             f" {batch_id}: {newest}. Nothing is lost: the newer run finds in the ledger what was"
             " written and replays the rest from the checkpoint. Stop this driver; if it is the"
             " right one, stop the other and restart this one."
         )
-    if found["query_id"] != run.query_id:
+    if row["query_id"] != run.query_id:
         # An attempt before this one may have sent the batch's COMMIT.
         stands = "What the ledger has stands."
-        raise unadopted(run.stream, run.query_id, found["query_id"], run.checkpoint, stands)
-    acts_for: str = found["acts_for"]
+        raise unadopted(run.stream, run.query_id, row["query_id"], run.checkpoint, stands)
+    acts_for: str = row["acts_for"]
     return acts_for
 
 
@@ -277,8 +277,8 @@ def _record(
     )
 
 
-def _newest(found: dict[str, object]) -> str:
-    return f"run {found['run_id']} took epoch {found['epoch']} at {found['started_at']}"
+def _newest(row: dict[str, object]) -> str:
+    return f"run {row['run_id']} took epoch {row['epoch']} at {row['started_at']}"
 
 
 # The subjects of a batch: locked before their entries are numbered, advanced afterwards.
@@ -317,11 +317,11 @@ def lock_subjects(connection: psycopg.Connection, names: pa.Array) -> Locked:
     literal = array_literal(pa.chunked_array([names]))
     execute(connection, "subjects/add_subjects", names=literal)
     text = one_row(connection, "subjects/lock_subjects", names=literal)["found"] or ""
-    found = read_csv(text.encode(), _LOCKED).sort_by("position")
-    if found["position"].to_pylist() != list(range(1, len(names) + 1)):
-        raise RuntimeError(f"{len(names)} subjects were to be locked, {found.num_rows} were found")
+    locked = read_csv(text.encode(), _LOCKED).sort_by("position")
+    if locked["position"].to_pylist() != list(range(1, len(names) + 1)):
+        raise RuntimeError(f"{len(names)} subjects were to be locked, {locked.num_rows} were found")
     return Locked(
-        _with_states(found, _TRANSITIONS.empty_table()), pc.max(found["last_created_at"]).as_py()
+        _with_states(locked, _TRANSITIONS.empty_table()), pc.max(locked["last_created_at"]).as_py()
     )
 
 
@@ -331,13 +331,13 @@ def with_transitions(connection: psycopg.Connection, locked: Locked, stream: str
         return locked
     ids = array_literal(locked.subjects["id"])
     text = one_row(connection, "subjects/read_transitions", ids=ids, stream=stream)["found"] or ""
-    found = read_csv(text.encode(), _TRANSITIONS)
-    return locked._replace(subjects=_with_states(locked.subjects, found))
+    states = read_csv(text.encode(), _TRANSITIONS)
+    return locked._replace(subjects=_with_states(locked.subjects, states))
 
 
-def _with_states(subjects: pa.Table, found: pa.Table) -> pa.Table:
-    places = pc.index_in(subjects["id"], found["subject_id"].combine_chunks())
-    states = [found[name].combine_chunks().take(places.combine_chunks()) for name in _STATE]
+def _with_states(subjects: pa.Table, transitions: pa.Table) -> pa.Table:
+    places = pc.index_in(subjects["id"], transitions["subject_id"].combine_chunks())
+    states = [transitions[name].combine_chunks().take(places.combine_chunks()) for name in _STATE]
     return pa.table([subjects["id"], subjects["last_sequence"], *states], schema=SUBJECTS)
 
 
@@ -390,14 +390,14 @@ def add_keys(
         return Keys(fresh, 0)
     if not expect_known and len(fresh) > INSERTED and _all_fresh(connection, entries, batch_no):
         return Keys(fresh, 0)
-    given = {
+    parameters = {
         "keys": array_literal(entries["key"]),
         "contents": array_literal(entries["content"]),
         "batch_no": batch_no,
     }
-    if execute(connection, "keys/add_keys", **given).rowcount == entries.num_rows:
+    if execute(connection, "keys/add_keys", **parameters).rowcount == entries.num_rows:
         return Keys(fresh, 0)
-    known = execute(connection, "keys/known_keys", **given).fetchall()
+    known = execute(connection, "keys/known_keys", **parameters).fetchall()
     fresh[[row["position"] for row in known]] = False
     return Keys(fresh, sum(row["differs"] for row in known))
 

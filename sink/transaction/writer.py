@@ -36,11 +36,11 @@ from holdfast.sink.transaction.continuation import Continuation, Repeated
 from holdfast.sink.transaction.database import (
     Timeouts,
     cut_after,
+    error_text,
     execute,
     fitting,
     one_row,
     open_session,
-    said,
 )
 from holdfast.sink.transaction.divergence import keep
 from holdfast.sink.transaction.ledger import Recorded, Replayed, Run, Written
@@ -181,8 +181,8 @@ class Writer:
                 self._session()
         except psycopg.OperationalError as error:
             raise SinkUnavailable(
-                f"the database did not answer: {said(error)}. Check the DSN and that the server"
-                f" runs. {_STARTS}"
+                f"the database did not answer: {error_text(error)}. Check the DSN and that the"
+                f" server runs. {_STARTS}"
             ) from error
         if self.stream.endswith(ENDINGS) and not self.read(self._streams):
             raise write_batch.reserved(self.stream)
@@ -226,20 +226,20 @@ class Writer:
 
         def attempt(connection: psycopg.Connection) -> DictRow | None:
             with database.transaction(connection, self._timeouts):
-                found = self._lock(connection)
-                if found is None or found["run_id"] is None:
+                row = self._lock(connection)
+                if row is None or row["run_id"] is None:
                     return None
                 if query_id is not None:
                     write_batch.require_adopted(
-                        found, self.stream, query_id, checkpoint=self._checkpoint
+                        row, self.stream, query_id, checkpoint=self._checkpoint
                     )
                     self._compare(connection, query_id, claim_id, checkpoint, repeated)
                 execute(connection, "batch/claim_stream", stream=self.stream, claim_id=claim_id)
-            return found
+            return row
 
-        found = self._persist(attempt, lambda: _STARTS)
-        self._ownership.claimed(None if found is None else claim_id)
-        return found is not None and found["query_id"] is not None
+        row = self._persist(attempt, lambda: _STARTS)
+        self._ownership.claimed(None if row is None else claim_id)
+        return row is not None and row["query_id"] is not None
 
     def owned(self, work: Callable[[], _Result], *, take_free: bool = False) -> _Result:
         """Return the result of `work`, during which no other run can take the stream.
@@ -253,8 +253,8 @@ class Writer:
                 if take_free:
                     write_batch.lock_or_create(connection, self.stream)
                     self._ownership.expect(claim_id)
-                found = self._lock(connection)
-                if take_free and found is not None and found["run_id"] is None:
+                row = self._lock(connection)
+                if take_free and row is not None and row["run_id"] is None:
                     execute(connection, "batch/claim_stream", stream=self.stream, claim_id=claim_id)
                 return work()
 
@@ -286,14 +286,14 @@ class Writer:
 
         def begin(connection: psycopg.Connection) -> Run:
             with self._transaction(connection):
-                found = write_batch.take(
+                row = write_batch.take(
                     connection,
                     self.stream,
                     query_id,
                     acts_for=acts_for,
                     checkpoint=self._checkpoint,
                 )
-                self._ownership.require(found)
+                self._ownership.require(row)
                 if acts_for is None:
                     self._compare(connection, query_id, run_id, checkpoint, repeated)
                 started = one_row(
@@ -436,9 +436,9 @@ class Writer:
 
     def _lock(self, connection: psycopg.Connection) -> DictRow | None:
         """Lock the stream and return its row; raises `Fenced` where a claim of it was lost."""
-        found = execute(connection, "batch/lock_stream", stream=self.stream).fetchone()
-        self._ownership.require(found)
-        return found
+        row = execute(connection, "batch/lock_stream", stream=self.stream).fetchone()
+        self._ownership.require(row)
+        return row
 
     def _streams(self, connection: psycopg.Connection) -> list[Any]:
         return execute(connection, "batch/acts_for", stream=self.stream).fetchall()
@@ -508,12 +508,12 @@ class Writer:
         and as `require_beginning`. Batches written by hand have no order.
         """
         newest = batch_id if self._newest is None else self._newest
-        found = ledger.read(connection, run, {batch_id, newest})
-        if not found and self._newest is None and acts_for == run.stream:
+        rows = ledger.read(connection, run, {batch_id, newest})
+        if not rows and self._newest is None and acts_for == run.stream:
             self._newest_recorded(connection, run.query_id, run.run_id, batch_id)
-        if batch_id not in found and newest not in (batch_id, *found):
+        if batch_id not in rows and newest not in (batch_id, *rows):
             raise lineage.forgotten(run.stream, newest, batch_id)
-        return found.get(batch_id)
+        return rows.get(batch_id)
 
     def _ring(self) -> None:
         """Notify dispatchers of the committed batch; without it they find it at their next scan."""
@@ -526,7 +526,7 @@ class Writer:
             _log.warning(
                 "stream=%s: the batch is written, but the doorbell could not be rung: %s",
                 self.stream,
-                said(why),
+                error_text(why),
             )
 
     def _keep(self, error: ReplayDiverged) -> None:
@@ -539,7 +539,9 @@ class Writer:
         try:
             self._attempt(attempt)
         except (psycopg.Error, SinkError) as why:
-            _log.warning("stream=%s: the replay could not be recorded: %s", self.stream, said(why))
+            _log.warning(
+                "stream=%s: the replay could not be recorded: %s", self.stream, error_text(why)
+            )
 
 
 # Whether a stream is still the writer's that claimed it, or another run has taken it since.

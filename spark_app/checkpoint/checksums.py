@@ -64,8 +64,12 @@ def are_sums_damaged(content: bytes, sums: bytes) -> bool:
 def spark_problem(content: bytes, sidecar: bytes) -> str | None:
     """Compare a state file with Spark's checksum of it; None where they match."""
     try:
-        found = json.loads(sidecar)
-        algorithm, value, size = found["algorithm"], int(found["value"]), found["mainFileSize"]
+        recorded = json.loads(sidecar)
+        algorithm, value, size = (
+            recorded["algorithm"],
+            int(recorded["value"]),
+            recorded["mainFileSize"],
+        )
     except (ValueError, KeyError, TypeError):
         return DAMAGED
     if size != len(content):

@@ -278,11 +278,11 @@ class CheckpointFiles:
             code="checkpoint_damaged",
         )
 
-    def is_there(self, path: str) -> bool:
+    def path_exists(self, path: str) -> bool:
         """Return whether another path exists, or for a pattern, whether it matches anything."""
         place = self._jvm.org.apache.hadoop.fs.Path(path)
-        found = place.getFileSystem(self._configuration).globStatus(place)
-        return bool(found)
+        matches = place.getFileSystem(self._configuration).globStatus(place)
+        return bool(matches)
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, name)

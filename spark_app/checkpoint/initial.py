@@ -88,8 +88,8 @@ def newest_batch(sink: OutboxSink, stream: str, query_id: UUID) -> int | None:
 
     def read(connection: "psycopg.Connection") -> int | None:
         values = {"stream": stream, "query_id": query_id}
-        found = connection.execute(_statement("read_newest_batch"), values).fetchone()
-        return None if found is None else found[0]
+        row = connection.execute(_statement("read_newest_batch"), values).fetchone()
+        return None if row is None else row[0]
 
     return sink.read(read)
 
@@ -127,8 +127,8 @@ def published_until(sink: OutboxSink, stream: str) -> int:
     """
 
     def read(connection: "psycopg.Connection") -> int:
-        found = connection.execute(_statement("read_frontier"), {"stream": stream}).fetchone()
-        return 0 if found is None else found[0]
+        row = connection.execute(_statement("read_frontier"), {"stream": stream}).fetchone()
+        return 0 if row is None else row[0]
 
     return sink.read(read)
 
@@ -137,8 +137,8 @@ def _read(
     stream: str, query_id: UUID, checkpoint: str | None, connection: "psycopg.Connection"
 ) -> Past:
     values: dict[str, Any] = {"stream": stream, "query_id": query_id}
-    found = connection.execute(_statement("read_past"), values).fetchone()
-    adopted, recorded, frontier_us = found or (None, False, None)
+    row = connection.execute(_statement("read_past"), values).fetchone()
+    adopted, recorded, frontier_us = row or (None, False, None)
     if adopted not in (None, query_id):
         # Not left to the run's first statement: after an adoption in between, this read would miss
         # batches of the other query.

@@ -61,7 +61,7 @@ def require_fit(files: CheckpointFiles, job: Job, sink: OutboxSink) -> None:
     `OutboxSink.read` raises.
     """
     _mend_checksums(files)
-    _require_whole(files)
+    _require_complete(files)
     planned = files.planned()
     if planned is not None:
         _sources(files, job, _record(files, job))
@@ -88,7 +88,7 @@ def claim(files: CheckpointFiles, job: Job, sink: OutboxSink, broker: Broker | N
     that does not fit the stream, KafkaFault, and what `OutboxSink.read` raises; then nothing was
     started.
     """
-    _require_whole(files)
+    _require_complete(files)
     planned = files.planned()
     kept = _claim_shape(files, job, planned)
     job = replace(job, sources=_sources(files, job, kept))
@@ -130,8 +130,8 @@ def _mend_checksums(files: CheckpointFiles) -> None:
     """Write damaged checksum files of intact files again: Spark would refuse what they are of."""
     folder = local_folder(files.location)
     for place in files.owning(partial(mend, folder)) if folder is not None else ():
-        said = f"holdfast: wrote the damaged checksum file {place} again; its file is intact"
-        print(said, file=sys.stderr, flush=True)  # noqa: T201 - the command's own report
+        message = f"holdfast: wrote the damaged checksum file {place} again; its file is intact"
+        print(message, file=sys.stderr, flush=True)  # noqa: T201 - the command's own report
 
 
 def require_ledger(files: CheckpointFiles, job: Job, sink: OutboxSink) -> None:
@@ -158,11 +158,11 @@ def _require_newest_query(sink: OutboxSink, job: Job, query_id: UUID) -> None:
     newer = newer_query(sink, job.stream, query_id)
     if newer is not None:
         raise CommandError(
-            f"the stream {job.stream} went on with query {newer[0]}, up to its batch {newer[1]},"
+            f"the stream {job.stream} continued with query {newer[0]}, up to its batch {newer[1]},"
             f" after the newest batch of the checkpoint {job.checkpoint} (query {query_id}), whose"
-            " state does not have what was published since. Nothing was read or written; go on with"
-            " the checkpoint of that query, or begin a new one, which the stream then has to adopt"
-            " (`holdfast stream adopt`): it continues from the published windows and holds.",
+            " state does not have what was published since. Nothing was read or written; continue"
+            " with the checkpoint of that query, or begin a new one, which the stream then has to"
+            " adopt (`holdfast stream adopt`): it continues from the published windows and holds.",
             code="checkpoint_outdated",
         )
 
@@ -171,10 +171,10 @@ def _claim_shape(
     files: CheckpointFiles, job: Job, planned: Planned | None
 ) -> dict[str, Any] | None:
     """Return the record that a job fits; None for a new checkpoint, which gets one."""
-    wanted = Shape.of(job)
+    shape_of_job = Shape.of(job)
     if planned is None:
-        _forget_other_topics(files, wanted.sources)
-        files.write(shape.FILE, wanted.to_json(files.location))
+        _forget_other_topics(files, shape_of_job.sources)
+        files.write(shape.FILE, shape_of_job.to_json(files.location))
         return None
     return _record(files, job)
 
@@ -184,7 +184,7 @@ def _is_done(planned: Planned | None, committed: int | None) -> bool:
     return committed is not None or (planned is not None and planned.batch_id > 0)
 
 
-def _require_whole(files: CheckpointFiles) -> None:
+def _require_complete(files: CheckpointFiles) -> None:
     """Raise CommandError for a checkpoint that a savepoint or a restore has half made."""
     require_begun(files)
     if files.read(RESTORING) is not None:
@@ -210,16 +210,16 @@ def _record(files: CheckpointFiles, job: Job) -> dict[str, Any]:
     return kept
 
 
-def _forget_other_topics(files: CheckpointFiles, wanted: Sequence[Source]) -> None:
+def _forget_other_topics(files: CheckpointFiles, sources: Sequence[Source]) -> None:
     """Remove where a topic began for a start that ended before its first batch was planned.
 
-    One with the same source goes on from there: no record since that start is skipped.
+    One with the same source continues from there: no record since that start is skipped.
     """
     try:
         kept = (files.read_json(shape.FILE, shape.VERSION) or {}).get(shape.SOURCES, [])
     except CommandError:
         kept = []  # it is written again
-    for number, source in enumerate(wanted):
+    for number, source in enumerate(sources):
         if isinstance(source, Kafka) and not _begins_as(source, kept[number : number + 1]):
             files.remove_folder(f"sources/{number}")
 
@@ -323,11 +323,11 @@ def require_same_path(files: CheckpointFiles, kept: Mapping[str, Any]) -> None:
         raise files.damaged(FILE)
     if begun_at == files.location:
         return
-    there = str(begun_at).removeprefix("file:")
+    origin = str(begun_at).removeprefix("file:")
     raise CommandError(
-        f"{files.checkpoint} was begun in another place, {shell_word(there)}, and Spark reads a"
+        f"{files.checkpoint} was begun in another place, {shell_word(origin)}, and Spark reads a"
         " part of its state from there. Nothing was read or written; move it back there, unless it"
-        f" still is, and start with --checkpoint {shell_word(there)}.",
+        f" still is, and start with --checkpoint {shell_word(origin)}.",
         code="checkpoint_moved",
     )
 

@@ -37,7 +37,7 @@ class Origin:
     previous_query_id: str
     previous_batch_id: int
     previous_digest: str
-    """The batch of the ledger after which this checkpoint goes on; hexadecimal."""
+    """The batch of the ledger after which this checkpoint continues; hexadecimal."""
 
     @property
     def proof(self) -> Continuation:
@@ -59,11 +59,11 @@ class Origin:
         if kept is None:
             return None
         try:
-            found = cls(**{name: kept[name] for name in cls.__dataclass_fields__})
-            _ = UUID(found.query_id), found.proof
+            origin = cls(**{name: kept[name] for name in cls.__dataclass_fields__})
+            _ = UUID(origin.query_id), origin.proof
         except (KeyError, TypeError, ValueError) as error:
             raise files.damaged(FILE) from error
-        return found
+        return origin
 
 
 def unbound(files: CheckpointFiles) -> bool:

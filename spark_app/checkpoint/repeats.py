@@ -54,9 +54,9 @@ class Repeats:
 
         Raises CommandError for a damaged file.
         """
-        found = cls.kept(files)
-        if found is None or (files.committed() or 0) < found.until:
-            return found
+        repeats = cls.kept(files)
+        if repeats is None or (files.committed() or 0) < repeats.until:
+            return repeats
         _end(files)
         return None
 

@@ -29,7 +29,7 @@ VERSION: Final = 4
 """Version 2 had a format and not the sources, and version 3 no topics."""
 
 WITHOUT_TOPICS = 3
-"""What a checkpoint without topics is written as: the Holdfast before can go on with it."""
+"""What a checkpoint without topics is written as: the Holdfast before can continue it."""
 
 LOCATION: Final = "location"
 """Its name in the file: the path where the checkpoint was begun, see `journal`."""
@@ -138,46 +138,46 @@ class Shape:
 
 
 def sources_of(
-    kept: Mapping[str, Any], wanted: Sequence[Source], checkpoint: str
+    kept: Mapping[str, Any], declared: Sequence[Source], checkpoint: str
 ) -> tuple[Source, ...]:
     """Return the sources of a checkpoint in Spark's order, with those that this start adds.
 
     Raises CommandError when one is missing, and KeyError or ValueError for damaged content.
     """
     try:
-        return followed_by(recorded(kept, wanted), wanted)
+        return followed_by(recorded(kept, declared), declared)
     except SourcesDiffer as differences:
         raise CommandError(
             f"the checkpoint {checkpoint} does not fit the sources of this start: {differences}."
-            f" Nothing was read or written; {_way_out(wanted, kept)}",
+            f" Nothing was read or written; {_way_out(declared, kept)}",
             code="sources_mismatch",
         ) from differences
 
 
-def _way_out(wanted: Sequence[Source], kept: Mapping[str, Any]) -> str:
+def _way_out(declared: Sequence[Source], kept: Mapping[str, Any]) -> str:
     kinds = {source["kind"] for source in kept.get(SOURCES, ())}
-    kinds |= {to_json(source)["kind"] for source in wanted}
-    said = "start with every --path that it has, in any order, and new ones if there are any."
+    kinds |= {to_json(source)["kind"] for source in declared}
+    advice = "start with every --path that it has, in any order, and new ones if there are any."
     if "kafka" in kinds:
-        said = (
+        advice = (
             "start with every --path and --topic that it has, in any order, and the same cluster."
         )
     if "files" in kinds:
-        said += (
+        advice += (
             " A directory that gets no more files may be empty; for one that was moved, put a link"
             " in its place."
         )
-    return said
+    return advice
 
 
-def recorded(kept: Mapping[str, Any], wanted: Sequence[Source]) -> list[Source]:
+def recorded(kept: Mapping[str, Any], declared: Sequence[Source]) -> list[Source]:
     """Return the sources in `FILE`; one that an older version did not record is the wanted one.
 
     Raises SourcesDiffer where it cannot be told, and KeyError or ValueError for damaged content.
     """
     if kept["version"] >= WITHOUT_TOPICS:
         return [from_json(source) for source in kept[SOURCES]]
-    first, *others = [source for source in wanted if isinstance(source, Files)]
+    first, *others = [source for source in declared if isinstance(source, Files)]
     if others:
         raise SourcesDiffer(
             "an older Holdfast began it with one --path and did not record which; start it once"

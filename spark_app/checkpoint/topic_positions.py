@@ -1,4 +1,4 @@
-"""Whether the broker has what a checkpoint reads next, and how a run goes on where it has not.
+"""Whether the broker has what a checkpoint reads next, and how a run continues where it has not.
 
 Spark's plan has the next offset of each partition. The records there may be gone by the time they
 are read: removed by retention, or with their topic, which may exist again under its name,
@@ -30,9 +30,9 @@ _SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Records that cannot be read any more, and where the partition can go on."""
+    """Records that cannot be read any more, and where the partition can continue."""
 
-    said: str
+    text: str
     partition: Partition
     after: int | None
     """None where the partition is gone."""
@@ -62,16 +62,16 @@ def positions(line: str) -> Positions:
         raise ValueError("it is not the position of a topic") from error
 
 
-def to_line(found: Mapping[Partition, int]) -> str:
+def to_line(positions: Mapping[Partition, int]) -> str:
     """Return the line that `positions` reads."""
     topics: dict[str, dict[str, int]] = {}
-    for partition, offset in sorted(found.items()):
+    for partition, offset in sorted(positions.items()):
         topics.setdefault(partition.topic, {})[str(partition.number)] = offset
     return json.dumps(topics, separators=(",", ":"))
 
 
 def gaps(
-    source: Kafka, topic_ids: Mapping[str, str], at: Positions, there: Mapping[Partition, Range]
+    source: Kafka, topic_ids: Mapping[str, str], at: Positions, ranges: Mapping[Partition, Range]
 ) -> list[Gap]:
     """Return where `at`, the next offset of each partition, does not lead on.
 
@@ -81,69 +81,69 @@ def gaps(
     recreated = {
         name for name, known in recorded.items() if name in topic_ids and topic_ids[name] != known
     }
-    return [*_gaps(at, there, recreated)]
+    return [*_gaps(at, ranges, recreated)]
 
 
-def _gaps(at: Positions, there: Mapping[Partition, Range], recreated: set[str]) -> Iterator[Gap]:
-    for partition in sorted({*at, *there}):
+def _gaps(at: Positions, ranges: Mapping[Partition, Range], recreated: set[str]) -> Iterator[Gap]:
+    for partition in sorted({*at, *ranges}):
         topic, number = partition
         place = f"{topic}, partition {number}"
         # Spark reads a partition that was added from its first record.
-        position, range_ = at.get(partition, 0), there.get(partition)
+        position, range_ = at.get(partition, 0), ranges.get(partition)
         if range_ is None:
-            said = f"{place}, is gone from the cluster; {position} was the next offset"
-            yield Gap(said, partition, None)
+            text = f"{place}, is gone from the cluster; {position} was the next offset"
+            yield Gap(text, partition, None)
         elif topic in recreated:
-            said = (
+            text = (
                 f"{place}: the topic was deleted and made again under its name, so offset"
                 f" {position} is of other records now; it has {range_.first} to {range_.end - 1}"
             )
             if range_.first >= range_.end:
-                said = said.partition("; it has")[0] + "; it is empty"
-            yield Gap(said, partition, range_.first, is_back=True)
+                text = text.partition("; it has")[0] + "; it is empty"
+            yield Gap(text, partition, range_.first, is_back=True)
         elif position < range_.first:
             last = range_.first - 1
-            said = f"{place}: the offsets {position} to {last} are gone, and were not read"
-            yield Gap(said, partition, range_.first)
+            text = f"{place}: the offsets {position} to {last} are gone, and were not read"
+            yield Gap(text, partition, range_.first)
         elif position > range_.end:
-            said = (
+            text = (
                 f"{place}, ends at offset {range_.end}, before {position}, the next one to read:"
                 " the broker has lost records"
             )
-            yield Gap(said, partition, range_.end, is_back=True)
+            yield Gap(text, partition, range_.end, is_back=True)
 
 
 def gaps_at_end(
-    end: Positions, there: Mapping[Partition, Range], found: Sequence[Gap]
+    end: Positions, ranges: Mapping[Partition, Range], gaps_at_start: Sequence[Gap]
 ) -> list[Gap]:
     """Return where the end of a batch that is planned cannot be reached.
 
     `found` are the gaps at its begin, which are not named twice.
     """
-    named = {gap.partition for gap in found}
-    return [*_gaps_at_end({one: at for one, at in end.items() if one not in named}, there)]
+    named = {gap.partition for gap in gaps_at_start}
+    return [*_gaps_at_end({one: at for one, at in end.items() if one not in named}, ranges)]
 
 
-def _gaps_at_end(end: Positions, there: Mapping[Partition, Range]) -> Iterator[Gap]:
+def _gaps_at_end(end: Positions, ranges: Mapping[Partition, Range]) -> Iterator[Gap]:
     for partition, planned in sorted(end.items()):
         topic, number = partition
         place = f"{topic}, partition {number}"
-        range_ = there.get(partition)
+        range_ = ranges.get(partition)
         if range_ is None:
-            said = f"{place}, is gone from the cluster; a batch was to read it up to {planned}"
-            yield Gap(said, partition, None, at_end=True)
+            text = f"{place}, is gone from the cluster; a batch was to read it up to {planned}"
+            yield Gap(text, partition, None, at_end=True)
         elif planned > range_.end:
-            said = (
+            text = (
                 f"{place}, ends at offset {range_.end}, and a batch was to read it up to {planned}:"
                 " the broker has lost records"
             )
-            yield Gap(said, partition, range_.end, is_back=True, at_end=True)
+            yield Gap(text, partition, range_.end, is_back=True, at_end=True)
 
 
-def passed(at: Positions, found: Sequence[Gap]) -> Positions:
+def passed(at: Positions, missing: Sequence[Gap]) -> Positions:
     """Return positions after the gaps."""
     after = dict(at)
-    for gap in found:
+    for gap in missing:
         if gap.at_end and gap.after is not None:
             continue
         if gap.after is None:
@@ -167,29 +167,29 @@ def require_records(
     Raises CommandError for a gap, unless it is accepted: then it is reported, and the plan gets
     the positions after it. Raises KafkaFault as `Broker` does.
     """
-    found: list[Source] = []
+    current: list[Source] = []
     refused: list[str] = []
     for number, source in enumerate(sources):
         if not isinstance(source, Kafka):
-            found.append(source)
+            current.append(source)
             continue
         topic = _Topic(files, number, source, planned, committed)
         now = broker.topic_ids(source)
         at = topic.next()
         missing: list[Gap] = []
         if at is not None:
-            there = broker.ranges(source)
-            missing = gaps(source, now, at, there)
-            missing += gaps_at_end(topic.end(), there, missing)
+            ranges = broker.ranges(source)
+            missing = gaps(source, now, at, ranges)
+            missing += gaps_at_end(topic.end(), ranges, missing)
         if missing and accept:
             _report(missing)
             topic.move(missing)
         else:
-            refused += [gap.said for gap in missing]
-        found.append(replace(source, topic_ids=tuple(sorted(now.items()))))
+            refused += [gap.text for gap in missing]
+        current.append(replace(source, topic_ids=tuple(sorted(now.items()))))
     if refused:
         raise CommandError(_refusal(files.checkpoint, refused), code="offset_gap")
-    return tuple(found)
+    return tuple(current)
 
 
 class _Topic:
@@ -283,23 +283,23 @@ class _Topic:
 
 def _refusal(checkpoint: str, refused: Sequence[str]) -> str:
     return (
-        f"the checkpoint {checkpoint} cannot go on without a gap: {_listed(refused)}. Nothing was"
-        " read or written, and what the ledger has stands. If these records shall never be read,"
-        " start once with --accept-data-loss: the job goes on after the gap, and says so. Without"
+        f"the checkpoint {checkpoint} cannot continue: records are missing: {_listed(refused)}."
+        " Nothing was read or written, and what the ledger has stands. To drop these records, start"
+        " once with --accept-data-loss: the job continues after the gap, and reports it. Without"
         " that, put the records of the gap into a topic of their own and begin a new checkpoint"
         " with it, which the stream then has to adopt (`holdfast stream adopt`)."
     )
 
 
 def _report(missing: Sequence[Gap]) -> None:
-    said = _listed([gap.said for gap in missing])
+    listed = _listed([gap.text for gap in missing])
     print(  # noqa: T201 - the command's own report
-        f"holdfast: going on over a gap, as --accept-data-loss says: {said}",
+        f"holdfast: continuing after an offset gap, by --accept-data-loss: {listed}",
         file=sys.stderr,
         flush=True,
     )
 
 
-def _listed(said: Sequence[str]) -> str:
-    more = f"; and {len(said) - _SHOWN} more partitions" if len(said) > _SHOWN else ""
-    return "; ".join(said[:_SHOWN]) + more
+def _listed(texts: Sequence[str]) -> str:
+    more = f"; and {len(texts) - _SHOWN} more partitions" if len(texts) > _SHOWN else ""
+    return "; ".join(texts[:_SHOWN]) + more

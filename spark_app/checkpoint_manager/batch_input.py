@@ -32,8 +32,8 @@ def read_by(folder: Folder, batch: int, dsn: str | None) -> Document:
     if any(text is None for number, text in plans.items() if number >= 0):
         plans = {n: stored().plan(n) if text is None else text for n, text in plans.items()}
     before = _begun(folder, plans[batch - 1], batch, (plans[batch] or "").count("\n") - 1)
-    found = ranges(before, plans[batch], batch)
-    if not found:
+    offsets = ranges(before, plans[batch], batch)
+    if not offsets:
         where = " and in the ledger" if dsn else "; pass --dsn or set HOLDFAST_DSN for the ledger's"
         raise CommandError(
             f"there is no plan of batch {batch} in the checkpoint {folder.path}{where}. Nothing was"
@@ -51,7 +51,7 @@ def read_by(folder: Folder, batch: int, dsn: str | None) -> Document:
             each
             | {"recorded": recorded[number] if number < len(recorded) else None}
             | (_files(folder, each, stored) if each["kind"] == "log" else {})
-            for number, each in enumerate(found)
+            for number, each in enumerate(offsets)
         ],
     }
 
@@ -137,11 +137,15 @@ def _files(folder: Folder, each: Document, stored: Callable[[], _Stored]) -> Doc
     if first is None:
         return {"files": None}
     log = folder.source_log(each["source"])
-    found = {entry for text in log.values() for entry in spark_files.entries(text)}
-    paths = {(entry.number, json.loads(entry.line)["path"]) for entry in found}
-    whole = max((name.number for name in log if name.compact), default=-1)
+    entries = {entry for text in log.values() for entry in spark_files.entries(text)}
+    paths = {(entry.number, json.loads(entry.line)["path"]) for entry in entries}
+    newest_compact = max((name.number for name in log if name.compact), default=-1)
     known = {name.number for name in log}
-    lost = {number for number in range(first, last + 1) if number > whole and number not in known}
+    lost = {
+        number
+        for number in range(first, last + 1)
+        if number > newest_compact and number not in known
+    }
     rows = [row for row in stored().files(each["source"]) if row["batchId"] in lost] if lost else []
     paths.update((row["batchId"], row["path"]) for row in rows)
     return {

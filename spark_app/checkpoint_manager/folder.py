@@ -77,11 +77,11 @@ class Folder:
             )
         self.path = path
         self.files = {
-            str(found.relative_to(path)): stat
-            for found in sorted(path.rglob("*"))
-            if not found.name.startswith(".")
-            and not found.relative_to(path).parts[0].startswith(REMOVED)
-            and (stat := _stat(found)) is not None
+            str(file.relative_to(path)): stat
+            for file in sorted(path.rglob("*"))
+            if not file.name.startswith(".")
+            and not file.relative_to(path).parts[0].startswith(REMOVED)
+            and (stat := _stat(file)) is not None
         }
         if shape.FILE not in self.files and not self.batches("offsets"):
             raise CommandError(
@@ -154,24 +154,24 @@ class Folder:
         try:
             content = self.read(name)
             damaged = damaged_beside(self.path / name, content)
-            found = self._checksum_problem(name, content, damaged)
+            problem = self._checksum_problem(name, content, damaged)
         except OSError as error:
             return f"it cannot be read ({error.strerror})"
-        found = found or _content_problem(name, content)
-        if damaged and found is None:
+        problem = problem or _content_problem(name, content)
+        if damaged and problem is None:
             self.unsummed.add(name)
-        return found
+        return problem
 
     def _checksum_problem(
         self, name: str, content: bytes, damaged: Mapping[Path, bytes]
     ) -> str | None:
-        found = None
+        problem = None
         sums, sidecar = hadoop_file(self.path / name), spark_file(self.path / name)
         if sums not in damaged and sums.exists():
-            found = hadoop_problem(content, sums.read_bytes())
-        if found is None and sidecar not in damaged and sidecar.exists():
-            found = spark_problem(content, sidecar.read_bytes())
-        return found
+            problem = hadoop_problem(content, sums.read_bytes())
+        if problem is None and sidecar not in damaged and sidecar.exists():
+            problem = spark_problem(content, sidecar.read_bytes())
+        return problem
 
     def _parsed(self, name: str, parse: Callable[[str], _Parsed]) -> _Parsed | None:
         return self._decoded(name, lambda content: parse(content.decode()))

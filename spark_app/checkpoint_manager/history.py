@@ -53,8 +53,8 @@ def unfinished(folder: Folder) -> Restore | None:
 
 def restores(folder: Folder) -> list[Restore]:
     """Return the finished restores, the newest first."""
-    found = [Restore.read(each / INTENT) for each in folder.path.glob(f"{REMOVED}*")]
-    return sorted(filter(None, found), key=lambda each: each.begun_at, reverse=True)
+    restores_read = [Restore.read(each / INTENT) for each in folder.path.glob(f"{REMOVED}*")]
+    return sorted(filter(None, restores_read), key=lambda each: each.begun_at, reverse=True)
 
 
 def removed_folders(folder: Folder) -> list[str]:

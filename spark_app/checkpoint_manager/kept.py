@@ -65,27 +65,27 @@ class Kept:
 
         With `to_start`, without a restore: a restore can make a source's log again.
         """
-        found = _Found(self._folder)
+        needed = _NeededFiles(self._folder)
         for name in (METADATA, shape.FILE, policy_history.FILE):
-            found.require(name)
+            needed.require(name)
         if origin.FILE in self._folder.files:
-            found.require(origin.FILE)
-        found.require(f"commits/{batch}")
+            needed.require(origin.FILE)
+        needed.require(f"commits/{batch}")
         # Spark reads the plan before it as well.
         for planned in {max(batch - 1, 0), batch}:
-            if not found.require(f"offsets/{planned}") and planned < min(self.planned, default=0):
-                found.problems[f"offsets/{planned}"] = EXPIRED
+            if not needed.require(f"offsets/{planned}") and planned < min(self.planned, default=0):
+                needed.problems[f"offsets/{planned}"] = EXPIRED
         following = batch + 1
         if to_start and following in self.planned:
-            found.require(f"offsets/{following}")
+            needed.require(f"offsets/{following}")
         self._sources(
-            following if to_start and following in self.planned else batch, found, to_start
+            following if to_start and following in self.planned else batch, needed, to_start
         )
-        self._operators(batch, found)
+        self._operators(batch, needed)
         for chain in self.chains(batch).values():
-            found.files.extend(chain.files)
-            (found.problems if chain.snapshot is None else found.replaced).update(chain.problems)
-        return Needs(tuple(dict.fromkeys(found.files)), found.problems, found.replaced)
+            needed.files.extend(chain.files)
+            (needed.problems if chain.snapshot is None else needed.replaced).update(chain.problems)
+        return Needs(tuple(dict.fromkeys(needed.files)), needed.problems, needed.replaced)
 
     def restorable(self) -> list[int]:
         """Return the committed batches to which a restore can go back, in ascending order."""
@@ -103,7 +103,7 @@ class Kept:
             if batch not in self.committed:
                 yield f"commits/{batch}"
 
-    def _sources(self, batch: int, found: "_Found", to_start: bool) -> None:
+    def _sources(self, batch: int, needed: "_NeededFiles", to_start: bool) -> None:
         plan = self._folder.plan(batch)
         for source, line in enumerate(plan.sources if plan else ()):
             try:
@@ -113,25 +113,25 @@ class Kept:
             if position is None:
                 continue
             names = self._folder.source_names(source)
-            wanted = spark_files.read_for(position, names)
-            files = [f"sources/{source}/{name.text}" for name in wanted]
+            read = spark_files.read_for(position, names)
+            files = [f"sources/{source}/{name.text}" for name in read]
             problems = {name: why for name in files if (why := self._folder.problem(name))}
             if problems and not to_start:
                 log = self._folder.source_log(source)
                 if spark_files.rebuilt(position, names, log) is not None:
                     continue
-            found.files.extend(files)
-            found.problems.update(problems)
+            needed.files.extend(files)
+            needed.problems.update(problems)
 
-    def _operators(self, batch: int, found: "_Found") -> None:
+    def _operators(self, batch: int, needed: "_NeededFiles") -> None:
         for operator in self._committed_ids(batch) or {}:
             folder = f"state/{operator}/_metadata/v2"
             numbers = (int(n) for n in self._folder.in_folder(folder) if is_whole(n))
             newest = max((n for n in numbers if n <= batch), default=0)
             name = f"{folder}/{newest}"
-            if found.require(name) and (described := self._folder.operator(name)) is not None:
+            if needed.require(name) and (described := self._folder.operator(name)) is not None:
                 for schema in described[1]:
-                    found.require(f"state/{schema.rpartition('/state/')[2]}")
+                    needed.require(f"state/{schema.rpartition('/state/')[2]}")
 
     def _committed_ids(self, batch: int) -> Mapping[int, tuple[str, ...]] | None:
         commit = self._folder.committed(batch)
@@ -196,7 +196,7 @@ class Kept:
         return None if damaged else (*files, name)
 
 
-class _Found:
+class _NeededFiles:
     """Collects files and what is wrong with them."""
 
     def __init__(self, folder: Folder) -> None:

@@ -82,7 +82,7 @@ class Ledger:
         if running:
             raise CommandError(
                 f"a job of stream {self._stream!r} is connected to the database (server process"
-                f" {', '.join(running)}), and Spark would go on writing into the checkpoint."
+                f" {', '.join(running)}), and Spark would write into the checkpoint."
                 " Nothing was changed; stop the job and repeat the command.",
                 code="checkpoint_in_use",
             )

@@ -90,13 +90,13 @@ def require_kept(kept: Kept, batch: int) -> None:
         return
     newest = kept.newest
     if newest is None:
-        said = "the checkpoint has no committed batch yet"
+        reason = "the checkpoint has no committed batch yet"
     elif batch > newest:
-        said = f"batch {batch} is not committed yet: the newest one is {newest}"
+        reason = f"batch {batch} is not committed yet: the newest one is {newest}"
     else:
-        said = f"batch {batch} is not kept any more: the oldest one is {min(kept.committed)}"
+        reason = f"batch {batch} is not kept any more: the oldest one is {min(kept.committed)}"
     raise CommandError(
-        f"{said}. Nothing was changed.", ExitCode.NOTHING_MATCHED, code="unknown_batch"
+        f"{reason}. Nothing was changed.", ExitCode.NOTHING_MATCHED, code="unknown_batch"
     )
 
 
@@ -140,8 +140,8 @@ def repeats_until(folder: Folder) -> int | None:
 
 def stream(folder: Folder) -> str | None:
     """Return the stream that the checkpoint's job writes, None where it cannot be read."""
-    found = (folder.own(shape.FILE) or {}).get("stream")
-    return found if isinstance(found, str) else None
+    name = (folder.own(shape.FILE) or {}).get("stream")
+    return name if isinstance(name, str) else None
 
 
 def _settings(folder: Folder) -> Document | None:
@@ -201,8 +201,8 @@ def _own_state(folder: Folder, batch: int) -> tuple[list[str], list[str]]:
             stem = f"{at}/{batch + 1}_{unique_id}"
             if f"{stem}.changelog" in folder.files:
                 changelogs.append(f"{stem}.changelog")
-            if (found := folder.snapshot(f"{stem}.zip")) is not None:
-                snapshots += [f"{stem}.zip", *(f"{at}/SSTs/{name}" for name in found.sst_files)]
+            if (snapshot := folder.snapshot(f"{stem}.zip")) is not None:
+                snapshots += [f"{stem}.zip", *(f"{at}/SSTs/{name}" for name in snapshot.sst_files)]
     return changelogs, snapshots
 
 
@@ -239,5 +239,5 @@ def _moment(milliseconds: int) -> str | None:
     return rfc3339_from_micros(milliseconds * MILLISECOND_US) if milliseconds else None
 
 
-def _problems(found: Mapping[str, str]) -> list[Document]:
-    return [{"file": name, "problem": why} for name, why in found.items()]
+def _problems(problems: Mapping[str, str]) -> list[Document]:
+    return [{"file": name, "problem": why} for name, why in problems.items()]

@@ -75,7 +75,7 @@ def _kept_batches(folder: Folder, kept: Kept, keep_last: int, min_age_ms: int) -
 
 
 def _needed(kept: Kept, keep: Iterable[int]) -> set[str]:
-    found: set[str] = set()
+    needed: set[str] = set()
     newest = kept.newest
     for batch in keep:
         needs = kept.needs(batch, to_start=batch == newest)
@@ -86,13 +86,13 @@ def _needed(kept: Kept, keep: Iterable[int]) -> set[str]:
                 " job checkpoints verify`.",
                 code="batch_damaged",
             )
-        found.update(needs.files)
-    return found
+        needed.update(needs.files)
+    return needed
 
 
 def _state(folder: Folder, needed: set[str], newest: int | None) -> list[str]:
     """Return the state files that no kept batch needs, also those of failed attempts."""
-    found = []
+    unneeded = []
     in_flight = time.time() - IN_FLIGHT_SECONDS
     for name in folder.files:
         at, _, last = name.rpartition("/")
@@ -103,13 +103,13 @@ def _state(folder: Folder, needed: set[str], newest: int | None) -> list[str]:
         # The state after batch N is version N + 1.
         later = versioned is None or newest is None or versioned[0].version > newest + 1
         if not later or folder.files[name].changed_at < in_flight:
-            found.append(name)
-    return found
+            unneeded.append(name)
+    return unneeded
 
 
 def _superseded(folder: Folder, oldest: int) -> list[str]:
     """Return the entries of sources' logs that a compact one repeats, for all kept batches."""
-    plan, found = folder.plan(oldest), []
+    plan, superseded = folder.plan(oldest), []
     for source, line in enumerate(plan.sources if plan else ()):
         try:
             position = spark_files.log_offset(line)
@@ -119,8 +119,8 @@ def _superseded(folder: Folder, oldest: int) -> list[str]:
         names = folder.source_names(source)
         if position is not None:
             first = min(name.number for name in spark_files.read_for(position, names))
-            found += [f"{at}/{name.text}" for name in names if name.number < first]
-    return found
+            superseded += [f"{at}/{name.text}" for name in names if name.number < first]
+    return superseded
 
 
 def _remove(folder: Folder, names: Iterable[str], aside: Iterable[str]) -> None:

@@ -178,14 +178,14 @@ def _head(answer: Document) -> Iterator[str]:
         )
 
 
-def _retention(found: dict[str, Any] | None) -> str:
-    if found is None:
+def _retention(retention: dict[str, Any] | None) -> str:
+    if retention is None:
         return "retention not recorded (by a start of this version)"
     spark = ", ".join(
         f"{name.removeprefix('spark.sql.streaming.')}={value}"
-        for name, value in found["spark"].items()
+        for name, value in retention["spark"].items()
     )
-    return f"keeps {found['keep_batches']} batches ({spark})"
+    return f"keeps {retention['keep_batches']} batches ({spark})"
 
 
 def _effect(damaged: dict[str, Any]) -> str:

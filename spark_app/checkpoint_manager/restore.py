@@ -311,11 +311,11 @@ def replanned(folder: Folder, batch: int, recorded: Mapping[int, Recorded]) -> R
     sources = _Sources(folder, batch)
     for number in range(batch + 1, newest + 1):
         text = _plan(folder, number, recorded.get(number))
-        found = None if text is None else sources.read_by(number, text, recorded.get(number))
-        if text is None or found is None:
+        plan = None if text is None else sources.read_by(number, text, recorded.get(number))
+        if text is None or plan is None:
             return Replanned(max([number - 1, *recorded]), number - 1, files)
         at = f"{repeats.FOLDER}/{number}"
-        files |= {f"{at}/{name}": content for name, content in found.items()}
+        files |= {f"{at}/{name}": content for name, content in plan.items()}
         source = f"{at}/{repeats.SOURCE}"
         if number not in recorded and folder.problem(source) is None:
             files[source] = folder.read(source).decode()

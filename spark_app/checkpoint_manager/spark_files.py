@@ -69,14 +69,14 @@ class Snapshot:
 def plan(text: str) -> Plan:
     """Read `offsets/N`."""
     version, described, *sources = text.splitlines() or [""]
-    found = _object(described) if version.startswith("v") and sources else None
-    if found is None:
+    described_plan = _object(described) if version.startswith("v") and sources else None
+    if described_plan is None:
         raise ValueError("it is not a plan of a batch")
     try:
         return Plan(
-            int(found["batchWatermarkMs"]),
-            int(found.get("batchTimestampMs", 0)),
-            dict(found.get("conf") or {}),
+            int(described_plan["batchWatermarkMs"]),
+            int(described_plan.get("batchTimestampMs", 0)),
+            dict(described_plan.get("conf") or {}),
             tuple(sources),
         )
     except (KeyError, TypeError) as error:
@@ -88,13 +88,13 @@ def committed(text: str) -> Committed:
     version, _, described = text.partition("\n")
     if not version.startswith("v"):
         raise ValueError("it is not the commit of a batch")
-    found = _object(described)
+    commit = _object(described)
     try:
         ids = {
             int(operator): tuple(one for (one,) in partitions)
-            for operator, partitions in (found.get("stateUniqueIds") or {}).items()
+            for operator, partitions in (commit.get("stateUniqueIds") or {}).items()
         }
-        return Committed(int(found["nextBatchWatermarkMs"]), ids)
+        return Committed(int(commit["nextBatchWatermarkMs"]), ids)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{error} in it is not as expected") from error
 
@@ -139,9 +139,9 @@ def snapshot(content: bytes) -> Snapshot:
             damaged = archive.testzip()
             if damaged is not None:
                 raise ValueError(f"the checksum of {damaged} in it does not match")
-            found = _object(archive.read("metadata").decode().partition("\n")[2])
-        families = {int(n): name for name, n in (found.get("columnFamilyMapping") or {}).items()}
-        ssts = tuple(each["dfsSstFileName"] for each in found["sstFiles"])
+            metadata = _object(archive.read("metadata").decode().partition("\n")[2])
+        families = {int(n): name for name, n in (metadata.get("columnFamilyMapping") or {}).items()}
+        ssts = tuple(each["dfsSstFileName"] for each in metadata["sstFiles"])
     except (zipfile.BadZipFile, KeyError, TypeError, EOFError, RuntimeError) as error:
         raise ValueError(f"it is not a snapshot: {error}") from error
     return Snapshot(ssts, families)
@@ -167,10 +167,10 @@ class Changelog:
 
     def sizes(self) -> Counter[int]:
         """Return the bytes of keys and values, uncompressed, by column family."""
-        found: Counter[int] = Counter()
+        sizes: Counter[int] = Counter()
         for key, value in self._records():
-            found[int.from_bytes(key[:2], "little")] += len(key) + len(value)
-        return found
+            sizes[int.from_bytes(key[:2], "little")] += len(key) + len(value)
+        return sizes
 
     def _records(self) -> Iterator[tuple[bytes, bytes]]:
         content, at = self._content, self._at
@@ -227,10 +227,10 @@ def _decompressed(content: bytes) -> bytes:
 
 
 def _object(text: str) -> dict[str, Any]:
-    found = json.loads(text)
-    if not isinstance(found, dict):
+    value = json.loads(text)
+    if not isinstance(value, dict):
         raise ValueError("it is not a JSON object")  # noqa: TRY004 - the content of a file, not an argument
-    return found
+    return value
 
 
 # The log in which Spark's file source keeps which files it has read (`sources/I/N`). Pure.
@@ -296,8 +296,8 @@ def rebuilt(
     `names` are those of all files, and `log` has the text of each readable one. None where the log
     cannot be made.
     """
-    wanted = read_for(position, names)
-    if all(one in log for one in wanted):
+    readers = read_for(position, names)
+    if all(one in log for one in readers):
         return {}
     later = [one for one in log if one.compact and one.number > position]
     if not later:
@@ -315,7 +315,7 @@ def rebuilt(
                 ),
             ]
         )
-        for one in wanted
+        for one in readers
         if one not in log
     }
 

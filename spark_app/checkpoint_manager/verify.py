@@ -43,8 +43,8 @@ def verified(folder: Folder, *, deep: bool = False) -> tuple[Document, ExitCode]
     damaged |= dict.fromkeys(kept.gaps(), MISSING)
     needs = {batch: kept.needs(batch) for batch in kept.committed}
     for each in needs.values():
-        found = {**each.problems, **each.replaced}
-        damaged |= {name: why for name, why in found.items() if why != EXPIRED}
+        problems = {**each.problems, **each.replaced}
+        damaged |= {name: why for name, why in problems.items() if why != EXPIRED}
     newest = kept.newest
     start = kept.needs(newest, to_start=True) if newest is not None else None
     blocking = _blocking(folder, kept, start)
@@ -93,16 +93,16 @@ def verified(folder: Folder, *, deep: bool = False) -> tuple[Document, ExitCode]
 def _blocking(folder: Folder, kept: Kept, start: Needs | None) -> dict[str, str]:
     """Return what refuses or fails the next start."""
     if start is not None:
-        found = dict(start.problems)
+        blocking = dict(start.problems)
     else:
         always = (name for name in _ALWAYS if name in folder.files or name != origin.FILE)
-        found = {name: why for name in always if (why := folder.problem(name)) is not None}
+        blocking = {name: why for name in always if (why := folder.problem(name)) is not None}
     repeated = (name for name in folder.files if name.startswith((repeats.FOLDER, repeats.FILE)))
-    found |= {name: why for name in repeated if (why := folder.problem(name)) is not None}
+    blocking |= {name: why for name in repeated if (why := folder.problem(name)) is not None}
     newest_plan = max(kept.planned, default=-1)
     # Without the plan of a committed batch, the ledger is ahead of the checkpoint.
-    found |= {f"offsets/{batch}": MISSING for batch in kept.committed if batch > newest_plan}
-    return found
+    blocking |= {f"offsets/{batch}": MISSING for batch in kept.committed if batch > newest_plan}
+    return blocking
 
 
 def _described(
@@ -133,12 +133,12 @@ def _advice(
         unmade = "The checkpoint was being made from a savepoint, and that did not end."
         return [f"{unmade} Start with the same --from-savepoint again, which completes it."]
     if not blocking:
-        said = [_harmless(document["damaged"])] if document["damaged"] else []
-        return [*said, *_prunable(folder, document, where)]
-    found = ["The next start is refused, or its first batch fails; what the ledger has stands."]
+        lines = [_harmless(document["damaged"])] if document["damaged"] else []
+        return [*lines, *_prunable(folder, document, where)]
+    advice = ["The next start is refused, or its first batch fails; what the ledger has stands."]
     always = sorted(set(blocking).intersection(_ALWAYS))
     if always:
-        found.append(
+        advice.append(
             f"Restore {', '.join(always)} from a copy: all batches need the same one."
             + (
                 ' `metadata` holds {"id":"ID"}, with the adopted id of `holdfast stream show'
@@ -148,31 +148,31 @@ def _advice(
             )
         )
     elif usable:
-        found.append(f"Go back to the newest intact batch, {usable[-1]}: {restore} {usable[-1]}")
+        advice.append(f"Go back to the newest intact batch, {usable[-1]}: {restore} {usable[-1]}")
     else:
-        found.append(
+        advice.append(
             "No kept batch is intact. Start from a savepoint; or begin a new checkpoint and let the"
             " stream adopt it (`holdfast stream adopt`): it continues from the published windows"
             " and holds."
         )
-    return found
+    return advice
 
 
 def _harmless(damaged: list[dict[str, Any]]) -> str:
     replaced = [each["file"] for each in damaged if each["replaced_for_batch_ids"]]
     unsummed = [each["file"] for each in damaged if each["problem"] == UNSUMMED]
     older = sorted({batch for each in damaged for batch in each["needed_by_batch_ids"]})
-    said = "The next start is not affected."
+    text = "The next start is not affected."
     if replaced:
-        said += (
+        text += (
             " Spark reads the state from an older snapshot and more changelogs"
             f" ({', '.join(replaced)})."
         )
     if unsummed:
-        said += f" It writes the checksum of {', '.join(unsummed)} again."
+        text += f" It writes the checksum of {', '.join(unsummed)} again."
     if older:
-        said += f" A restore to batch {', '.join(map(str, older))} is not possible."
-    return said
+        text += f" A restore to batch {', '.join(map(str, older))} is not possible."
+    return text
 
 
 def _prunable(folder: Folder, document: Document, where: str) -> list[str]:
@@ -184,13 +184,13 @@ def _prunable(folder: Folder, document: Document, where: str) -> list[str]:
         and not each["needed_by_batch_ids"]
         and each["problem"] != UNSUMMED
     ]
-    found = [*unneeded, *(f"{name}/" for name in history.removed_folders(folder))]
+    prunable = [*unneeded, *(f"{name}/" for name in history.removed_folders(folder))]
     # `prune` keeps intact batches only; those here are sorted from the newest.
     keep = len(list(takewhile(itemgetter("restorable"), document["batches"])))
-    if not found or not keep:
+    if not prunable or not keep:
         return []
     prune = f"holdfast job checkpoints prune --checkpoint {where} --keep-last {keep}"
-    return [f"No batch needs {', '.join(found)}. With the job stopped, remove it: {prune}"]
+    return [f"No batch needs {', '.join(prunable)}. With the job stopped, remove it: {prune}"]
 
 
 # `verify --deep`: Spark reads the state after a batch, and every stored value is decoded.

@@ -105,15 +105,15 @@ def _table(name: str, stream: pa.Buffer) -> pa.Table:
     with pa.ipc.open_stream(stream, options=_ONE_THREAD) as reader:
         metadata = reader.schema.metadata or {}
         table = reader.read_all().replace_schema_metadata(None)
-    found, version = metadata.get(_PART, b"").decode(), int(metadata.get(_VERSION, b"0"))
+    part, version = metadata.get(_PART, b"").decode(), int(metadata.get(_VERSION, b"0"))
     if version > VERSION:
         raise StateTooNew(
             f"The stored state has version {version} and this Holdfast reads up to "
             f"{VERSION}. Nothing was written; run the newer version again."
         )
-    if found != name or version != VERSION or not table.schema.equals(PARTS[name]):
+    if part != name or version != VERSION or not table.schema.equals(PARTS[name]):
         raise StateError(
             f"Expected part {name} of version {VERSION} of the state, found part "
-            f"{found or '?'} of version {version}. {_ADVICE}"
+            f"{part or '?'} of version {version}. {_ADVICE}"
         )
     return table

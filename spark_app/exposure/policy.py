@@ -116,8 +116,8 @@ class Policy:
         if not named:
             return pa.repeat(self.file.currency, len(merchant_ids))
         keys, values = pa.array(named.keys(), pa.string()), pa.array(named.values(), pa.string())
-        found = values.take(pc.index_in(merchant_ids, value_set=keys))
-        return pc.fill_null(found, self.file.currency)
+        currencies = values.take(pc.index_in(merchant_ids, value_set=keys))
+        return pc.fill_null(currencies, self.file.currency)
 
     def _entries(self, merchant_ids: pa.Array, window_ends: Int64s) -> Int64s:
         """Return the position of the entry in force, a merchant's own first; -1 for none."""
@@ -166,16 +166,16 @@ class _Table:
 
     def find(self, owner: Int64s, moment: Int64s) -> Int64s:
         """Return the position of the owner's newest entry in force at a time, or -1."""
-        wanted = owner * (len(self.starts) + 1) + np.searchsorted(self.starts, moment, "right")
-        position = np.searchsorted(self.key, wanted, side="right") - 1
+        bounds = owner * (len(self.starts) + 1) + np.searchsorted(self.starts, moment, "right")
+        position = np.searchsorted(self.key, bounds, side="right") - 1
         mine = (position >= 0) & (self.owner[position] == owner)
         return np.where(mine, position, -1)
 
 
 def _places(merchant_ids: pa.Array, merchants: pa.Array) -> Int64s:
     """Return the position of each id in a list of ids; -1 for a missing one."""
-    found = pc.fill_null(pc.index_in(merchant_ids, value_set=merchants), -1)
-    places: Int64s = found.to_numpy().astype(np.int64)
+    positions = pc.fill_null(pc.index_in(merchant_ids, value_set=merchants), -1)
+    places: Int64s = positions.to_numpy().astype(np.int64)
     return places
 
 

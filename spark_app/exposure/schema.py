@@ -111,9 +111,9 @@ def check_rows(rows: pa.Table) -> pa.Table:
         position = rows.schema.get_field_index(field.name)
         if position < 0:
             raise RowsError(f"The rows have no column {field.name} (or have it twice).")
-        found = rows.schema.field(position).type
-        if found != field.type:
-            raise RowsError(f"Column {field.name} is {found}, expected {field.type}.")
+        type_ = rows.schema.field(position).type
+        if type_ != field.type:
+            raise RowsError(f"Column {field.name} is {type_}, expected {field.type}.")
         if rows.column(position).null_count:
             raise RowsError(
                 f"Column {field.name} holds a null; such rows belong in quarantine before the step."

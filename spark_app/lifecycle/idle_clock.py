@@ -90,7 +90,7 @@ def idle_clock(
 
 def _require_reachable(files: CheckpointFiles, paths: Sequence[str]) -> None:
     for path in paths:
-        if not files.is_there(path):
+        if not files.path_exists(path):
             raise FileGone(
                 f"the directory {path.removeprefix('file:')} is gone, so nobody knows whether"
                 " events are waiting in it. Nothing is lost, and no window was closed because of"

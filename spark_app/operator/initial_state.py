@@ -50,8 +50,8 @@ def rows(number: int, state: GroupState, watermark_us: int | None, settings: Set
 
     `watermark_us` is that of the batch after which the group has this state.
     """
-    found = [{"key_group": number, **row} for row in _rows(state, watermark_us, settings)]
-    return pa.Table.from_pylist(found, schema=COLUMNS)
+    rows_of_group = [{"key_group": number, **row} for row in _rows(state, watermark_us, settings)]
+    return pa.Table.from_pylist(rows_of_group, schema=COLUMNS)
 
 
 def _rows(

@@ -49,11 +49,11 @@ class Output:
 
 def unpack(blobs: pa.Table) -> Output:
     """Read the rows of the operator's DataFrame (the columns of `OUTPUT_DDL`)."""
-    found: dict[Kind, list[pa.RecordBatch]] = {kind: [] for kind in Kind}
+    batches: dict[Kind, list[pa.RecordBatch]] = {kind: [] for kind in Kind}
     for kind, blob in zip(*(blobs[name].to_pylist() for name in ("kind", "blob")), strict=True):
-        found[Kind(kind)].append(from_blob(blob, SCHEMAS[Kind(kind)]))
+        batches[Kind(kind)].append(from_blob(blob, SCHEMAS[Kind(kind)]))
     tables = {
-        kind.value: pa.Table.from_batches(found[kind], schema) for kind, schema in SCHEMAS.items()
+        kind.value: pa.Table.from_batches(batches[kind], schema) for kind, schema in SCHEMAS.items()
     }
     return Output(**tables)
 

@@ -15,7 +15,7 @@ from holdfast.spark_app.exposure.schema import STATE_ABSORBED, one_chunk
 from holdfast.spark_app.exposure.state import GroupState
 
 
-def whole(states: Iterable[GroupState]) -> GroupState:
+def combined(states: Iterable[GroupState]) -> GroupState:
     """Return the states of key groups of one checkpoint, after the same batch, as one state.
 
     The ids of a group keep their order. The settled frontier is the latest one: a stream has one,

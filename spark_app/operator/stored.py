@@ -132,13 +132,13 @@ def begun_ids(absorbed: pa.Table, most: int) -> dict[SegmentKey, Segment]:
     Their levels descend, and are above those that batches fill, so no later segment is merged with
     one of these.
     """
-    found: dict[SegmentKey, Segment] = {}
+    segments: dict[SegmentKey, Segment] = {}
     for end, ids in _ids_by_end(absorbed):
         starts = range(0, ids.num_rows, most)
         for number, start in enumerate(starts):
             frame = _text("absorbed", own_names(ids.slice(start, most)))
-            found[SegmentKey(end, number)] = Segment(_BEGUN + len(starts) - number, frame)
-    return found
+            segments[SegmentKey(end, number)] = Segment(_BEGUN + len(starts) - number, frame)
+    return segments
 
 
 def forgotten_ids(keys: Iterable[tuple[int, int]], ends: Iterable[int]) -> list[SegmentKey]:
@@ -149,11 +149,11 @@ def forgotten_ids(keys: Iterable[tuple[int, int]], ends: Iterable[int]) -> list[
 
 def _windows_by_end(state: GroupState) -> dict[int, pa.Table]:
     ends = integers(state.windows[WINDOW_END])
-    found, starts = np.unique(ends, return_index=True)
+    distinct, starts = np.unique(ends, return_index=True)
     bounds = [*starts.tolist(), len(ends)]
     content = state.windows.drop_columns(WINDOW_END)
     slices = [content.slice(start, stop - start) for start, stop in pairwise(bounds)]
-    return dict(zip(found.tolist(), slices, strict=True))
+    return dict(zip(distinct.tolist(), slices, strict=True))
 
 
 def _ids_by_end(absorbed: pa.Table) -> Iterator[tuple[int, pa.Table]]:

@@ -29,7 +29,7 @@ from holdfast.spark_app.exposure.schema import (
 from holdfast.spark_app.exposure.settings import Settings
 from holdfast.spark_app.exposure.state import GroupState
 from holdfast.spark_app.operator import initial_state, stored
-from holdfast.spark_app.operator.regroup import whole
+from holdfast.spark_app.operator.regroup import combined
 
 WINDOWS: Final = "windows"
 MERCHANTS: Final = "merchants"
@@ -151,7 +151,7 @@ def group_state(rows: pa.Table, settled_until_us: int | None) -> GroupState:
         absorbed=_as_state(STATE_ABSORBED, rows.filter(is_id).sort_by("position")),
         settled_until_us=settled_until_us,
     )
-    return whole([state])
+    return combined([state])
 
 
 def _as_state(schema: pa.Schema, rows: pa.Table) -> pa.Table:

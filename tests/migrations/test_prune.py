@@ -43,7 +43,7 @@ def test_delivered_days_are_dropped_and_keys_and_batches_stay(world: World) -> N
     before = partition_days(world.db, "entry")
     pruned = pruned_days(world.dsn)
     assert {day.outcome for day in pruned} == {Outcome.DROPPED}
-    assert sum(day.found.row_count or 0 for day in pruned if day.table == "entry") == 3
+    assert sum(day.state.row_count or 0 for day in pruned if day.table == "entry") == 3
     assert (count(world.db, "entry"), count(world.db, "attempt")) == (0, 0)
     assert (count(world.db, "entry_key"), count(world.db, "batch"), count(world.db, "subject")) == (
         3,
@@ -66,7 +66,7 @@ def test_each_day_leaves_an_audit_row(dsn: str, db: psycopg.Connection) -> None:
         SELECT action, target, reason, (detail->>'rows')::int FROM holdfast.operator_action
         ORDER BY id""").fetchall()
     assert rows == [
-        ("partition.drop", f"{day.table}_{day.day:%Y%m%d}", "test", day.found.row_count)
+        ("partition.drop", f"{day.table}_{day.day:%Y%m%d}", "test", day.state.row_count)
         for day in pruned
     ]
 
@@ -142,7 +142,7 @@ def test_disabled_endpoint_keeps_no_day_and_its_loss_is_recorded(world: World) -
     world.db.execute("UPDATE holdfast.endpoint SET state = 'disabled'")
     pruned = pruned_days(world.dsn)
     assert outcomes(pruned) == {Outcome.DROPPED}
-    assert sum(day.found.abandoned or 0 for day in pruned if day.table == "entry") == 3
+    assert sum(day.state.abandoned or 0 for day in pruned if day.table == "entry") == 3
     rows = world.db.execute("""
         SELECT sum((detail->>'undelivered_to_disabled_endpoints')::int)
         FROM holdfast.operator_action WHERE target LIKE 'entry%'""").fetchone()
@@ -158,7 +158,7 @@ def test_refused_day_keeps_no_other_day(world: World) -> None:
     world.db.execute("""
         UPDATE holdfast.lane SET delivered_sequence = 0
         WHERE subject_id = (SELECT id FROM holdfast.subject WHERE name = 'm_1')""")
-    pruned = [day for day in pruned_days(world.dsn) if day.found.row_count]
+    pruned = [day for day in pruned_days(world.dsn) if day.state.row_count]
     assert [(day.table, day.outcome) for day in pruned] == [
         ("entry", Outcome.REFUSED),
         ("entry", Outcome.DROPPED),

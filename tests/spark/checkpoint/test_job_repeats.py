@@ -110,7 +110,7 @@ def test_older_savepoint_repeats_the_batches_since(play: Play, db: psycopg.Conne
     # The state of the old checkpoint does not have what the new one publishes.
     db.execute("UPDATE holdfast.stream SET query_id = %s", [before[0][0]])
     for start in ({}, changed | {"checkpoint": str(play.folder / "other")}):
-        with pytest.raises(CommandError, match=f"went on with query {after[0][0]}"):
+        with pytest.raises(CommandError, match=f"continued with query {after[0][0]}"):
             play.command(**start)
     db.execute("UPDATE holdfast.stream SET query_id = %s", [after[0][0]])
     play.put(LATER, first=len(FILES))

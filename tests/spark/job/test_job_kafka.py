@@ -136,7 +136,7 @@ def test_offset_gap_and_recreated_topic_pass_only_with_consent(
     with pytest.raises(CommandError, match="the offsets 3 to 4 are gone"):
         play.command()
     accepting.command()
-    assert "going on over a gap" in capsys.readouterr().err
+    assert "continuing after an offset gap" in capsys.readouterr().err
     newest = max(int(path.name) for path in (world.tmp_path / "checkpoint/offsets").glob("[0-9]*"))
     assert _plan(world.tmp_path / "checkpoint", newest) == {topic: {"0": 7}}
 

@@ -39,7 +39,7 @@ from holdfast.spark_app.operator.groups import group_numbers, key_group, spark_h
 from holdfast.spark_app.operator.id_segments import BASE, plan_segment
 from holdfast.spark_app.operator.output import entries, select, unpack
 from holdfast.spark_app.operator.pack import PACKED, Packer
-from holdfast.spark_app.operator.regroup import own_names, whole
+from holdfast.spark_app.operator.regroup import combined, own_names
 from holdfast.spark_app.operator.stored import GroupValue, SegmentKey
 from tests.support.job.exposure import (
     WINDOW,
@@ -408,7 +408,7 @@ class Groups:
 
     def load(self) -> GroupState:
         """The state of all groups."""
-        return whole(kept.load() for kept in self._kept.values())
+        return combined(kept.load() for kept in self._kept.values())
 
     def batch(self, batch: Batch) -> BatchResult:
         """The rows first, then the timers that are due."""
@@ -533,7 +533,7 @@ def test_a_state_that_is_split_and_merged_is_the_state(
             for merchants in (part.windows, part.merchants, part.absorbed):
                 rows = merchants["merchant_id"].to_pylist()
                 assert {key_group(merchant, numbers) for merchant in rows} <= {number}
-        again = whole(parts.values())
+        again = combined(parts.values())
         assert again.windows.equals(state.windows)
         assert again.merchants.equals(state.merchants)
         assert _by_merchant(again) == _by_merchant(state)
@@ -547,7 +547,7 @@ def test_ids_of_many_segments_become_one_segment_of_each_new_group() -> None:
         kept.save(group.state, group.output.absorbed)
     assert len(kept.ids) == 4
     numbers = group_numbers(7, 2)
-    for number, state in split(whole([kept.load()]), numbers).items():
+    for number, state in split(combined([kept.load()]), numbers).items():
         new = Kept()
         new.save(state, state.absorbed)
         owned = [m for m in ("m", "other") if key_group(m, numbers) == number]
@@ -566,11 +566,11 @@ def test_a_frame_of_ids_names_the_merchants_of_its_own_group_only() -> None:
 
 def test_the_latest_settled_frontier_counts() -> None:
     parts = [_settled([], at(moment)) for moment in ("12:15", "12:45", "12:30")]
-    assert whole([*parts, GroupState.empty()]).settled_until_us == at("12:45")
-    assert whole([]).is_empty
+    assert combined([*parts, GroupState.empty()]).settled_until_us == at("12:45")
+    assert combined([]).is_empty
 
 
 def test_a_merchant_of_two_groups_is_refused() -> None:
     state = Group().batch(None, row("a", "12:00", 1, "m_7")).state
     with pytest.raises(StateError, match="Merchant m_7 is in the state of two key groups"):
-        whole([state, GroupState.empty(), state])
+        combined([state, GroupState.empty(), state])
