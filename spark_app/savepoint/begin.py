@@ -266,10 +266,10 @@ def _require_ledger(folder: SavepointFolder, found: Manifest, sink: OutboxSink) 
     newer = newer_query(sink, found.stream, query_id)
     if newer is not None:
         raise CommandError(
-            f"the stream {found.stream} continued with query {newer[0]}, up to its batch {newer[1]},"
-            f" and the savepoint {folder.checkpoint}, of query {query_id}, does not have what was"
-            " published since. Nothing was changed; use a savepoint of that query, or go on with"
-            " its checkpoint."
+            f"the stream {found.stream} continued with query {newer[0]}, up to its batch"
+            f" {newer[1]}, and the savepoint {folder.checkpoint}, of query {query_id}, does not"
+            " have what was published since. Nothing was changed; use a savepoint of that query, or"
+            " go on with its checkpoint."
         )
     return past.initial.settled_until_us if past.initial else 0
 

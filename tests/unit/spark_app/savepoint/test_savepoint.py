@@ -20,7 +20,7 @@ from holdfast.spark_app.exposure.settings import Settings
 from holdfast.spark_app.exposure.state import GroupState
 from holdfast.spark_app.operator import initial_state, stored
 from holdfast.spark_app.operator.groups import group_numbers, key_group
-from holdfast.spark_app.operator.regroup import whole
+from holdfast.spark_app.operator.regroup import combined
 from holdfast.spark_app.savepoint import tables
 from holdfast.spark_app.savepoint.manifest import VERSION, File, Manifest, checksum
 from holdfast.spark_app.savepoint.read_files import entries, log_entry, log_offset
@@ -213,7 +213,7 @@ def test_groups_of_the_tables_are_those_of_the_state(run: Run, before: int, afte
     results = _tables(list(stored_groups.values()))
     regroup = tables.Regrouped(None, watermark, run.settings)
     others = group_numbers(after, 3)
-    expected = split(whole(states.values()), others)
+    expected = split(combined(states.values()), others)
     for number in others:
         kept = _stored(regroup(_of_group(results, number, others)))
         assert _by_merchant(kept.load()) == _by_merchant(expected[number])
