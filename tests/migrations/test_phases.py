@@ -293,16 +293,21 @@ def test_oldest_revision_carries_a_decision_to_its_receiver(world: World) -> Non
     assert len(world.receiver.seen) == 3
 
 
-def test_sinks_dispatchers_and_servers_are_recorded_with_their_range(world: World) -> None:
-    with Decisions(world.dsn):
-        world.drain()
-    pool = OperatorPool(world.dsn, 1)
+def _served(dsn: str) -> None:
+    """Open and close what a server has of the database, which is of its revision."""
+    pool = OperatorPool(dsn, 1)
     pool.open()
     try:
         with pool.lend(Database, "api") as store:
             assert store.schema_mismatch() is None
     finally:
         pool.close()
+
+
+def test_sinks_dispatchers_and_servers_are_recorded_with_their_range(world: World) -> None:
+    with Decisions(world.dsn):
+        world.drain()
+    _served(world.dsn)
     assert _sessions(world.db) == [
         (kind, SCHEMA_REVISION, WORKS_FROM) for kind in ("api", "dispatcher", "sink")
     ]
@@ -323,11 +328,5 @@ def test_commands_are_not_recorded(dsn: str, db: psycopg.Connection) -> None:
 
 
 def test_server_on_a_read_only_database_is_not_recorded(dsn: str, db: psycopg.Connection) -> None:
-    pool = OperatorPool(f"{dsn} options='-c default_transaction_read_only=on'", 1)
-    pool.open()
-    try:
-        with pool.lend(Database, "api") as store:
-            assert store.schema_mismatch() is None
-    finally:
-        pool.close()
+    _served(f"{dsn} options='-c default_transaction_read_only=on'")
     assert _sessions(db) == []

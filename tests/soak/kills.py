@@ -85,9 +85,9 @@ def test_jvm_recording_after_its_driver_was_killed_changes_nothing(
             jvm = first.jvm()
             assert jvm
             freeze(jvm)
-        eventually(lambda: was_answered(jvm, psutil.Process(first.driver.pid)))
-        first.driver.kill()
-        first.driver.wait()
+        eventually(lambda: was_answered(jvm, psutil.Process(first.process.pid)))
+        first.process.kill()
+        first.process.wait()
         # The sink wrote the batch and said so; Spark has not heard it, and another driver starts.
         commit = tmp_path / "checkpoint" / "commits" / str(_written(db) - 1)
         with family(tmp_path, dsn, *RUN, log="2.txt", environment={}) as second:
@@ -97,7 +97,7 @@ def test_jvm_recording_after_its_driver_was_killed_changes_nothing(
                 jvm.resume()
                 eventually(lambda: not first.left(), SECONDS)
                 assert commit.exists()
-            assert second.driver.wait(SECONDS) == 0, second.said
+            assert second.process.wait(SECONDS) == 0, second.said
 
     assert published(dsn) == required(made.expected(tmp_path / "policy.toml"))
     assert [batch_id for _, batch_id, *_ in outcome(dsn)["batch"]] == list(range(7))

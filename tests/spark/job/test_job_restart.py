@@ -98,8 +98,8 @@ def test_a_job_survives_its_workers_and_its_java(
         kill_java()
         until(lambda: restarts() == 3)
         # During the pause, while nothing runs.
-        job.driver.send_signal(signal.SIGTERM)
-        assert job.driver.wait(SECONDS) == 0, job.said
+        job.process.send_signal(signal.SIGTERM)
+        assert job.process.wait(SECONDS) == 0, job.said
         assert "Traceback" not in job.said
     reasons = [line for line in job.said.splitlines() if line.startswith("restart=")]
     assert "a Python process of Spark has died" in reasons[0]

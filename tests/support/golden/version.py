@@ -83,4 +83,4 @@ class Version:
         try:
             return started.wait(SECONDS)
         finally:
-            Family(started, mark, self.folder).end()
+            Family(started, self.folder, mark).end()

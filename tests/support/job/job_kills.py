@@ -142,7 +142,7 @@ class Assault:
         eventually(lambda: job.ended or self._epoch() > begun, SECONDS)
         while self._next(job):
             pass
-        if job.driver.returncode == 0:
+        if job.process.returncode == 0:
             assert not self.kills, f"the stream is too short: {self.kills} were left"
             return True
         assert len(self.done) > before, job.said
@@ -215,8 +215,8 @@ class Assault:
                 if kill.twin and jvm:
                     jvm.suspend()
                     self._frozen.append((jvm, self._newest("commits")))
-                job.driver.kill()
-                job.driver.wait(SECONDS)
+                job.process.kill()
+                job.process.wait(SECONDS)
                 return True
             case Victim.JVM:
                 victims = [jvm for jvm in [job.jvm()] if jvm]
@@ -238,7 +238,7 @@ class Assault:
             return self._newest("commits") > recorded + 1
 
         eventually(settled, SECONDS)
-        interrupted = job.driver.poll() not in {0, None} or self._epoch() > epoch
+        interrupted = job.process.poll() not in {0, None} or self._epoch() > epoch
         self.done.append(Done(kill, batch, len(self.families) - 1, interrupted))
 
     def _thaw(self, *, at_once: bool = False) -> None:
@@ -298,7 +298,7 @@ def play(seed: int, folder: Path, peace_dsn: str, attack_dsn: str, each: int = K
         made.put(folder / name / "events")
     peace = folder / "peace"
     with family(peace, peace_dsn, *RUN, log="job.txt", environment={}) as job:
-        assert job.driver.wait(_SECONDS) == 0, job.said
+        assert job.process.wait(_SECONDS) == 0, job.said
     attack = Assault(folder / "attack", attack_dsn, plan(seed, each), RUN)
     attack.run()
     return Round(

@@ -35,7 +35,9 @@ class JobProcess:
     @property
     def stands(self) -> bool:
         """Whether the driver was stopped, as a failpoint does it."""
-        return psutil.Process(self.process.pid).status() == psutil.STATUS_STOPPED
+        with suppress(psutil.NoSuchProcess):
+            return psutil.Process(self.process.pid).status() == psutil.STATUS_STOPPED
+        return False
 
     def resume(self) -> None:
         """Let a driver that stands go on."""
@@ -146,32 +148,15 @@ _IDLE_CONNECTIONS = 1
 
 
 @dataclass(frozen=True)
-class Family:
-    """A job's processes; `log` is where their stderr goes."""
+class Family(JobProcess):
+    """A job's processes; `process` is its driver."""
 
-    driver: subprocess.Popen[bytes]
     mark: str
-    log: Path
-
-    @property
-    def said(self) -> str:
-        return self.log.read_text(errors="replace")
 
     @property
     def ended(self) -> bool:
         """Whether the driver has."""
-        return self.driver.poll() is not None
-
-    @property
-    def stands(self) -> bool:
-        """Whether the driver was stopped, as a failpoint does it."""
-        with suppress(psutil.NoSuchProcess):
-            return psutil.Process(self.driver.pid).status() == psutil.STATUS_STOPPED
-        return False
-
-    def resume(self) -> None:
-        """Let a driver that stands go on."""
-        self.driver.send_signal(signal.SIGCONT)
+        return self.process.poll() is not None
 
     def jvm(self) -> psutil.Process | None:
         """Spark, unless it is not there yet or not any more."""
@@ -181,7 +166,7 @@ class Family:
                 for each, words in self._members()
                 if words[0].endswith("java")
                 and "org.apache.spark.deploy.SparkSubmit" in words
-                and _parent(each) == self.driver.pid
+                and _parent(each) == self.process.pid
             ),
             None,
         )
@@ -200,7 +185,7 @@ class Family:
         for each in self.left():
             with suppress(psutil.NoSuchProcess):
                 each.kill()
-        self.driver.wait(SECONDS)
+        self.process.wait(SECONDS)
         eventually(lambda: not self.left())
 
     def _members(self) -> Iterator[tuple[psutil.Process, list[str]]]:
@@ -277,7 +262,7 @@ def family(
             stderr=stderr,
             start_new_session=True,
         )
-    started = Family(driver, mark, folder / log)
+    started = Family(driver, folder / log, mark)
     try:
         yield started
     finally:

@@ -77,15 +77,20 @@ async def test_first_lanes_are_claimed_at_once(world: World, store: PostgresStor
     assert len((await store.claim(wanted(9), 0)).lanes) == 2
 
 
-async def test_urgent_flood_does_not_starve_others(world: World, store: PostgresStore) -> None:
+async def calm_behind(world: World, store: PostgresStore, urgent: int) -> None:
+    """Route so many urgent subjects, and one of less urgency behind them."""
     world.add_endpoint(URL)
-    world.write(*(f"m_{n}" for n in range(40)))
+    world.write(*(f"m_{n}" for n in range(urgent)))
     world.write("calm")
     world.db.execute(
         "UPDATE holdfast.entry SET priority = 1 FROM holdfast.subject s"
         " WHERE s.id = subject_id AND s.name = 'calm'"
     )
     await store.route(16)
+
+
+async def test_urgent_flood_does_not_starve_others(world: World, store: PostgresStore) -> None:
+    await calm_behind(world, store, 40)
     turns = 0
     while world.lanes()["calm"].delivered == 0:
         await deliver(store, 2)
@@ -94,14 +99,7 @@ async def test_urgent_flood_does_not_starve_others(world: World, store: Postgres
 
 
 async def test_waiting_urgent_lanes_are_not_walked_over(world: World, store: PostgresStore) -> None:
-    world.add_endpoint(URL)
-    world.write(*(f"m_{n}" for n in range(300)))
-    world.write("calm")
-    world.db.execute(
-        "UPDATE holdfast.entry SET priority = 1 FROM holdfast.subject s"
-        " WHERE s.id = subject_id AND s.name = 'calm'"
-    )
-    await store.route(16)
+    await calm_behind(world, store, 300)
     world.db.execute("UPDATE holdfast.lane SET due_at = now() + interval '1 h' WHERE priority = 0")
     assert len(await deliver(store, 5)) == 1
 
