@@ -14,6 +14,7 @@ _MODULES = {
     "entries": "entries.verbs",
     "late": "late_events.verbs",
     "proposal": "proposals.verbs",
+    "quarantine": "quarantine.verbs",
     "stream": "streams.verbs",
     "subjects": "subjects.verbs",
     "suppressed": "suppressed.verbs",

@@ -194,7 +194,8 @@ def _change(verb: Verb, asked: Asked) -> Callable[..., Response]:
     acting = Annotated[Login, Depends(Acting(verb.least))]
 
     def change(request: Request, person: Login, form: Form) -> Response:
-        values = {each.name: _posted(each, form) for each in verb.members}
+        settings = request.app.state.settings
+        values = {each.name: _posted(each, form, settings) for each in verb.members}
         with person.session.open(verb.group.store) as store:
             done = asked.done(verb.call(store, values), values)
         return redirect(request, person, done.page, done.text, tone=done.tone)
@@ -203,7 +204,7 @@ def _change(verb: Verb, asked: Asked) -> Callable[..., Response]:
     return change
 
 
-def _posted(member: Member, form: Posted) -> Any:
+def _posted(member: Member, form: Posted, settings: Any) -> Any:
     text = form.get(member.name, "")
     match member.param.kind:
         case Kind.REASON:
@@ -212,6 +213,8 @@ def _posted(member: Member, form: Posted) -> Any:
             return confirm.numbers_of(form.getlist("id"))
         case Kind.RATE:
             return replay_form.rate_of(form)
+        case Kind.SETTING:
+            return getattr(settings, member.name)
         case Kind.PLAN:
             return replay_form.id_of(text)
     return bool(text) if member.type is bool else _parsed(member, text)

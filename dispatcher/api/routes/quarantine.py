@@ -3,107 +3,31 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Request
 from pydantic import AfterValidator, Field, StringConstraints
 
-from holdfast.dispatcher.api import bodies
-from holdfast.dispatcher.api.access import Operator, Viewer
+from holdfast.dispatcher.api import verbs
+from holdfast.dispatcher.api.access import Operator
 from holdfast.dispatcher.api.requests import (
-    AskBody,
-    Ids,
-    Limit,
-    Name,
-    Number,
-    NumberBefore,
     Reason,
     RequestBody,
     storable,
 )
-from holdfast.dispatcher.api.responses import PagedByNumber, ResponseModel, Time
+from holdfast.dispatcher.api.responses import ResponseModel
 from holdfast.dispatcher.operators.common.overtaking import NewerDecision
 from holdfast.dispatcher.operators.quarantine.actions import (
     Way,
-    dismiss,
     entry_texts,
     put_back,
 )
-from holdfast.dispatcher.operators.quarantine.store import Filter, Quarantine
+from holdfast.dispatcher.operators.quarantine.store import Quarantine
+from holdfast.dispatcher.operators.quarantine.verbs import GROUP, ResolvedRow
 from holdfast.sink.contract.exits import CommandError, ExitCode
-from holdfast.sink.contract.states import QuarantineReason, QuarantineResolution
 
-router = APIRouter(prefix="/quarantine", tags=["quarantine"])
-
-
-class ListedRow(ResponseModel):
-    """A quarantined row without its text."""
-
-    id: int
-    stream: str | None
-    query_id: UUID | None
-    batch_id: int | None
-    batch_no: int | None
-    reason: QuarantineReason
-    detail: str
-    quarantined_at: Time
-    resolution: QuarantineResolution | None
-    resolved_at: Time | None
-    resolved_by: str | None
-    resolution_reason: str | None
-
-
-class RowPage(PagedByNumber):
-    """Rows, the newest first."""
-
-    rows: list[ListedRow]
-
-
-class QuarantinedRow(ListedRow):
-    """A quarantined row."""
-
-    row: str | None = Field(description="Its text; null unless bodies are requested.")
-
-
-@router.get("", summary="List quarantined rows.")
-def list_quarantine(
-    session: Viewer,
-    stream: Annotated[Name | None, Query(description="Only this stream.")] = None,
-    reason: Annotated[
-        QuarantineReason | None, Query(description="Only this reason or cause.")
-    ] = None,
-    open: Annotated[bool, Query(description="Only unresolved ones; false: all.")] = True,  # noqa: A002 - the parameter's name
-    resolved: Annotated[bool, Query(description="Only resolved ones.")] = False,
-    limit: Limit = 50,
-    before: NumberBefore | None = None,
-) -> RowPage:
-    """Return rows without their text, the newest first."""
-    wanted = Filter(stream, reason, open and not resolved, resolved)
-    with session.open(Quarantine) as store:
-        rows = store.newest(wanted, limit=limit, before=before)
-    older = rows[-1]["id"] if len(rows) == limit else None
-    return RowPage.model_validate({"rows": rows, "next_before": older})
-
-
-@router.get("/{number}", summary="Show a quarantined row.")
-def show_quarantined(session: Viewer, number: Number, body: AskBody = False) -> QuarantinedRow:
-    """Return one row, with its text if requested."""
-    bodies.allow(session, body=body)
-    with session.open(Quarantine) as store:
-        [row] = store.take([number])
-    if body:
-        bodies.note(session, "quarantine.read", f"quarantine {number}")
-    else:
-        row = bodies.without(row, "row")
-    return QuarantinedRow.model_validate(row)
+router = verbs.router(GROUP)
 
 
 ROW_CHARACTERS_MAX = 262_144
-
-
-class RowsToDismiss(RequestBody):
-    """Rows to dismiss."""
-
-    ids: Ids
-    reason: Reason
 
 
 class PutBack(RequestBody):
@@ -133,23 +57,6 @@ class RowsToPutBack(RequestBody):
         description="Refuse an entry that is older than its subject's newest, or repeats its type.",
     )
     reason: Reason
-
-
-class ResolvedRow(ResponseModel):
-    """A row that was already resolved."""
-
-    id: int
-    resolution: QuarantineResolution
-    resolved_at: Time
-    resolved_by: str
-    resolution_reason: str | None
-
-
-class RowsDismissed(ResponseModel):
-    """What was dismissed, and what was already resolved."""
-
-    dismissed: list[int]
-    resolved_before: list[ResolvedRow]
 
 
 class RowOutcome(ResponseModel):
@@ -191,14 +98,6 @@ class RowsPutBack(ResponseModel):
         " their subject's newest one."
     )
     resolved_before: list[ResolvedRow]
-
-
-@router.post("/dismiss", summary="Dismiss rows that need no action.")
-def dismiss_rows(session: Operator, given: RowsToDismiss) -> RowsDismissed:
-    """They stay in the quarantine, marked as dismissed."""
-    with session.open(Quarantine) as store:
-        done, before = dismiss(store, list(dict.fromkeys(given.ids)), given.reason)
-    return RowsDismissed.model_validate({"dismissed": done, "resolved_before": before})
 
 
 @router.post("/requeue", summary="Put rows back, as entries of the outbox.")

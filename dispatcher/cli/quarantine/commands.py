@@ -1,33 +1,21 @@
 """`holdfast quarantine`: rows that were set aside, and what a person can do about them."""
 
 import re
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from holdfast.dispatcher.cli import verbs
 from holdfast.dispatcher.cli.options import (
     NUMBER_MAX,
     AsJson,
-    BeforeId,
     Dsn,
-    Limit,
-    OfStream,
-    Output,
     Reason,
-    Wide,
     reason_of,
 )
 from holdfast.dispatcher.cli.output import (
-    Page,
-    export_rows,
-    print_facts,
     print_json,
-    print_page,
-    print_rows,
-    shortened,
     visible,
 )
 from holdfast.dispatcher.cli.quarantine.row_files import (
@@ -37,7 +25,6 @@ from holdfast.dispatcher.cli.quarantine.row_files import (
 )
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.quarantine.actions import (
-    WHY,
     PutBack,
     Way,
     can_go_back,
@@ -45,37 +32,16 @@ from holdfast.dispatcher.operators.quarantine.actions import (
     resolved_text,
     why_two,
 )
-from holdfast.dispatcher.operators.quarantine.actions import dismiss as dismiss_rows
-from holdfast.dispatcher.operators.quarantine.rules import is_entry, what_helps
-from holdfast.dispatcher.operators.quarantine.store import Filter, Quarantine
+from holdfast.dispatcher.operators.quarantine.rules import is_entry
+from holdfast.dispatcher.operators.quarantine.store import Quarantine
+from holdfast.dispatcher.operators.quarantine.verbs import GROUP
 from holdfast.sink.contract.exits import CommandError, ExitCode
-from holdfast.sink.contract.states import QuarantineReason
 
-app = typer.Typer(
-    help="Quarantined rows: list, show, export, requeue, dismiss.", no_args_is_help=True
-)
+app = verbs.group(GROUP)
 
 Ids = Annotated[
     list[int], typer.Argument(min=1, max=NUMBER_MAX, help="Row ids, as `list` shows them.")
 ]
-
-Why = Annotated[
-    QuarantineReason | None, typer.Option("--reason", help="Only rows set aside for this reason.")
-]
-
-Open = Annotated[bool, typer.Option("--open/--all", help="Only unresolved rows, or all.")]
-
-Resolved = Annotated[
-    bool, typer.Option("--resolved", help="Only resolved rows: who, when and why.")
-]
-
-_LIST = ("id", "stream", "batch_id", "reason", "detail", "quarantined_at", "resolution")
-
-_LIST_RESOLVED = (*_LIST[:-1], *WHY)
-
-_FACTS = (
-    *("stream", "query_id", "batch_id", "batch_no", "reason", "detail", "quarantined_at", *WHY),
-)
 
 ADVICE = (
     "`holdfast quarantine export` writes rows as lines: correct `row` in the file, then put it"
@@ -84,74 +50,6 @@ ADVICE = (
 """Advice for a row that was refused again."""
 
 _LINE_BREAKS = re.compile(r"[\r\n]+")
-
-
-@app.command("list")
-def list_(
-    stream: OfStream = None,
-    reason: Why = None,
-    open_: Open = True,
-    resolved: Resolved = False,
-    limit: Limit = 50,
-    before: BeforeId = None,
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-    _wide: Wide = False,
-) -> None:
-    """List quarantined rows, the newest first, without their text. Exit code 3: none match."""
-    with Quarantine.connect(dsn) as store:
-        rows = store.newest(_filter(stream, reason, open_, resolved), limit=limit, before=before)
-    older = rows[-1]["id"] if len(rows) == limit else None
-    columns = _LIST if open_ and not resolved else _LIST_RESOLVED
-    nothing = "no quarantined row matches. Nothing was changed; --all includes resolved ones."
-    page, show_rows = Page("rows", rows, older), partial(_print_list, columns=columns)
-    print_page(page, show_rows, nothing, as_json=as_json)
-
-
-def _print_list(rows: Sequence[Row], columns: Sequence[str]) -> None:
-    seen = [_table_row(row) for row in rows]
-    print_rows(seen, columns, "Quarantine", ("batch_id", "resolved_by", "resolved_at"))
-
-
-@app.command()
-def show(
-    number: Annotated[int, typer.Argument(metavar="ID", min=1, max=NUMBER_MAX)],
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show a row with its text, and what can be done about it."""
-    with Quarantine.connect(dsn) as store:
-        [row] = store.take([number])
-    if as_json:
-        print_json(row)
-        return
-    typer.echo(f"row {row['id']}")
-    print_facts({name: row[name] for name in _FACTS}, 17)
-    typer.echo(f"\n{shortened(row['row'])}")
-    if row["resolution"] is None:
-        for each in what_helps(row):
-            typer.echo(f"{each.command}\n    {each.effect}")
-
-
-@app.command()
-def export(
-    stream: OfStream = None,
-    reason: Why = None,
-    open_: Open = True,
-    resolved: Resolved = False,
-    output: Output = None,
-    dsn: Dsn = None,
-) -> None:
-    """Write rows with their text as JSON lines, the oldest first. Exit code 3: none match."""
-    wanted = _filter(stream, reason, open_, resolved)
-    with Quarantine.connect(dsn) as store, store.export(wanted) as (count, rows):
-        if not count:
-            raise CommandError(
-                "no row of the quarantine matches; nothing was written.",
-                ExitCode.NOTHING_MATCHED,
-                code="nothing_matched",
-            )
-        export_rows(rows, count, output, "row")
 
 
 @app.command()
@@ -239,34 +137,6 @@ def _print_put_back(result: PutBack) -> None:
     _print_rows(
         "nothing done", [{"id": e["id"], "detail": resolved_text(e)} for e in result.before]
     )
-
-
-@app.command()
-def dismiss(ids: Ids, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Dismiss rows that need no action. `list --all` still shows them."""
-    why = reason_of(reason)
-    with Quarantine.connect(dsn) as store:
-        done, before = dismiss_rows(store, ids, why)
-    if as_json:
-        print_json({"dismissed": done, "resolved_before": before})
-    else:
-        _print_rows("dismissed", [{"id": each, "detail": why} for each in done])
-        _print_rows("nothing done", [{"id": e["id"], "detail": resolved_text(e)} for e in before])
-
-
-def _filter(
-    stream: str | None, reason: QuarantineReason | None, open_: bool, resolved: bool
-) -> Filter:
-    return Filter(stream, reason, open_ and not resolved, resolved)
-
-
-def _table_row(row: Row) -> Row:
-    why = row["resolution_reason"]
-    return {
-        **row,
-        "detail": visible(row["detail"]),
-        "resolution_reason": visible(why) if why else None,
-    }
 
 
 def _print_rows(heading: str, rows: list[Row]) -> None:

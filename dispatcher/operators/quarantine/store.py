@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from typing import Annotated
 
 import psycopg
 
+from holdfast.dispatcher.operators.common import verbs
 from holdfast.dispatcher.operators.common.overtaking import overtaken
 from holdfast.dispatcher.operators.common.session import Row, actor, cause
 from holdfast.dispatcher.operators.proposals.store import Proposals
@@ -23,13 +25,21 @@ ACTIONS = {
 class Filter:
     """A filter of rows; None means any."""
 
-    stream: str | None = None
-    reason: QuarantineReason | None = None
-    open: bool = True
-    """Only unresolved rows."""
+    stream: verbs.OfStream = None
+    reason: Annotated[
+        QuarantineReason | None,
+        verbs.Param(
+            "Only this reason or cause.",
+            command_help="Only rows set aside for this reason.",
+            label="Reason",
+        ),
+    ] = None
+    open: verbs.Open = True
+    resolved: verbs.Resolved = False
 
-    resolved: bool = False
-    """Only resolved rows."""
+    def parameters(self) -> Row:
+        """Return the parameters of the statements."""
+        return {**asdict(self), "open": self.open and not self.resolved}
 
 
 class Quarantine(Proposals):
@@ -42,7 +52,7 @@ class Quarantine(Proposals):
         """
         if filter_.stream is not None:
             self._known_stream(filter_.stream)
-        parameters = {**asdict(filter_), "limit": limit, "before": before}
+        parameters = {**filter_.parameters(), "limit": limit, "before": before}
         return self._with_reasons(self._all("quarantine/list", parameters))
 
     @contextmanager
@@ -53,7 +63,9 @@ class Quarantine(Proposals):
         """
         if filter_.stream is not None:
             self._known_stream(filter_.stream)
-        with self._export("quarantine/count", "quarantine/export", asdict(filter_)) as exported:
+        with self._export(
+            "quarantine/count", "quarantine/export", filter_.parameters()
+        ) as exported:
             yield exported
 
     def take(self, ids: Sequence[int]) -> list[Row]:

@@ -18,6 +18,7 @@ from holdfast.dispatcher.api.console.routes import (
 from holdfast.dispatcher.operators import registry
 
 ROUTERS: tuple[APIRouter, ...] = (
+    *map(verbs.router, registry.groups()),
     overview.router,
     entries.router,
     redeliver.router,
@@ -28,5 +29,4 @@ ROUTERS: tuple[APIRouter, ...] = (
     quarantine.router,
     replays.router,
     endpoints.router,
-    *map(verbs.router, registry.groups()),
 )
