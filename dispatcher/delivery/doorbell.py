@@ -83,7 +83,7 @@ class Doorbell:
             async with asyncio.timeout(self._answer_seconds):
                 await self._watch.ring(token)
             if await self._arrives(token, listener):
-                self._heard()
+                self._recovered()
                 return
         if not self._deaf:
             self._deaf = True
@@ -100,7 +100,7 @@ class Doorbell:
                 return True
         return False
 
-    def _heard(self) -> None:
+    def _recovered(self) -> None:
         if self._deaf:
             self._deaf = False
             self._telemetry.info(Line.DOORBELL_HEARD)

@@ -104,33 +104,36 @@ class Flow:
         """Number of lanes that are claimed and not settled."""
         return sum(slots.held for slots in self._slots.values())
 
-    def wanted(self, ready: Mapping[int, Ready]) -> dict[int, int]:
+    def claimable(self, ready: Mapping[int, Ready]) -> dict[int, int]:
         """Return how many lanes may be claimed now, by endpoint, without endpoints at 0."""
         if self._closed or not ready:
             return {}
         share = max(1, self._concurrency // len(ready))
-        second, left = int(self._clock()), self._claim_lanes
-        wanted: dict[int, int] = {}
+        second, lanes_left = int(self._clock()), self._claim_lanes
+        lane_counts: dict[int, int] = {}
         self._claims += 1
         # Endpoints skipped last time come first, then those that hold fewest lanes.
         for id_ in sorted(ready, key=self._claim_order):
             slots = self._at(id_)
             slots.limit = min(share, ready[id_].endpoint.concurrency)
-            count = min(left, self._free(slots, second))
+            count = min(lanes_left, self._free(slots, second))
             if count > 0:
-                wanted[id_] = count
-                left -= count
+                lane_counts[id_] = count
+                lanes_left -= count
                 slots.last_claim = self._claims
-        return wanted
+        return lane_counts
 
     def take(
-        self, lanes: Iterable[Lane], wanted: Mapping[int, int], paced: Mapping[int, int] = NOT_PACED
+        self,
+        lanes: Iterable[Lane],
+        counts_wanted: Mapping[int, int],
+        paced: Mapping[int, int] = NOT_PACED,
     ) -> None:
-        """Accept the lanes of a claim of `wanted`, and start one in each free slot.
+        """Accept the lanes of a claim for `counts_wanted`, and start one in each free slot.
 
         `paced` maps each endpoint with a rate limit to the number of lanes that the limit allowed.
         """
-        counts = dict.fromkeys(wanted, 0)
+        counts = dict.fromkeys(counts_wanted, 0)
         for lane in lanes:
             slots = self._at(lane.endpoint_id)
             slots.waiting.append(lane)
@@ -138,7 +141,7 @@ class Flow:
             counts[lane.endpoint_id] += 1
         for id_, count in counts.items():
             slots = self._at(id_)
-            slots.more_due = count == wanted[id_]
+            slots.more_due = count == counts_wanted[id_]
             slots.paced = id_ in paced
             allowed = paced.get(id_)
             if allowed is None:
@@ -203,11 +206,11 @@ class Flow:
 
     def _free(self, slots: _Slots, second: int) -> int:
         """Return how many lanes may be claimed; 0 while they are too few for an efficient claim."""
-        ahead = slots.pace.turn(second)
+        per_second = slots.pace.turn(second)
         # Under a rate limit, lanes that are not started soon are released.
-        most = slots.limit + (int(ahead * BEGIN_SECONDS) if slots.paced else ahead)
-        free = max(0, most - slots.held)
-        worth = not slots.waiting or free >= min(most, self._claim_lanes) // WORTH_SHARE
+        lanes_max = slots.limit + (int(per_second * BEGIN_SECONDS) if slots.paced else per_second)
+        free = max(0, lanes_max - slots.held)
+        worth = not slots.waiting or free >= min(lanes_max, self._claim_lanes) // WORTH_SHARE
         return free if worth else 0
 
     def _claim_order(self, endpoint_id: int) -> tuple[int, int, int]:

@@ -85,7 +85,7 @@ class Steps:
         announced, self._announced = self._announced, False
         counts = {
             id_: count
-            for id_, count in self._flow.wanted(self._endpoints.ready).items()
+            for id_, count in self._flow.claimable(self._endpoints.ready).items()
             if not self._holds.will_hold(id_)
         }
         if not counts or self._clock.fault:
@@ -106,7 +106,7 @@ class Steps:
             self._flow.request_claim()
         return self._take(done[1], counts, started)
 
-    def _take(self, claim: Claim, wanted: Mapping[int, int], started: float) -> bool:
+    def _take(self, claim: Claim, counts: Mapping[int, int], started: float) -> bool:
         """Start sending the claimed lanes; returns whether there are any."""
         if self._observer is not None:
             self._observer.claimed(claim, started)
@@ -117,7 +117,7 @@ class Steps:
             self._telemetry.breaker_closed(self._endpoints.name(id_))
         if claim.lanes:
             failpoint("D2")
-        self._flow.take(claim.lanes, wanted, claim.paced)
+        self._flow.take(claim.lanes, counts, claim.paced)
         if not claim.lanes and claim.again_seconds is not None:
             # The regular interval is too long to use the full rate.
             asyncio.get_running_loop().call_later(claim.again_seconds, self._flow.request_claim)

@@ -96,9 +96,9 @@ class Settler:
 
     async def _gather(self) -> None:
         for _ in range(GATHERS_MAX):
-            known = len(self._queue)
+            length_before = len(self._queue)
             await self._pause(0 if self._closing else GATHER_SECONDS)
-            streaming = len(self._queue) - known >= STREAM
+            streaming = len(self._queue) - length_before >= STREAM
             if self._closing or not streaming or len(self._queue) >= SETTLEMENTS_MAX:
                 return
 
@@ -125,7 +125,7 @@ class Settler:
         for settlement in batch:
             if settlement.trusted_until <= now:
                 self._telemetry.result_dropped(self._name(settlement), settlement)
-                self._left(settlement)
+                self._finished(settlement)
         return [settlement for settlement in batch if settlement.trusted_until > now]
 
     def _report(self, batch: list[Settlement], settled: list[Settled]) -> None:
@@ -139,11 +139,11 @@ class Settler:
         for settlement in batch:
             if id(settlement) not in stored:
                 self._telemetry.lease_lost(self._name(settlement), settlement)
-            self._left(settlement)
+            self._finished(settlement)
         if any(each.due_at and each.settlement.delay_us is None for each in settled):
             self._due()
 
-    def _left(self, settlement: Settlement) -> None:
+    def _finished(self, settlement: Settlement) -> None:
         if self._holds.stored(settlement):
             self._due()
         self._done(settlement)

@@ -44,8 +44,8 @@ def app(health: Health, collector: Collector) -> "WSGIApplication":
         if method not in {"GET", "HEAD"}:
             return _plain(start, "405 Method Not Allowed", {"error": "only GET"})
         if path == "/metrics":
-            shown: Iterable[bytes] = metrics(environ, start)
-            return shown
+            content: Iterable[bytes] = metrics(environ, start)
+            return content
         faults = checks[path]()
         status = "503 Service Unavailable" if faults else "200 OK"
         return _plain(start, status, {"ok": not faults, "faults": faults})

@@ -94,10 +94,10 @@ def endpoint_of(row: Mapping[str, Any]) -> EndpointRow:
         slow_start_seconds=row["slow_start_seconds"],
         inquiry_path=row["inquiry_path"],
     )
-    seen = row.get("key_window_seen_at") is not None
+    states_window = row.get("key_window_seen_at") is not None
     return EndpointRow(
         endpoint,
         active=EndpointState(row["state"]) is EndpointState.ACTIVE,
         secret_refs=tuple(row["secret_refs"]),
-        key_window=KeyWindow(row["key_window_seconds"]) if seen else None,
+        key_window=KeyWindow(row["key_window_seconds"]) if states_window else None,
     )

@@ -98,7 +98,7 @@ def judge(outcome: Outcome, status: int | None, reason: str | None, receipt: str
     """Return the verdict on a request that was sent; `receipt` as in `one_delivery`."""
     match outcome:
         case Outcome.DELIVERED:
-            return _taken(receipt)
+            return _accepted(receipt)
         case Outcome.REJECTED:
             return _rejected(status, reason)
         case Outcome.UNKNOWN:
@@ -130,7 +130,7 @@ def judge(outcome: Outcome, status: int | None, reason: str | None, receipt: str
             return _failed(status)
 
 
-def _taken(receipt: str) -> Verdict:
+def _accepted(receipt: str) -> Verdict:
     if receipt == "not genuine":
         return Verdict(
             "receipt_forged",

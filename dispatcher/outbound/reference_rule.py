@@ -106,12 +106,12 @@ def rule_with(prefixes: Iterable[str], folders: Iterable[str]) -> ReferenceRule:
 
 def references_of(settings: Mapping[str, Any]) -> list[str]:
     """Return every reference in the settings of an endpoint, by column; columns may be missing."""
-    named = [
+    values = [
         *settings.get("secret_refs", ()),
         *settings.get("headers", {}).values(),
         *(settings.get(column) for column in ("ca_ref", "client_cert_ref", "client_key_ref")),
     ]
-    return [each for each in named if isinstance(each, str) and is_reference(each)]
+    return [each for each in values if isinstance(each, str) and is_reference(each)]
 
 
 def is_usable_folder(folder: str) -> bool:

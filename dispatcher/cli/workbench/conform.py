@@ -16,7 +16,7 @@ from holdfast.sink.contract.exits import CommandError, ExitCode
 if TYPE_CHECKING:
     from holdfast.dispatcher.workbench.conform.kit import Plan
     from holdfast.dispatcher.workbench.conform.probe import Probe
-    from holdfast.dispatcher.workbench.conform.report import Report
+    from holdfast.dispatcher.workbench.conform.run import Report
 
 SEED_MAX = 2**31 - 1
 DEADLINE_SECONDS_MAX = 120

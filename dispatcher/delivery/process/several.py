@@ -47,8 +47,8 @@ def settings_of(settings: Settings, number: int) -> Settings:
     if settings.listen is None:
         return settings
     host, port = address(settings.listen)
-    shown = f"[{host}]" if ":" in host else host
-    return replace(settings, listen=f"{shown}:{port + number}")
+    host_quoted = f"[{host}]" if ":" in host else host
+    return replace(settings, listen=f"{host_quoted}:{port + number}")
 
 
 @dataclass

@@ -37,8 +37,8 @@ def settle(
         case Outcome.DELIVERED:
             return _settlement(lane, Move.ADVANCE, before, tried)
         case Outcome.GONE:
-            why = f"answered 410 Gone to {_where(last)}"
-            return _settlement(lane, Move.KEEP, before, tried, disable=why)
+            reason = f"answered 410 Gone to {_attempt_name(last)}"
+            return _settlement(lane, Move.KEEP, before, tried, disable=reason)
         case Outcome.REJECTED:
             return _bury(lane, tried, endpoint, DeadReason.REJECTED)
         case Outcome.REFUSED if last.barred:
@@ -171,5 +171,5 @@ def detail_of(attempt: Attempt) -> str:
     return f"{answer}: {detail}"[:1000] if detail else answer
 
 
-def _where(attempt: Attempt) -> str:
+def _attempt_name(attempt: Attempt) -> str:
     return f"attempt {attempt.number} of sequence {attempt.sequence}"

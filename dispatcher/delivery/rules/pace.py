@@ -215,7 +215,7 @@ def settled(
     pace = _given_back(pace, settlements, limits, at)
     for settlement in settlements:
         for attempt in settlement.attempts:
-            pace = _held(pace, attempt, at)
+            pace = _with_hold(pace, attempt, at)
         if pace.breaker is BreakerState.HALF_OPEN and settlement.token == pace.probe:
             pace = _probed(pace, settlement, limits, at, draw)
         elif pace.breaker in (BreakerState.CLOSED, BreakerState.SLOW_START):
@@ -246,7 +246,7 @@ def _given_back(
     return replace(pace, paid_until=min(pace.paid_until, paid_until))
 
 
-def _held(pace: Pace, attempt: Attempt, at: datetime) -> Pace:
+def _with_hold(pace: Pace, attempt: Attempt, at: datetime) -> Pace:
     if not attempt.put_off:
         return pace
     asked_seconds = min(attempt.asked_seconds or 0, RETRY_AFTER_SECONDS_MAX)
@@ -271,10 +271,10 @@ def _counted(pace: Pace, settlement: Settlement, limits: Limits, at: datetime, d
             continue
         pace = replace(pace, failures=after_it)
         if after_it > before and after_it >= threshold:
-            why = _opening_reason(
+            reason = _opening_reason(
                 attempt, f"{after_it} failures in a row, the last one {_attempt_text(attempt)}"
             )
-            return _opened(pace, Event.TRIP, at, draw, why)
+            return _opened(pace, Event.TRIP, at, draw, reason)
     return pace
 
 
@@ -297,12 +297,12 @@ def _probed(pace: Pace, settlement: Settlement, limits: Limits, at: datetime, dr
     )
 
 
-def _opened(pace: Pace, event: Event, at: datetime, draw: float, why: str) -> Pace:
+def _opened(pace: Pace, event: Event, at: datetime, draw: float, reason: str) -> Pace:
     openings = pace.openings + 1
     opened = replace(
         moved(pace, event, at),
         breaker_until=at + timedelta(seconds=open_seconds(openings, draw=draw)),
-        breaker_reason=why,
+        breaker_reason=reason,
         openings=openings,
     )
     return _stalled(opened, at, None)

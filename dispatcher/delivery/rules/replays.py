@@ -38,8 +38,8 @@ def bounded(rate: ReplayRate, at: datetime) -> ReplayRate:
     return replace(rate, paid_until=at + DEBT_MAX)
 
 
-def affordable(rate: ReplayRate, most: int, at: datetime) -> int:
-    """Return how many of `most` items may be claimed at `at`.
+def affordable(rate: ReplayRate, limit: int, at: datetime) -> int:
+    """Return how many of `limit` items may be claimed at `at`.
 
     >>> from datetime import UTC
     >>> noon = datetime(2025, 11, 3, 12, tzinfo=UTC)
@@ -49,11 +49,11 @@ def affordable(rate: ReplayRate, most: int, at: datetime) -> int:
     2
     """
     if rate.per_second is None:
-        return most
+        return limit
     owed = max(0.0, (rate.paid_until - at).total_seconds()) if rate.paid_until else 0.0
     burst = max(1.0, rate.per_second * BURST_SECONDS)
     # A millionth short of a whole item counts as one: times are stored in microseconds.
-    return max(0, min(most, int(burst - owed * rate.per_second + 1e-3)))
+    return max(0, min(limit, int(burst - owed * rate.per_second + 1e-3)))
 
 
 def paid(rate: ReplayRate, items: int, at: datetime) -> datetime | None:
@@ -64,15 +64,15 @@ def paid(rate: ReplayRate, items: int, at: datetime) -> datetime | None:
     return begin + timedelta(seconds=items / rate.per_second)
 
 
-def spare(free: int, most: int) -> int:
-    """Return how many of `free` slots or bucket places, of `most`, live traffic does not need.
+def spare(free: int, total: int) -> int:
+    """Return how many of `free` slots or bucket places, of `total`, live traffic does not need.
 
     >>> [spare(free, 8) for free in (8, 5, 4, 0)]
     [4, 1, 0, 0]
     >>> spare(1, 1)
     1
     """
-    return max(0, free - (most // RESERVE))
+    return max(0, free - (total // RESERVE))
 
 
 def allowed_for_replay(allowance: Allowance) -> int:

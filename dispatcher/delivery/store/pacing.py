@@ -76,11 +76,11 @@ def concerned(settlements: Sequence[Settlement], paced: Collection[int]) -> set[
 
 
 def _change(before: Pace, after: Pace) -> PaceChange | None:
-    held = after.held_until if after.held_until != before.held_until else None
-    if held is None and after.breaker is before.breaker:
+    held_until = after.held_until if after.held_until != before.held_until else None
+    if held_until is None and after.breaker is before.breaker:
         return None
     return PaceChange(
-        before.breaker, after.breaker, after.breaker_until, after.breaker_reason, held
+        before.breaker, after.breaker, after.breaker_until, after.breaker_reason, held_until
     )
 
 

@@ -98,8 +98,8 @@ async def settle_items(
     """Store results in the caller's transaction; see `PostgresStore.settle_replays`."""
     settled_rows = await run(connection, "replaying/replay_settle", _results(settlements))
     rows = {claimed_row(row): row for row in settled_rows}
-    held = [each for each in settlements if claim_of(each) in rows]
-    settled = await record(connection, settlements, held, rows, repeated=repeated)
+    leased = [each for each in settlements if claim_of(each) in rows]
+    settled = await record(connection, settlements, leased, rows, repeated=repeated)
     failpoint("D17")
     return settled
 

@@ -35,8 +35,8 @@ async def route(sessions: Sessions, batches: int) -> Routed:
     lanes = 0
     priorities: list[Sequence[int]] = []
     # The first may leave new lanes to the second, and another transaction may then create one.
-    for held in (False, True, True):
-        work = partial(_route, batches=batches, held=held)
+    for lock_lanes in (False, True, True):
+        work = partial(_route, batches=batches, lock_lanes=lock_lanes)
         found_batches, routed = await sessions.transaction(
             work, within=PATIENCE_SECONDS, begins=True
         )
@@ -47,12 +47,12 @@ async def route(sessions: Sessions, batches: int) -> Routed:
     return Routed(routed.batches, lanes, priorities)
 
 
-async def _route(connection: Connection, batches: int, *, held: bool) -> tuple[bool, Routed]:
+async def _route(connection: Connection, batches: int, *, lock_lanes: bool) -> tuple[bool, Routed]:
     """Return whether batches were found, and what was routed.
 
     No batch is routed if one of their lanes was changed or created after the statement began, or
     if one of few entries may have earlier ones on other days. Changes of their other lanes stand.
-    `held` locks the lanes first, which doubles the cost, and searches the other days.
+    `lock_lanes` locks the lanes first, which doubles the cost, and searches the other days.
     """
     _, rows = await begin(
         connection,
@@ -64,11 +64,11 @@ async def _route(connection: Connection, batches: int, *, held: bool) -> tuple[b
         return False, Routed(0, 0)
     batches_taken = _bounded(rows)
     planned = _entries(batches_taken) > PLANNED_ENTRIES_MIN
-    parameters = _parameters(batches_taken, past=held or planned)
+    parameters = _parameters(batches_taken, past=lock_lanes or planned)
     steps: list[Step] = [("routing/route_patience", None)]
     if planned:
         steps.append(("routing/plan_mode", {"plans": Plans.CUSTOM.value}))
-    if held:
+    if lock_lanes:
         steps.append(("routing/lane_route_hold", parameters))
     (routed,) = await finish(connection, *steps, ("routing/lane_route", parameters))
     return True, Routed(**routed)

@@ -127,8 +127,8 @@ class ScanCursors:
         """
         last: dict[tuple[int, int], datetime] = {}
         for endpoint_id, priority, due_at in rows:
-            known = last.get((endpoint_id, priority), due_at)
-            last[endpoint_id, priority] = max(known, due_at)
+            newest = last.get((endpoint_id, priority), due_at)
+            last[endpoint_id, priority] = max(newest, due_at)
         for (endpoint_id, priority), due_at in last.items():
             cursor = due_at - SLACK
             if endpoint_id not in full:

@@ -230,7 +230,7 @@ class Sessions:
         async with self._watched():
             # Retries are rare, and setting them up would cost time in every transaction.
             with suppress(*_CONFLICT):
-                async with self._begun(within, begins=begins) as connection:
+                async with self._open_transaction(within, begins=begins) as connection:
                     return await work(connection)
             async for attempt in AsyncRetrying(
                 retry=retry_if_exception_type(_CONFLICT),
@@ -239,17 +239,17 @@ class Sessions:
                 reraise=True,
             ):
                 with attempt:
-                    async with self._begun(within, begins=begins) as connection:
+                    async with self._open_transaction(within, begins=begins) as connection:
                         return await work(connection)
         raise AssertionError("tenacity ends by returning or raising")
 
     async def rows(self, name: str, parameters: Mapping[str, Any] | None = None) -> list[DictRow]:
         """Run one statement as its own transaction, which holds no lock afterwards."""
-        async with self._watched(), self._begun() as connection:
+        async with self._watched(), self._open_transaction() as connection:
             return await run(connection, name, parameters)
 
     @asynccontextmanager
-    async def _begun(
+    async def _open_transaction(
         self, within: float | None = None, *, begins: bool = False
     ) -> AsyncIterator[Connection]:
         """Lend a connection with an open transaction; commit or roll back after the block."""

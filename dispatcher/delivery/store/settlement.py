@@ -39,8 +39,8 @@ async def settle(
         ended = await run(connection, "settling/lane_settle", lanes)
         rows |= {claimed_row(row): row for row in ended}
     failpoint("D15")
-    held = [each for each in settlements if claim_of(each) in rows]
-    settled = await record(connection, settlements, held, rows, repeated=repeated)
+    leased = [each for each in settlements if claim_of(each) in rows]
+    settled = await record(connection, settlements, leased, rows, repeated=repeated)
     failpoint("D11")
     return settled
 
@@ -48,29 +48,29 @@ async def settle(
 async def record(
     connection: Connection,
     settlements: Sequence[Settlement],
-    held: Sequence[Settlement],
+    leased: Sequence[Settlement],
     rows: dict[Claimed, DictRow],
     *,
     repeated: bool,
 ) -> list[Settled]:
-    """Record what follows from results whose leases were `held`, of lanes or of replay items.
+    """Record what follows from results that were still `leased`, of lanes or of replay items.
 
     `rows` are what ending the leases returned; `repeated` as in `PostgresStore.settle`.
     """
-    await _add_attempts(connection, held, rows)
-    await _bury(connection, held)
-    for endpoint_id, reason in sorted({(s.endpoint_id, s.disable) for s in held if s.disable}):
+    await _add_attempts(connection, leased, rows)
+    await _bury(connection, leased)
+    for endpoint_id, reason in sorted({(s.endpoint_id, s.disable) for s in leased if s.disable}):
         gone = {"endpoint_id": endpoint_id, "reason": reason}
         await run(connection, "settling/endpoint_gone", gone)
     # After the endpoint: a trigger copies its change to its pace. Lock order: endpoint, then pace.
-    paced = concerned(held, {row["endpoint_id"] for row in rows.values() if row["paced"]})
-    changes = dict(await settle_paces(connection, held, paced))
+    paced = concerned(leased, {row["endpoint_id"] for row in rows.values() if row["paced"]})
+    changes = dict(await settle_paces(connection, leased, paced))
     settled = [
         # A change is reported once, with the first result of its endpoint.
         Settled(each, rows[claim_of(each)]["due_at"], changes.pop(each.endpoint_id, None))
-        for each in held
+        for each in leased
     ]
-    if repeated and len(held) < len(settlements):
+    if repeated and len(leased) < len(settlements):
         settled += await _stored_before(connection, settlements, rows.keys())
     return settled
 
@@ -90,20 +90,20 @@ def _lanes(settlements: Sequence[Settlement]) -> dict[str, object]:
 
 
 async def _add_attempts(
-    connection: Connection, held: Sequence[Settlement], rows: dict[Claimed, DictRow]
+    connection: Connection, leased: Sequence[Settlement], rows: dict[Claimed, DictRow]
 ) -> None:
-    """Record the attempts under the leases of `held`; `rows` are those of their lanes."""
-    if not any(each.attempts for each in held):
+    """Record the attempts of `leased` settlements; `rows` are those of their lanes."""
+    if not any(each.attempts for each in leased):
         return
     # The time of the transaction, the same in every row.
-    at = rows[claim_of(held[0])]["settled_at"].isoformat()
-    text = "".join([attempt_rows(each, at, rows[claim_of(each)]["due_at"]) for each in held])
+    at = rows[claim_of(leased[0])]["settled_at"].isoformat()
+    text = "".join([attempt_rows(each, at, rows[claim_of(each)]["due_at"]) for each in leased])
     async with connection.cursor().copy(statement("settling/attempt_copy")) as copy:
         await copy.write(text)
 
 
-async def _bury(connection: Connection, held: Sequence[Settlement]) -> None:
-    dead = [(each, each.dead) for each in held if each.dead is not None]
+async def _bury(connection: Connection, leased: Sequence[Settlement]) -> None:
+    dead = [(each, each.dead) for each in leased if each.dead is not None]
     if not dead:
         return
     await run(
@@ -123,10 +123,10 @@ async def _bury(connection: Connection, held: Sequence[Settlement]) -> None:
 
 
 async def _stored_before(
-    connection: Connection, settlements: Sequence[Settlement], held: Iterable[Claimed]
+    connection: Connection, settlements: Sequence[Settlement], leased: Iterable[Claimed]
 ) -> list[Settled]:
     """Find those that an earlier call stored although its COMMIT got no answer."""
-    missing = set(map(claim_of, settlements)) - set(held)
+    missing = set(map(claim_of, settlements)) - set(leased)
     doubtful = {claim_of(s): s for s in settlements if claim_of(s) in missing and s.attempts}
     recorded = await run(
         connection,

@@ -322,9 +322,9 @@ def configure(stream: TextIO | None = None) -> None:
     )
 
 
-def _report(processors: Iterable[Any], lines: int, why: str) -> str:
+def _report(processors: Iterable[Any], lines: int, error: str) -> str:
     """Return the line about lines that were dropped."""
-    line: Any = {"event": Line.LINES_DROPPED.value, "lines": lines, "error": why}
+    line: Any = {"event": Line.LINES_DROPPED.value, "lines": lines, "error": error}
     for each in processors:
         line = each(None, "warning", line)
     return f"{line}\n"

@@ -189,19 +189,19 @@ class DispatcherCollector(Collector):
         yield _gauge(
             "clock_skew_seconds",
             "Offset of this host's clock from the database's",
-            _known(m.clock_skew_seconds),
+            _optional(m.clock_skew_seconds),
             [],
         )
-        age = _known(seconds() - m.answered_at)
+        age = _optional(seconds() - m.answered_at)
         yield _gauge("database_answer_age_seconds", "Time since the database answered", age, [])
-        days = _known(m.partition_days_ahead)
+        days = _optional(m.partition_days_ahead)
         yield _gauge("partition_days_ahead", "Days ahead that have partitions", days, [])
 
 
 _PREFIX = "holdfast_"
 
 
-def _known(value: float | None) -> Mapping[Labels, float]:
+def _optional(value: float | None) -> Mapping[Labels, float]:
     return {} if value is None else {(): value}
 
 

@@ -78,9 +78,9 @@ class Body:
 
     def time(self, *path: str) -> datetime:
         """Return a time that the sender wrote as RFC 3339 in UTC."""
-        found = self.value(*path)
+        text = self.value(*path)
         try:
-            return parse_rfc3339(found if isinstance(found, str) else "")
+            return parse_rfc3339(text if isinstance(text, str) else "")
         except ValueError as error:
             raise _bad(path, f"is {error}") from None
 
@@ -94,8 +94,8 @@ class Body:
         return node
 
 
-def _bad(path: Sequence[str], why: str) -> BadData:
-    return BadData(f"`{'.'.join(('data', *path))}` {why}")
+def _bad(path: Sequence[str], reason: str) -> BadData:
+    return BadData(f"`{'.'.join(('data', *path))}` {reason}")
 
 
 def parse_body(raw: bytes) -> Body:
@@ -106,8 +106,10 @@ def parse_body(raw: bytes) -> Body:
         if not _is_plain(text):
             canonical_json(value, depth_max=_DEPTH_MAX)
     except (ValueError, RecursionError) as error:
-        why = "nested too deeply" if isinstance(error, RecursionError) else _why(error)
-        raise VerificationError(Reason.BAD_BODY, why) from None
+        reason = (
+            "nested too deeply" if isinstance(error, RecursionError) else _decoding_fault(error)
+        )
+        raise VerificationError(Reason.BAD_BODY, reason) from None
     if end != len(text):
         raise VerificationError(Reason.BAD_BODY, "there is data after the JSON value")
     if not isinstance(value, dict):
@@ -133,7 +135,7 @@ def parse_rfc3339(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
         raise ValueError("a member occurs twice")
@@ -154,7 +156,10 @@ def _integer(text: str) -> int:
 
 
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_once, parse_constant=_refuse, parse_float=_refuse, parse_int=_integer
+    object_pairs_hook=_without_repeats,
+    parse_constant=_refuse,
+    parse_float=_refuse,
+    parse_int=_integer,
 )
 """Created once: `json.loads` would create one per body."""
 
@@ -170,7 +175,7 @@ def _is_plain(text: str) -> bool:
     return text.count("{") + text.count("[") <= _DEPTH_MAX
 
 
-def _why(error: ValueError) -> str:
+def _decoding_fault(error: ValueError) -> str:
     match error:
         case UnicodeDecodeError():
             return "the body is not UTF-8"
@@ -190,11 +195,11 @@ def _type(value: dict[str, Any]) -> str:
 
 
 def _moment(value: dict[str, Any]) -> datetime:
-    found = value.get("timestamp")
-    if not isinstance(found, str):
+    text = value.get("timestamp")
+    if not isinstance(text, str):
         raise VerificationError(Reason.BAD_BODY, "`timestamp` is missing or not a string")
     try:
-        return parse_rfc3339(found)
+        return parse_rfc3339(text)
     except ValueError as error:
         raise VerificationError(Reason.BAD_BODY, f"`timestamp`: {error}") from None
 

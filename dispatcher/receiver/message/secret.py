@@ -56,14 +56,14 @@ class Secret:
             text = os.environ.get(name)
             if not text:
                 raise SecretError(f"the environment variable {name} is empty or not set")
-            return cls._named(text, reference)
+            return cls._parsed(text, reference)
         if separator and name and kind == "file":
-            return cls._named(_content(Path(name)), reference)
+            return cls._parsed(_content(Path(name)), reference)
         # The value may be the secret itself, so the message does not repeat it.
         raise SecretError("a secret reference is env:VAR or file:PATH, never the secret itself")
 
     @classmethod
-    def _named(cls, text: str, reference: str) -> "Secret":
+    def _parsed(cls, text: str, reference: str) -> "Secret":
         try:
             return cls.parse(text.strip())
         except SecretError as error:

@@ -231,11 +231,11 @@ def times() -> tuple[BadInput, ...]:
         *(
             row(
                 f"time.{name}",
-                f"refuses a timestamp {shown}",
+                f"refuses a timestamp {description}",
                 DIGITS,
                 partial(_timestamped, form),
             )
-            for name, shown, form in forms
+            for name, description, form in forms
         ),
     )
 

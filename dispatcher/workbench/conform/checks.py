@@ -129,10 +129,10 @@ async def order(kit: Kit) -> list[Verdict]:
         gap = rules.ORDER_GAP.failed("sequence 3 after 1 was answered `stale`")
     else:
         gap = judge.accepted(rules.ORDER_GAP, higher)
-    late = await kit.send_settled(low)
+    late_reply = await kit.send_settled(low)
     again = await kit.send_settled(low)
-    stale = judge.stale(rules.ORDER_STALE, late, await kit.count(low))
-    if late.outcome is not ReceiptOutcome.STALE:
+    stale = judge.stale(rules.ORDER_STALE, late_reply, await kit.count(low))
+    if late_reply.outcome is not ReceiptOutcome.STALE:
         repeated = rules.ORDER_STALE_AGAIN.warned("no answer was `stale`")
     elif again.outcome is ReceiptOutcome.STALE:
         repeated = rules.ORDER_STALE_AGAIN.passed(f"answered {again}")
@@ -173,8 +173,8 @@ async def bad_input(kit: Kit) -> list[Verdict]:
 async def times(kit: Kit) -> list[Verdict]:
     """Send deliveries signed in the past and in the future, within the tolerance."""
     behind = await kit.client.send(kit.aim("behind").aged(_WITHIN_SECONDS))
-    ahead = await kit.client.send(kit.aim("ahead").aged(-_WITHIN_SECONDS))
-    return [judge.accepted(rules.TIME_WITHIN, behind, ahead)]
+    ahead_reply = await kit.client.send(kit.aim("ahead").aged(-_WITHIN_SECONDS))
+    return [judge.accepted(rules.TIME_WITHIN, behind, ahead_reply)]
 
 
 async def rotation(kit: Kit) -> list[Verdict]:

@@ -87,12 +87,12 @@ def explain(
         error.detail,
         rule,
         expected,
-        _found(error.reason, headers, fields, body, now),
+        _actual(error.reason, headers, fields, body, now),
         hint,
     )
 
 
-def _found(
+def _actual(
     reason: Reason,
     headers: Sequence[tuple[bytes, bytes]],
     fields: Mapping[str, str],

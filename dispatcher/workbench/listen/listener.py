@@ -156,7 +156,7 @@ class Listener:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _Stored:
     body_sha256: bytes
     outcome: ReceiptOutcome
     received_at: datetime
@@ -170,22 +170,22 @@ class MemoryInbox:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
+        self._stored: dict[str, _Stored] = {}
         self._newest: dict[str, int] = {}
 
     def receive(self, delivery: Delivery, subject: str | None, now: datetime) -> Receipt:
         """Apply a delivery. Without a subject, sequences are not compared."""
         key, body_sha256 = delivery.key, hashlib.sha256(delivery.raw).digest()
-        known = self._known.get(key)
-        if known is None:
+        stored = self._stored.get(key)
+        if stored is None:
             outcome = self._fence(subject, delivery.body.sequence)
-            self._known[key] = _Known(body_sha256, outcome, now)
+            self._stored[key] = _Stored(body_sha256, outcome, now)
             return Receipt(key, outcome, now)
-        if known.body_sha256 != body_sha256:
+        if stored.body_sha256 != body_sha256:
             return Receipt(key, ReceiptOutcome.CONFLICT)
-        stale = known.outcome is ReceiptOutcome.STALE
+        stale = stored.outcome is ReceiptOutcome.STALE
         outcome_again = ReceiptOutcome.STALE if stale else ReceiptOutcome.DUPLICATE
-        return Receipt(key, outcome_again, known.received_at, replayed=True)
+        return Receipt(key, outcome_again, stored.received_at, replayed=True)
 
     def _fence(self, subject: str | None, sequence: int) -> ReceiptOutcome:
         if subject is None:

@@ -199,8 +199,8 @@ class Record:
 
     def _missing(self) -> Iterator[tuple[str, int]]:
         for name, subject in self._subjects.items():
-            seen = sorted(subject.seen)
-            for before, after in pairwise(seen):
+            sequences = sorted(subject.seen)
+            for before, after in pairwise(sequences):
                 for sequence in range(before + 1, after):
                     yield name, sequence
 
@@ -212,9 +212,11 @@ class Record:
         subject = self._subjects.get(arrival.subject)
         if subject is None:
             subject = self._subjects[arrival.subject] = _Subject(sequence, sequence)
-        late = key not in self._acknowledged and bool(subject.seen) and sequence <= subject.highest
+        is_late = (
+            key not in self._acknowledged and bool(subject.seen) and sequence <= subject.highest
+        )
         overtakes = any(owed < sequence for owed in subject.owed)
-        self._counts["out_of_order"] += late or overtakes
+        self._counts["out_of_order"] += is_late or overtakes
         subject.seen.add(sequence)
         subject.lowest = min(subject.lowest, sequence)
         subject.highest = max(subject.highest, sequence)

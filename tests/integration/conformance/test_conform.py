@@ -16,9 +16,8 @@ import pytest
 
 from holdfast.dispatcher.workbench.conform.client import Client
 from holdfast.dispatcher.workbench.conform.plan import plan_of, probe_of
-from holdfast.dispatcher.workbench.conform.report import Report
 from holdfast.dispatcher.workbench.conform.rules import Grade
-from holdfast.dispatcher.workbench.conform.run import Unreachable, conform_to
+from holdfast.dispatcher.workbench.conform.run import Report, Unreachable, conform_to
 from holdfast.dispatcher.workbench.conform.shot import Shot
 from holdfast.receiver import Secret
 from holdfast.sink.contract.exits import ExitCode

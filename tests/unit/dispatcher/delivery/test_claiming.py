@@ -88,75 +88,75 @@ class Bench:
 
 
 def room(bench: Bench) -> int:
-    return bench.flow.wanted({1: ready(1, 4)})[1]
+    return bench.flow.claimable({1: ready(1, 4)})[1]
 
 
 async def test_endpoint_takes_up_no_more_than_its_share() -> None:
     bench = Bench()
     both = {1: ready(1, 64), 2: ready(2, 3)}
-    assert bench.flow.wanted(both) == {1: 4, 2: 3}
+    assert bench.flow.claimable(both) == {1: 4, 2: 3}
     bench.flow.take(lanes(1, 4), {1: 4})
-    assert bench.flow.wanted(both) == {2: 3}
-    assert bench.flow.wanted({1: ready(1, 64)}) == {1: 4}
+    assert bench.flow.claimable(both) == {2: 3}
+    assert bench.flow.claimable({1: ready(1, 64)}) == {1: 4}
 
 
 async def test_lanes_are_claimed_ahead_only_as_fast_as_they_are_finished() -> None:
     bench = Bench()
     one = {1: ready(1, 4)}
-    wanted = bench.flow.wanted(one)
+    wanted = bench.flow.claimable(one)
     assert wanted == {1: 4}
     bench.flow.take(lanes(1, 4), wanted)
-    assert bench.flow.wanted(one) == {}
+    assert bench.flow.claimable(one) == {}
     await bench.settle(3)
-    assert bench.flow.wanted(one) == {1: 6}
+    assert bench.flow.claimable(one) == {1: 6}
     bench.flow.take(lanes(1, 6), {1: 6})
     await asyncio.sleep(0)
     assert bench.flow.sending == 4
     assert bench.flow.held == 7
     bench.now += 2
-    assert bench.flow.wanted(one) == {}
+    assert bench.flow.claimable(one) == {}
 
 
 async def test_lanes_that_were_given_back_untried_call_for_no_more() -> None:
     bench = Bench()
     one = {1: ready(1, 4)}
-    bench.flow.take(lanes(1, 4), bench.flow.wanted(one))
+    bench.flow.take(lanes(1, 4), bench.flow.claimable(one))
     await bench.settle(3, tried=False)
-    assert bench.flow.wanted(one) == {1: 3}
+    assert bench.flow.claimable(one) == {1: 3}
 
 
 async def test_waiting_lanes_defer_a_claim_that_would_bring_few() -> None:
     bench = Bench()
     one = {1: ready(1, 8)}
-    bench.flow.wanted(one)
+    bench.flow.claimable(one)
     bench.flow.take(lanes(1, 8), {1: 8})
     await bench.settle(8)
     bench.flow.take(lanes(1, 14), {1: 14})
     # Of 16, which it may hold, 2 are free; then 8.
-    assert bench.flow.wanted(one) == {}
+    assert bench.flow.claimable(one) == {}
     assert bench.rings == 8
     for _ in range(6):
         bench.flow.settled(1)
-    assert bench.flow.wanted(one) == {1: 8}
+    assert bench.flow.claimable(one) == {1: 8}
 
 
 async def test_claim_is_no_larger_than_allowed() -> None:
     bench = Bench(concurrency=6, claim_lanes=5)
-    assert bench.flow.wanted({1: ready(1, 64), 2: ready(2, 64)}) == {1: 3, 2: 2}
+    assert bench.flow.claimable({1: ready(1, 64), 2: ready(2, 64)}) == {1: 3, 2: 2}
 
 
 async def test_small_claims_rotate_over_all_endpoints() -> None:
     """Also to one without lanes, while another has none due."""
     bench = Bench(concurrency=256, claim_lanes=4)
     both = {1: ready(1, 64), 2: ready(2, 64)}
-    assert [bench.flow.wanted(both) for _ in range(4)] == [{1: 4}, {2: 4}, {1: 4}, {2: 4}]
+    assert [bench.flow.claimable(both) for _ in range(4)] == [{1: 4}, {2: 4}, {1: 4}, {2: 4}]
     bench.flow.take(lanes(2, 4), {2: 4})
-    assert [bench.flow.wanted(both) for _ in range(2)] == [{1: 4}, {2: 4}]
+    assert [bench.flow.claimable(both) for _ in range(2)] == [{1: 4}, {2: 4}]
 
 
 async def test_finished_lane_calls_for_more_only_when_more_may_be_due() -> None:
     bench = Bench()
-    bench.flow.wanted({1: ready(1, 2)})
+    bench.flow.claimable({1: ready(1, 2)})
     bench.flow.take(lanes(1, 1), {1: 2})
     await bench.settle(1)
     assert bench.rings == 0
@@ -167,19 +167,19 @@ async def test_finished_lane_calls_for_more_only_when_more_may_be_due() -> None:
 
 async def test_closing_gives_back_what_was_not_begun() -> None:
     bench = Bench()
-    bench.flow.wanted({1: ready(1, 2)})
+    bench.flow.claimable({1: ready(1, 2)})
     bench.flow.take(lanes(1, 5), {1: 5})
     await asyncio.sleep(0)
     assert [lane.subject_id for lane in bench.flow.close()] == [2, 3, 4]
     await bench.settle(2)
     await bench.flow.quiet()
     assert len(bench.started) == 2
-    assert bench.flow.wanted({1: ready(1, 2)}) == {}
+    assert bench.flow.claimable({1: ready(1, 2)}) == {}
 
 
 async def test_fault_while_sending_is_reported_and_frees_its_slot() -> None:
     bench = Bench()
-    bench.flow.wanted({1: ready(1, 1)})
+    bench.flow.claimable({1: ready(1, 1)})
     bench.flow.take(lanes(1, 2), {1: 1})
     fault = ValueError("bug")
     await bench.settle(1, fault)
@@ -222,7 +222,7 @@ def test_half_of_what_is_free_can_be_lent() -> None:
 
 def test_nothing_is_lent_while_more_lanes_may_be_due() -> None:
     given = idle_flow()
-    wanted = given.wanted({1: ready(1, 8)})
+    wanted = given.claimable({1: ready(1, 8)})
     given.take([], {1: 0})
     assert given.spare({1: ready(1, 8)}) == {}
     given.take([], wanted)
@@ -231,7 +231,7 @@ def test_nothing_is_lent_while_more_lanes_may_be_due() -> None:
 
 async def test_nothing_is_lent_while_a_rate_is_used_up_by_lanes() -> None:
     given = idle_flow()
-    wanted = given.wanted({1: ready(1, 8)})
+    wanted = given.claimable({1: ready(1, 8)})
     given.take([lanes(1, 1)[0]], wanted, {1: 1})
     await given.quiet()
     given.settled(1)
