@@ -96,5 +96,5 @@ def _schema(connection: Connection) -> tuple[Row, list[Row]]:
         connection.execute(f"SET ROLE {roles.OPERATOR}".encode())
     with suppress(psycopg.ProgrammingError):
         stored = read_range(connection)
-        endpoints = connection.execute(statement("config/endpoints")).fetchall()
+        endpoints = connection.execute(statement("endpoints/outbound"), {"name": None}).fetchall()
     return stored, endpoints

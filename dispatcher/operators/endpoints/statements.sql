@@ -123,6 +123,18 @@ ORDER BY p.name
 SELECT name FROM holdfast.endpoint ORDER BY name
 
 
+-- name: outbound
+-- What requests to endpoints are made from: of the one with this name in any state, or of all that are not disabled.
+-- Uses uq_endpoint_name, or reads the table: a handful of rows.
+SELECT p.id, p.name, p.url, p.state::text AS state, p.secret_refs, p.allow_cidrs, p.connect_timeout_ms,
+       p.total_timeout_ms, p.concurrency, p.schedule_seconds, p.order_policy::text AS order_policy,
+       p.envelope::text AS envelope, p.headers, p.ca_ref, p.client_cert_ref, p.client_key_ref, p.rate_per_second,
+       p.budget_seconds, p.breaker_threshold, p.slow_start_seconds, p.inquiry_path
+FROM holdfast.endpoint p
+WHERE p.name = %(name)s OR %(name)s::text IS NULL AND p.state <> 'disabled'
+ORDER BY p.name
+
+
 -- name: retype_add
 -- Before an endpoint takes more types: gives every subject without a lane one at the last routed entry, so that the new types
 -- apply from now on. Routing is excluded. Uses pk_lane_key, ix_batch_unrouted, ix_entry_batch_no; reads every subject.

@@ -44,7 +44,7 @@ class SentEntries(OperatorSession):
 
     def endpoint(self, name: str) -> EndpointRow:
         """Return an endpoint in any state; raises `CommandError` for an unknown name."""
-        row = self._maybe("receipts/endpoint", {"name": name})
+        row = self._maybe("endpoints/outbound", {"name": name})
         if row is None:
             raise CommandError(
                 f"there is no endpoint {name!r}; nothing was compared. See"

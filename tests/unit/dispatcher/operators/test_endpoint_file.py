@@ -1,10 +1,12 @@
 """The file of `holdfast endpoint apply`: what it may hold, and what applying it changes."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.dispatcher import delivery
 from holdfast.dispatcher.cli.endpoints.settings import PARAMETERS
 from holdfast.dispatcher.operators.endpoints import file
 from holdfast.dispatcher.operators.endpoints.file import (
@@ -19,6 +21,7 @@ from holdfast.dispatcher.outbound.operator_headers import LITERALS
 from holdfast.sink.contract.tables.delivery import endpoint
 from tests.support.endpoint_settings import PAGE, page
 
+UPKEEP = Path(delivery.__file__).parent / "store" / "sql" / "upkeep.sql"
 STATEMENTS = Path(file.__file__).with_name("statements.sql")
 
 HEAD = '[endpoint.payouts]\nurl = "https://payouts.example/"\nsecret_refs = ["env:S"]\n'
@@ -74,10 +77,20 @@ def test_every_setting_of_an_endpoint_can_stand_in_a_file() -> None:
     assert set(SETTINGS) - {LITERALS} == columns - not_set
 
 
+def _section(file: Path, name: str) -> str:
+    return file.read_text().split(f"-- name: {name}\n")[1].split("-- name: ")[0]
+
+
 @pytest.mark.parametrize("name", ["add", "set", "take", "show"])
 def test_statement_has_every_setting(name: str) -> None:
-    text = STATEMENTS.read_text().split(f"-- name: {name}\n")[1].split("-- name: ")[0]
+    text = _section(STATEMENTS, name)
     assert [each for each in SETTINGS if each != LITERALS and each not in text] == []
+
+
+def test_operators_read_what_the_dispatcher_reads_to_send() -> None:
+    texts = _section(STATEMENTS, "outbound"), _section(UPKEEP, "endpoint_load")
+    operators, dispatcher = (set(re.findall(r"\bp\.(\w+)", text)) for text in texts)
+    assert operators == dispatcher
 
 
 def test_page_of_settings_has_every_row_of_the_table() -> None:
