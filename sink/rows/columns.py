@@ -134,7 +134,7 @@ def _duplicate_names(names: list[str]) -> Iterator[str]:
     seen: set[str] = set()
     for name in names:
         if name.lower() in seen:
-            yield f"column {name!r} occurs twice (names differ in more than case): drop one"
+            yield f"column {name!r} is there twice (names differ in more than case): drop one"
         seen.add(name.lower())
 
 
