@@ -7,6 +7,7 @@ from ipaddress import ip_network
 
 import pytest
 
+from holdfast.deploy.local.ports import free_port
 from holdfast.dispatcher.outbound.target import Target
 from holdfast.dispatcher.outbound.transport.transport import Progress
 from holdfast.dispatcher.shared.outcome import Answer, NotSent, Refused, Response
@@ -92,9 +93,10 @@ def test_plain_http_needs_an_allowed_network(send: Sending) -> None:
 
 @pytest.mark.parametrize("name", [NAME, "LocalHost", "localhost.", "xn--mnchen-3ya.test"])
 def test_checked_address_is_the_one_connected_to(send: Sending, name: str) -> None:
+    port = free_port()
     with (
-        webhooks.listening(host="127.0.0.2") as second,
-        webhooks.listening(port=second.port) as first,
+        webhooks.listening(host="127.0.0.2", port=port) as second,
+        webhooks.listening(port=port) as first,
     ):
         answer = send(named(second, name), allowed=SECOND, resolve=answering(["127.0.0.2"]))
         assert answer == Response(200)
@@ -102,8 +104,9 @@ def test_checked_address_is_the_one_connected_to(send: Sending, name: str) -> No
 
 
 def test_rebound_name_never_reaches_a_private_address(send: Sending) -> None:
-    with webhooks.listening(host="127.0.0.2") as second:
-        url, port = named(second), second.port
+    port = free_port()
+    with webhooks.listening(host="127.0.0.2", port=port) as second:
+        url = named(second)
         resolve = answering(["127.0.0.2"], ["127.0.0.1"])
         with webhooks.listening(port=port) as first:
 
