@@ -12,6 +12,7 @@ from holdfast.dispatcher.cli.options import AsJson, Dsn, Reason, Wide, reason_of
 from holdfast.dispatcher.cli.output import Page, print_json, print_page, print_rows, visible
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.config.environment import references
+from holdfast.dispatcher.operators.endpoints.actions import refuse_references
 from holdfast.dispatcher.operators.endpoints.settings import DEFAULTS, option_of
 from holdfast.dispatcher.operators.endpoints.store import Endpoints
 from holdfast.dispatcher.outbound.operator_headers import LITERALS
@@ -151,7 +152,7 @@ def rotate_secret(
             code="missing_parameter",
         )
     if to is not None:
-        settings.refuse_references({"secret_refs": [settings.checked_secret_ref(to)]})
+        refuse_references({"secret_refs": [settings.checked_secret_ref(to)]})
     with Endpoints.connect(dsn) as store:
         refs = store.rotate_secret(name, to, finish=finish, reason=reason_of(reason))
         row = store.endpoint(name)

@@ -13,8 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.dispatcher.cli.output import display
-from holdfast.dispatcher.operators.config.environment import reference_fault
-from holdfast.dispatcher.operators.endpoints import settings as table
+from holdfast.dispatcher.operators.endpoints.actions import completed, refuse_references
 from holdfast.dispatcher.operators.endpoints.settings import SETTINGS, Form, Setting, option_of
 from holdfast.dispatcher.shared.errors import ParameterError
 from holdfast.sink.contract.exits import CommandError, ExitCode
@@ -163,12 +162,9 @@ _UNITS = {
 """What follows the text of a fault."""
 
 
-def complete(settings: dict[str, Any]) -> dict[str, Any]:
+def complete(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of an endpoint as they can be stored; raises `CommandError`."""
-    try:
-        return table.complete(settings)
-    except ParameterError as error:
-        raise usage(f"{error.spelled(option_of)}.", code="invalid_value") from None
+    return completed(settings, spell=option_of)
 
 
 def usage(message: str, *, code: str) -> CommandError:
@@ -209,12 +205,6 @@ def setting_text(value: Any) -> str:
             return ", ".join(f"{key}={display(each)}" for key, each in value.items()) or "-"
         case _:
             return display(value)
-
-
-def refuse_references(settings: Mapping[str, Any]) -> None:
-    """Raise `CommandError` if a reference in these settings is not allowed on this machine."""
-    if fault := reference_fault(settings):
-        raise usage(f"{fault}.", code="reference_not_allowed")
 
 
 def checked_secret_ref(ref: str) -> str:

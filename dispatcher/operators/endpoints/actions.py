@@ -1,6 +1,6 @@
-"""Settings of an endpoint from a program: by column, each checked, then all together."""
+"""Settings of an endpoint as a person or a program gives them, checked; `CommandError` if wrong."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.dispatcher.operators.config.environment import reference_fault
@@ -20,10 +20,18 @@ def changed(settings: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str
         raise _usage("there is nothing to set", code="missing_parameter")
     changes = {name: _checked(name, value) for name, value in columns.items()}
     refuse_references(changes)
+    return completed({**settings, **changes})
+
+
+def completed(settings: Mapping[str, Any], *, spell: Callable[[str], str] = str) -> dict[str, Any]:
+    """Return all settings of an endpoint as they can be stored; raises `CommandError` (usage).
+
+    `spell` writes the name of a setting as the surface does.
+    """
     try:
-        return complete({**settings, **changes})
+        return complete(settings)
     except ParameterError as error:
-        raise _usage(str(error), code="invalid_value") from None
+        raise _usage(error.spelled(spell), code="invalid_value") from None
 
 
 def refuse_references(settings: Mapping[str, Any]) -> None:

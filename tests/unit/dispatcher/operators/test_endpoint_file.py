@@ -16,7 +16,13 @@ from holdfast.dispatcher.operators.endpoints.file import (
     parse,
     plan,
 )
-from holdfast.dispatcher.operators.endpoints.settings import DEFAULTS, SETTINGS
+from holdfast.dispatcher.operators.endpoints.settings import (
+    DEFAULTS,
+    SETTINGS,
+    fault_of,
+    label_of,
+    option_of,
+)
 from holdfast.dispatcher.outbound.operator_headers import LITERALS
 from holdfast.sink.contract.tables.delivery import endpoint
 from tests.support.endpoint_settings import PAGE, page
@@ -102,6 +108,17 @@ def test_page_of_settings_has_every_row_of_the_table() -> None:
 def test_scheme_in_capitals_is_stored_as_the_table_wants_it(scheme: str) -> None:
     stored = SETTINGS["url"].check(f"{scheme}://Pay.example/Hook?A=B")
     assert stored == f"{scheme.lower()}://Pay.example/Hook?A=B"
+
+
+def test_fault_names_settings_as_each_surface_does() -> None:
+    fault = fault_of({**LEAST, "url": "http://{url}.example/", "client_cert_ref": None})
+    assert fault is not None
+    assert str(fault) == "url is plain http://, which needs allow_cidrs for its network"
+    assert fault.spelled(option_of).startswith("--url is plain http://, which needs --allow-cidr")
+    assert fault.spelled(label_of).startswith("URL is plain http://, which needs Private addresses")
+    named = fault_of({**LEAST, "headers": {"{url}": "env:S"}})
+    assert named is not None
+    assert "'{url}'" in named.spelled(option_of), "what an operator wrote stands as it is"
 
 
 def test_every_setting_has_an_option() -> None:
