@@ -111,17 +111,21 @@ def verify(
 
 def _request(texts: Sequence[str], path: str | None, body: str | None) -> tuple[Fields, bytes]:
     """Return the header fields and the body, from options, files or standard input."""
-    from holdfast.dispatcher.workbench.listen import capture  # noqa: PLC0415 - as above
+    from holdfast.dispatcher.workbench.listen.explain import (  # noqa: PLC0415 - as above
+        NotAHeaderError,
+        field_of,
+        read_capture,
+    )
 
     try:
-        fields = [capture.field_of(text.encode(errors="surrogateescape")) for text in texts]
-    except capture.NotAHeaderError:
+        fields = [field_of(text.encode(errors="surrogateescape")) for text in texts]
+    except NotAHeaderError:
         raise options.usage("-H must be 'name: value'.", code="invalid_value") from None
     captured = None
     if path is not None:
         try:
-            captured = capture.read_capture(options.bytes_of(path, "the file", CAPTURE_BYTES_MAX))
-        except capture.NotAHeaderError as error:
+            captured = read_capture(options.bytes_of(path, "the file", CAPTURE_BYTES_MAX))
+        except NotAHeaderError as error:
             raise options.usage(f"--headers {path}, {error}.", code="invalid_file") from None
         fields += captured.headers
     if not fields:

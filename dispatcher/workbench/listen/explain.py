@@ -1,4 +1,9 @@
-"""Explain why a captured request is not genuine: the rule, expected and actual values. Pure.
+"""Parse a captured request, and explain why it is not genuine: rule, expected and actual. Pure.
+
+A file may be output of `curl -i`, `curl -v` or a proxy: a start line, `>` or `<` before each line,
+CRLF or LF, and optionally the body after an empty line. Messages of `curl -v` itself
+(`* Connected`, `} [5 bytes data]`) are skipped. Of a request and its response, only the request is
+read.
 
 If no signature matches, common mistakes are tried: a body changed in transit, a secret used as
 text, a signature in another encoding. The result never contains a secret.
@@ -8,6 +13,7 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +28,72 @@ from holdfast.sink.contract.wire import (
     WEBHOOK_SIGNATURE,
     WEBHOOK_TIMESTAMP,
 )
+
+_START = re.compile(rb"(?:HTTP/[0-9.]+ [0-9]{3}\b|[A-Z]+ \S+ HTTP/[0-9.]+)")
+_MARK = re.compile(rb"[<>] ?")
+_SAID_BY_CURL = re.compile(rb"\*(?: |\Z)|[{}] \[[0-9]+ bytes data\]\Z")
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+Fields = list[tuple[bytes, bytes]]
+
+
+class NotAHeaderError(ValueError):
+    """A line is not a header field. The message does not repeat its text, which may be secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """The content of a file. `body` is None if the file ends after the headers."""
+
+    headers: Fields
+    body: bytes | None
+
+
+def field_of(line: bytes) -> tuple[bytes, bytes]:
+    """Parse `name: value`; raises `NotAHeaderError`."""
+    name, separator, value = line.partition(b":")
+    if not separator or not _NAME.fullmatch(name):
+        raise NotAHeaderError("not `name: value`")
+    return name, value.strip(b" \t\r\n")
+
+
+def read_capture(content: bytes) -> Capture:
+    """Parse a file with headers and an optional body; raises `NotAHeaderError`."""
+    headers: Fields = []
+    rest, number, mark = content, 0, b""
+    while rest:
+        line, _, rest = rest.partition(b"\n")
+        number += 1
+        line = line.rstrip(b"\r")
+        if _SAID_BY_CURL.match(line):
+            continue
+        line_mark = line[:1] if _MARK.match(line) else b""
+        if mark and line_mark and line_mark != mark:
+            return Capture(headers, None)
+        mark = mark or line_mark
+        plain = _MARK.sub(b"", line, count=1) if line_mark else line
+        if not plain:
+            return Capture(headers, _body(rest, mark) or None)
+        if not headers and _START.match(plain):
+            continue
+        try:
+            headers.append(field_of(plain))
+        except NotAHeaderError as error:
+            raise NotAHeaderError(f"line {number}: {error}") from None
+    return Capture(headers, None)
+
+
+def _body(rest: bytes, mark: bytes) -> bytes:
+    """Return the exact bytes after the headers, without the messages of `curl -v`."""
+    while mark and rest:
+        line, _, after = rest.partition(b"\n")
+        if mark == b">" and line.startswith(b"<"):
+            return b""  # the response; `curl -v` does not show the request body
+        if not _SAID_BY_CURL.match(line.rstrip(b"\r")):
+            break
+        rest = after
+    return rest
+
 
 _YEAR_9999_DIGITS = 11
 _STANDARD = "Standard Webhooks 1.0.0"

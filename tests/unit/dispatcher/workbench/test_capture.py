@@ -7,8 +7,13 @@ from typing import Any
 import pytest
 
 from holdfast.deploy.payouts.order import Action, HoldOrder
-from holdfast.dispatcher.workbench.listen.capture import NotAHeaderError, field_of, read_capture
-from holdfast.dispatcher.workbench.listen.explain import Explanation, explain
+from holdfast.dispatcher.workbench.listen.explain import (
+    Explanation,
+    NotAHeaderError,
+    explain,
+    field_of,
+    read_capture,
+)
 from holdfast.dispatcher.workbench.listen.sample import (
     SampleDelivery,
     SampleError,
