@@ -20,9 +20,7 @@ class CommandError(Exception):
     of what happened, such as `unknown_endpoint`; the message may change.
     """
 
-    def __init__(
-        self, message: str, exit_code: ExitCode = ExitCode.FAILED, *, code: str = "failed"
-    ) -> None:
+    def __init__(self, message: str, exit_code: ExitCode = ExitCode.FAILED, *, code: str) -> None:
         super().__init__(message)
         self.exit_code = exit_code
         self.code = code

@@ -112,11 +112,14 @@ def _keep_for(text: str | None, available_now: bool) -> int | None:
             "--keep-for counts the batches of a trigger interval, and --available-now has none."
             " Nothing was started; use --keep-batches.",
             ExitCode.USAGE,
+            code="conflicting_options",
         )
     try:
         return milliseconds(text)
     except ValueError as error:
-        raise CommandError(f"--keep-for: {error}. Nothing was started.", ExitCode.USAGE) from error
+        raise CommandError(
+            f"--keep-for: {error}. Nothing was started.", ExitCode.USAGE, code="invalid_duration"
+        ) from error
 
 
 app.command("run")(command(run_job))

@@ -45,6 +45,7 @@ def require_checkpoint(checkpoint: str, done: str) -> None:
             f"--checkpoint '' names no directory. Nothing was {done}. Name the directory in which"
             " Spark keeps its position and state.",
             ExitCode.USAGE,
+            code="invalid_directory",
         )
 
 
@@ -54,5 +55,6 @@ def require_database(dsn: str | None) -> str:
         raise CommandError(
             "no database: pass --dsn, set HOLDFAST_DSN, or start one with `holdfast local up`.",
             ExitCode.USAGE,
+            code="missing_dsn",
         )
     return dsn

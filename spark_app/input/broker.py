@@ -58,6 +58,7 @@ def compiled(jvm: Any, source: Kafka) -> Any:
             f"{source.option} is not a regular expression of Java:"
             f" {' '.join(str(error).split())}. Nothing was read or written.",
             ExitCode.USAGE,
+            code="invalid_topic_pattern",
         ) from error
 
 

@@ -60,6 +60,7 @@ def given(jars: tuple[str, ...], packages: tuple[str, ...]) -> Jars:
             raise CommandError(
                 f"there is no file {jar}. Nothing was started; --jars names the files of jars.",
                 ExitCode.USAGE,
+                code="jar_missing",
             )
     paths = tuple(jar if ":" in jar else str(Path(jar).absolute()) for jar in split)
     return Jars(paths, tuple(name for each in packages for name in each.split(",") if name))
@@ -72,4 +73,5 @@ def missing(why: str) -> CommandError:
         " Nothing was started; `make kafka-jars` puts them there, --jars and"
         f" {ENVIRONMENT} name others, and `--packages {COORDINATES}` lets Spark download them.",
         ExitCode.USAGE,
+        code="connector_missing",
     )

@@ -275,4 +275,6 @@ def require_topic(name: str) -> None:
 
 
 def _usage(said: str) -> CommandError:
-    return CommandError(f"{said}. Nothing was started.", ExitCode.USAGE)
+    return CommandError(
+        f"{said}. Nothing was started.", ExitCode.USAGE, code="invalid_kafka_option"
+    )

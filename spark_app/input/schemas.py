@@ -181,7 +181,8 @@ class Schemas:
             except RegistryAway as error:
                 raise CommandError(
                     f"{error}. Nothing was started; check --schema-registry, its user and its"
-                    " certificate."
+                    " certificate.",
+                    code="registry_unavailable",
                 ) from error
 
 
@@ -239,4 +240,6 @@ def _secret(option: str, reference: str) -> str:
 
 
 def _usage(said: str) -> CommandError:
-    return CommandError(f"{said}. Nothing was started.", ExitCode.USAGE)
+    return CommandError(
+        f"{said}. Nothing was started.", ExitCode.USAGE, code="invalid_schema_option"
+    )

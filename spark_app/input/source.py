@@ -93,6 +93,7 @@ def require_directory(path: str, checkpoint: str) -> None:
             f"there is no directory {path or repr(path)}. Nothing was started; --path names the"
             " directory into which the event files are put.",
             ExitCode.USAGE,
+            code="unknown_directory",
         )
     require_plain(path)
     if holds(path, checkpoint):
@@ -100,6 +101,7 @@ def require_directory(path: str, checkpoint: str) -> None:
             f"the checkpoint {checkpoint} lies in {path}, where its files would be read as events."
             " Nothing was started; name a directory beside it with --checkpoint.",
             ExitCode.USAGE,
+            code="checkpoint_in_input",
         )
 
 
@@ -112,6 +114,7 @@ def require_plain(location: str) -> None:
             " pattern. Nothing was started; rename the directory, or link to it under another"
             " name.",
             ExitCode.USAGE,
+            code="invalid_directory",
         )
 
 
@@ -147,6 +150,7 @@ def require_apart(paths: Sequence[str]) -> None:
                 f"{said}: its files would be read twice. Nothing was started; name each directory"
                 " with one --path, which also reads the directories in it.",
                 ExitCode.USAGE,
+                code="repeated_input",
             )
 
 

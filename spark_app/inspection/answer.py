@@ -340,7 +340,7 @@ def run(question: Question, *, as_json: bool) -> None:
     else:
         _print(answer.text)
     if answer.nothing is not None:
-        raise CommandError(answer.nothing, ExitCode.NOTHING_MATCHED)
+        raise CommandError(answer.nothing, ExitCode.NOTHING_MATCHED, code="nothing_matched")
 
 
 def ask(spark: SparkSession, question: Question) -> Answer:
@@ -350,7 +350,8 @@ def ask(spark: SparkSession, question: Question) -> Answer:
     except (PySparkException, Py4JError, ConnectionError) as error:
         raise CommandError(
             f"{question.checkpoint} cannot be read: {diagnose(error).said.rstrip('.')}. Nothing was"
-            " changed."
+            " changed.",
+            code="checkpoint_unreadable",
         ) from error
 
 
@@ -421,6 +422,7 @@ def _require_id(merchant_id: str) -> None:
             f"--merchant is not the id of a merchant: it has 1 to {ID_CHARACTERS_MAX} characters,"
             " and none below U+0020. Nothing was read.",
             ExitCode.USAGE,
+            code="invalid_merchant",
         )
 
 
@@ -432,6 +434,7 @@ def _require(operator: Operator, batches: Iterable[int]) -> None:
                 f"batch {batch} {when}: the state can be read after the batches"
                 f" {operator.oldest} to {operator.newest}. Nothing was changed.",
                 ExitCode.NOTHING_MATCHED,
+                code="batch_not_kept",
             )
 
 

@@ -36,12 +36,14 @@ def inspect(
         raise CommandError(
             "--batch shows one batch and --diff compares two. Nothing was read; use one of them.",
             ExitCode.USAGE,
+            code="conflicting_options",
         )
     if diff is not None and diff[0] > diff[1]:
         raise CommandError(
             f"--diff takes the earlier batch first. Nothing was read; try --diff {diff[1]}"
             f" {diff[0]}.",
             ExitCode.USAGE,
+            code="invalid_batch_range",
         )
     try:
         from holdfast.spark_app.inspection import answer  # noqa: PLC0415 - takes a second
@@ -50,5 +52,6 @@ def inspect(
             f"`job inspect` needs the package {error.name}, which is not installed:"
             " pip install '/path/to/holdfast[spark]'.",
             ExitCode.USAGE,
+            code="package_missing",
         ) from error
     answer.run(answer.Question(checkpoint, merchant, batch, diff), as_json=as_json)

@@ -83,7 +83,8 @@ class StateReader:
             return None
         raise CommandError(
             f"the state in {self._checkpoint} was written by another version of the job."
-            " Nothing was changed; use `job inspect` of the version that runs on it."
+            " Nothing was changed; use `job inspect` of the version that runs on it.",
+            code="checkpoint_version_mismatch",
         )
 
     def key_group(
@@ -142,9 +143,9 @@ class StateReader:
             try:
                 yield location
             except StateError as error:
-                raise CommandError(str(error)) from error
+                raise CommandError(str(error), code="checkpoint_damaged") from error
             except (PySparkException, Py4JJavaError) as error:
-                raise CommandError(self._explain(error)) from error
+                raise CommandError(self._explain(error), code="checkpoint_unreadable") from error
 
     @contextmanager
     def _location(self) -> Iterator[str]:
@@ -229,7 +230,8 @@ class CheckpointInfo:
         except (KeyError, TypeError, ValueError) as error:
             raise CommandError(
                 f"{FILE} in {self._checkpoint} is incomplete ({error}). Nothing was changed;"
-                " restore the file."
+                " restore the file.",
+                code="checkpoint_damaged",
             ) from error
 
     def watermark_us(self, batch: int) -> int | None:
@@ -242,7 +244,8 @@ class CheckpointInfo:
             raise CommandError(
                 f"the plan of batch {batch} (offsets/{batch}) is not in {self._checkpoint}, or"
                 " cannot be read. Nothing was changed; if the job is running, the batch may just"
-                " have been removed: try a newer one."
+                " have been removed: try a newer one.",
+                code="checkpoint_damaged",
             ) from error
 
 
@@ -252,4 +255,5 @@ def no_checkpoint(checkpoint: str) -> CommandError:
         f"{checkpoint} is not a checkpoint of the exposure job: there is no {FILE} in it. Nothing"
         " was read; pass the --checkpoint of `job run`.",
         ExitCode.USAGE,
+        code="not_a_checkpoint",
     )

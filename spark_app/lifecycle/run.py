@@ -78,7 +78,9 @@ def run_described(
     try:
         rules = Policy.load(policy)
     except PolicyError as error:
-        raise CommandError(f"{error} Nothing was started.", ExitCode.USAGE) from error
+        raise CommandError(
+            f"{error} Nothing was started.", ExitCode.USAGE, code="invalid_policy"
+        ) from error
     # The database stores it with the stream, and does not know our working directory.
     checkpoint = absolute(checkpoint)
     if savepoint is not None:
@@ -175,7 +177,7 @@ def _require_answer(servers: str) -> None:
     try:
         require_server(servers)
     except KafkaFault as error:
-        raise CommandError(f"{error} Nothing was started.") from error
+        raise CommandError(f"{error} Nothing was started.", code="policy_change_refused") from error
 
 
 @contextmanager
@@ -210,7 +212,9 @@ def _sink(job: Job, dsn: str, counter: BatchCounter, running: Running) -> Outbox
         )
         sink.check()
     except ValueError as error:
-        raise CommandError(f"{error}. Nothing was started.", ExitCode.USAGE) from error
+        raise CommandError(
+            f"{error}. Nothing was started.", ExitCode.USAGE, code="invalid_job"
+        ) from error
     except SinkError as error:
-        raise CommandError(explain(error)) from error
+        raise CommandError(explain(error), code="job_refused") from error
     return sink

@@ -78,7 +78,7 @@ def supervise(
         restarts = _restarts(failed, max_restarts)
         gave_up = restarts > 0 and not failed.failure.permanent and not stop.is_set()
         tried = f" Gave up after {restarts} restarts without a batch." if gave_up else ""
-        raise CommandError(f"{failed}{tried}") from failed
+        raise CommandError(f"{failed}{tried}", code="job_failed") from failed
 
 
 def _may_succeed(state: RetryCallState) -> bool:

@@ -203,6 +203,7 @@ def served(metrics: Metrics, host: str, port: int) -> Iterator[None]:
             " started; name a free port with --metrics-port, or an address of this machine with"
             " --metrics-host.",
             ExitCode.USAGE,
+            code="port_in_use",
         ) from error
     try:
         yield

@@ -65,7 +65,8 @@ def refuse_dropped_rows(progress: StreamingQueryProgress) -> None:
             " the exposure step could judge and record them. The events are still in their files;"
             " the batch is written without them. The job stops so that no more are dropped: a"
             " change of the job lets the watermark column reach the operator. Run the previous"
-            " version."
+            " version.",
+            code="rows_dropped",
         )
 
 

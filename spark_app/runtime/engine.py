@@ -87,7 +87,7 @@ class Engine:
             said = f"Spark did not start: {one_line(str(error))}"
             if self._starts:
                 raise QueryFailed(Failure(Cause.JAVA, said), wrote=False) from error
-            raise CommandError(f"{said}. {WAY_OUT}") from error
+            raise CommandError(f"{said}. {WAY_OUT}", code="spark_not_started") from error
         _silence_accumulators(spark)
         return spark
 
@@ -161,7 +161,9 @@ def start_quietly(name: str) -> SparkSession:
         except (PySparkRuntimeError, Py4JError) as error:
             said.seek(0)
             words = _complaint(said.read().decode(errors="replace")) or str(error)
-            raise CommandError(f"Spark did not start: {one_line(words)}. {WAY_OUT}") from error
+            raise CommandError(
+                f"Spark did not start: {one_line(words)}. {WAY_OUT}", code="spark_not_started"
+            ) from error
 
 
 def _complaint(said: str) -> str:

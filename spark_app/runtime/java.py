@@ -33,13 +33,13 @@ def require_java() -> None:
         ).stderr
     except (OSError, subprocess.SubprocessError) as error:
         raise CommandError(
-            f"Spark needs Java, and {java} does not run: {error}. {WAY_OUT}"
+            f"Spark needs Java, and {java} does not run: {error}. {WAY_OUT}", code="java_unsuitable"
         ) from None
     printed = re.search(r'version "([^"]*)', said)
     version = parse_version(printed[1]) if printed else None
     if version is None or why_not(version):
         shown = ".".join(map(str, version)) if version else "unknown"
-        raise CommandError(f"{WANTED}, and {java} is {shown}. {WAY_OUT}")
+        raise CommandError(f"{WANTED}, and {java} is {shown}. {WAY_OUT}", code="java_unsuitable")
 
 
 def why_not(version: Version) -> str | None:
@@ -78,5 +78,7 @@ def _find() -> str:
         return str(Path(home) / "bin" / "java")
     java = shutil.which("java")
     if java is None:
-        raise CommandError(f"Spark needs Java 17 or 21, and there is none. {WAY_OUT}")
+        raise CommandError(
+            f"Spark needs Java 17 or 21, and there is none. {WAY_OUT}", code="java_missing"
+        )
     return java

@@ -122,4 +122,6 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _refused(why: str) -> CommandError:
-    return CommandError(f"{why}. Nothing was started.", ExitCode.USAGE)
+    return CommandError(
+        f"{why}. Nothing was started.", ExitCode.USAGE, code="invalid_spark_setting"
+    )

@@ -120,6 +120,7 @@ def _require_python(python: str) -> None:
             " the job on the driver as well as on executors. Nothing was started; unpack the"
             " archive that executors get in this directory, under the same name.",
             ExitCode.USAGE,
+            code="python_missing",
         )
 
 

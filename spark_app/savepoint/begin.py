@@ -152,6 +152,7 @@ def _require_new(files: CheckpointFiles, savepoint: str) -> None:
             f"the checkpoint {files.checkpoint} lies in the savepoint {savepoint}, which is never"
             " changed. Nothing was changed; name a directory beside it with --checkpoint.",
             ExitCode.USAGE,
+            code="checkpoint_in_savepoint",
         )
     if not unbound(files):
         raise CommandError(
@@ -159,6 +160,7 @@ def _require_new(files: CheckpointFiles, savepoint: str) -> None:
             " else already. Nothing was changed; name a new directory with --checkpoint, or leave"
             " out --from-savepoint to go on with this one.",
             ExitCode.USAGE,
+            code="checkpoint_not_new",
         )
 
 
@@ -169,6 +171,7 @@ def _require_same(files: CheckpointFiles, same: bool, begun: Origin, savepoint: 
             f" ({begun.location}, {begun.savepoint_id}) than {savepoint} is. Nothing was changed;"
             " name a new directory with --checkpoint.",
             ExitCode.USAGE,
+            code="checkpoint_of_other_savepoint",
         )
 
 
@@ -181,14 +184,16 @@ def _require(
         raise CommandError(
             f"Spark's plan in the savepoint {folder.checkpoint} has the unknown version"
             f" {found.offsets[0]}. Nothing was changed; use the Spark that wrote it"
-            f" ({found.spark})."
+            f" ({found.spark}).",
+            code="savepoint_version_mismatch",
         )
     differences = differing(Shape.of(job), found)
     if differences:
         raise CommandError(
             f"the savepoint {folder.checkpoint} is of a job with other settings:"
             f" {'; '.join(differences)}. Its state would not fit. Nothing was changed; start with"
-            " the settings as they were. Key groups, partitions and the checkpoint may be others."
+            " the settings as they were. Key groups, partitions and the checkpoint may be others.",
+            code="savepoint_settings_differ",
         )
     folder.verify(found.files)
     sources = _sources(folder, found, job)
@@ -214,7 +219,8 @@ def _sources(folder: SavepointFolder, found: Manifest, job: Job) -> tuple[Source
         raise CommandError(
             f"the savepoint {folder.checkpoint} is of a job with other sources: {differences}."
             " Nothing was changed; start with every --path and --topic that it had, and new ones"
-            " if there are any. For a directory that was moved, put a link in its place."
+            " if there are any. For a directory that was moved, put a link in its place.",
+            code="savepoint_sources_differ",
         ) from differences
     except (KeyError, TypeError, ValueError) as error:
         raise manifest.damaged(folder.checkpoint, manifest.FILE) from error
@@ -235,7 +241,8 @@ def _require_place(folder: SavepointFolder, found: Manifest, source: Source) -> 
             raise CommandError(
                 f"the savepoint {folder.checkpoint} is of a job that has read {read['path']}, which"
                 f" is not in --path {place}: files that were read would be read again. Nothing was"
-                " changed; start with the --path as it was."
+                " changed; start with the --path as it was.",
+                code="savepoint_sources_differ",
             )
 
 
@@ -254,14 +261,16 @@ def _require_ledger(folder: SavepointFolder, found: Manifest, sink: OutboxSink) 
         raise CommandError(
             f"the savepoint {folder.checkpoint} continues query {query_id}, and the stream"
             f" {found.stream} has adopted another one since. Nothing was changed; use a savepoint"
-            " of that query, or go on with its checkpoint."
+            " of that query, or go on with its checkpoint.",
+            code="savepoint_outdated",
         ) from error
     if sink.proof(query_id, found.batch_id) != found.proof:
         raise CommandError(
             f"the savepoint {folder.checkpoint} was made after batch {found.batch_id} of query"
             f" {query_id}, and the ledger of this database does not have that batch with the same"
             f" content. Nothing was changed; pass the database of the stream {found.stream} with"
-            " --dsn."
+            " --dsn.",
+            code="savepoint_not_in_ledger",
         )
     newer = newer_query(sink, found.stream, query_id)
     if newer is not None:
@@ -269,7 +278,8 @@ def _require_ledger(folder: SavepointFolder, found: Manifest, sink: OutboxSink) 
             f"the stream {found.stream} continued with query {newer[0]}, up to its batch"
             f" {newer[1]}, and the savepoint {folder.checkpoint}, of query {query_id}, does not"
             " have what was published since. Nothing was changed; use a savepoint of that query, or"
-            " go on with its checkpoint."
+            " go on with its checkpoint.",
+            code="savepoint_outdated",
         )
     return past.initial.settled_until_us if past.initial else 0
 

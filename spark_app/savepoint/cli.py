@@ -39,5 +39,6 @@ def savepoint(
             f"`job savepoint` needs the package {error.name}, which is not installed:"
             " pip install '/path/to/holdfast[spark]'.",
             ExitCode.USAGE,
+            code="package_missing",
         ) from error
     command.run(checkpoint=checkpoint, to=to, batch=batch, dsn=database, as_json=as_json)

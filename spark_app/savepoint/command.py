@@ -41,6 +41,7 @@ def run(*, checkpoint: str, to: str, batch: int | None, dsn: str, as_json: bool)
             f"{to} exists already. Nothing was written; a savepoint is never replaced: name another"
             " directory with --to.",
             ExitCode.USAGE,
+            code="savepoint_exists",
         )
     session.quiet_logs()
     if not session.launched_by_spark_submit():
@@ -68,10 +69,12 @@ def write(spark: SparkSession, checkpoint: str, to: str, dsn: str, batch: int | 
             sink.use_session(spark)
             return save(spark, checkpoint, to, sink, batch)
     except SinkError as error:
-        raise CommandError(explain(error)) from error
+        raise CommandError(explain(error), code="savepoint_refused") from error
     except (PySparkException, Py4JError, ConnectionError) as error:
         raise CommandError(
-            f"{checkpoint} cannot be read: {diagnose(error).said.rstrip('.')}. Nothing was written."
+            f"{checkpoint} cannot be read: {diagnose(error).said.rstrip('.')}. Nothing was"
+            " written.",
+            code="checkpoint_unreadable",
         ) from error
 
 
@@ -79,7 +82,9 @@ def _sink(dsn: str, stream: str, checkpoint: str) -> OutboxSink:
     try:
         return OutboxSink(dsn, stream=stream, checkpoint=checkpoint)
     except ValueError as error:
-        raise CommandError(f"{error}. Nothing was written.", ExitCode.USAGE) from error
+        raise CommandError(
+            f"{error}. Nothing was written.", ExitCode.USAGE, code="invalid_place"
+        ) from error
 
 
 def document(found: Manifest, checkpoint: str, to: str) -> dict[str, Any]:

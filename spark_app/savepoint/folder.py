@@ -32,7 +32,7 @@ be about to be held."""
 def require_safe(place: str) -> None:
     """Raise CommandError for an object store: a savepoint gets its place by one rename."""
     if (why := refusal(place)) is not None:
-        raise CommandError(f"{why}. Nothing was written.", ExitCode.USAGE)
+        raise CommandError(f"{why}. Nothing was written.", ExitCode.USAGE, code="invalid_place")
 
 
 def require_place(place: str, option: str) -> None:
@@ -42,12 +42,14 @@ def require_place(place: str, option: str) -> None:
             f"{option} '' names no directory. Nothing was written; name the directory of the"
             " savepoint.",
             ExitCode.USAGE,
+            code="invalid_directory",
         )
     if found := PATTERN.search(place):
         raise CommandError(
             f"{option} {place} holds {found[0]!r}, and Spark reads a path with one of []{{}}*?\\ as"
             " a pattern. Nothing was written; name another directory.",
             ExitCode.USAGE,
+            code="invalid_directory",
         )
 
 
@@ -81,6 +83,7 @@ class SavepointFolder(CheckpointFiles):
                 f"{self.checkpoint} is not a savepoint: there is no {manifest.FILE} in it. Nothing"
                 " was changed; pass the directory of `job savepoint --to`.",
                 ExitCode.USAGE,
+                code="not_a_savepoint",
             )
         return Manifest.from_json(text, self.checkpoint)
 
@@ -151,6 +154,7 @@ class SavepointFolder(CheckpointFiles):
                 f"{self.checkpoint} exists already. Nothing was written; a savepoint is never"
                 " replaced: name another directory with --to.",
                 ExitCode.USAGE,
+                code="savepoint_exists",
             )
 
     def remove_all(self) -> None:

@@ -106,7 +106,8 @@ class Manifest:
             raise CommandError(
                 f"the savepoint {folder} has version {version}, and this Holdfast reads up to"
                 f" {VERSION}. Nothing was changed; run the version that wrote it"
-                f" ({content.get('holdfast', 'unknown')}) or a newer one."
+                f" ({content.get('holdfast', 'unknown')}) or a newer one.",
+                code="savepoint_version_mismatch",
             )
         if expected != checksum(content):
             raise damaged(folder, FILE)
@@ -139,13 +140,16 @@ class Manifest:
             raise CommandError(
                 f"the state in the savepoint {folder} has version {self.codec}, and this Holdfast"
                 f" reads {codec.VERSION}. Nothing was changed; run the version that wrote it"
-                f" ({self.holdfast})."
+                f" ({self.holdfast}).",
+                code="savepoint_version_mismatch",
             )
 
 
 def damaged(folder: str, name: str, reason: str = "cannot be read") -> CommandError:
     """Return the error of a damaged file of a savepoint."""
-    return CommandError(f"{name} in the savepoint {folder} {reason}. {WAY_OUT}.")
+    return CommandError(
+        f"{name} in the savepoint {folder} {reason}. {WAY_OUT}.", code="savepoint_damaged"
+    )
 
 
 def checksum(content: Mapping[str, Any]) -> str:

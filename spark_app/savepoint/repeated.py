@@ -221,7 +221,8 @@ class RepeatedPlans:
             " the same files, and their names are in the checkpoint"
             f" {past.checkpoint or 'that wrote them'}, of query {found.query_id}: {why}. No"
             " batch was run, and what the ledger has stands; put that checkpoint back in its place,"
-            " or use a savepoint of the newest batch."
+            " or use a savepoint of the newest batch.",
+            code="savepoint_outdated",
         )
 
 

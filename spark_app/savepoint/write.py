@@ -60,7 +60,8 @@ class Plan:
             raise CommandError(
                 f"the plan of batch {batch_id} (offsets/{batch_id}, commits/{batch_id}) is not in"
                 f" {files.checkpoint}, or cannot be read. Nothing was written; if the job is"
-                " running, Spark may just have removed it: try a newer batch."
+                " running, Spark may just have removed it: try a newer batch.",
+                code="checkpoint_damaged",
             ) from error
 
 
@@ -95,6 +96,7 @@ def require_operator(reader: StateReader, checkpoint: str) -> Operator:
         raise CommandError(
             f"{checkpoint} has no committed batch yet. Nothing was written; try again later.",
             ExitCode.NOTHING_MATCHED,
+            code="no_committed_batch",
         )
     return operator
 
@@ -107,6 +109,7 @@ def require_kept(operator: Operator, batch: int) -> None:
             f"batch {batch} {when}: a savepoint can be made of the batches {operator.oldest} to"
             f" {operator.newest}. Nothing was written.",
             ExitCode.NOTHING_MATCHED,
+            code="batch_not_kept",
         )
 
 
@@ -164,6 +167,7 @@ def _require_beside(to: str, checkpoint: str, begun: dict[str, Any]) -> None:
                 f"{to} lies in {place}, {reason}. Nothing was written; name a directory beside it"
                 " with --to.",
                 ExitCode.USAGE,
+                code="invalid_place",
             )
 
 
@@ -178,7 +182,8 @@ def _written(folder: SavepointFolder) -> Iterator[SavepointFolder]:
             f"the savepoint {folder.checkpoint} was not written:"
             f" {diagnose(error).said.rstrip('.')}. There is nothing in its place, and"
             " the checkpoint was only read. Correct the cause and run the command again; if the job"
-            " is running, Spark may just have removed the batch."
+            " is running, Spark may just have removed the batch.",
+            code="savepoint_not_written",
         ) from error
     finally:
         with suppress(Py4JError, OSError):
@@ -204,7 +209,8 @@ def _proof(sink: OutboxSink, files: CheckpointFiles, stream: str, batch: int) ->
         raise CommandError(
             f"the ledger has no batch {batch} of query {query_id} of the stream {stream}, so"
             " nothing could prove later what the savepoint continues. Nothing was written; pass"
-            " the database that the job writes with --dsn."
+            " the database that the job writes with --dsn.",
+            code="savepoint_not_in_ledger",
         )
     return proof
 

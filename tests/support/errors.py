@@ -28,16 +28,6 @@ CAUSE = "(its cause's)"
 
 TITLES = {"1": "failed", "2": "usage", "3": "nothing matched", "4": "degraded"}
 
-WITHOUT_CODES = (
-    "spark_app/command/",
-    "spark_app/input/",
-    "spark_app/inspection/",
-    "spark_app/lifecycle/",
-    "spark_app/reporting/",
-    "spark_app/runtime/",
-    "spark_app/savepoint/",
-)
-"""Where errors have no code yet."""
 
 _CODE = re.compile(r"[a-z]+(_[a-z]+)*")
 
@@ -252,11 +242,6 @@ def _text(node: ast.expr, known: dict[str, str]) -> str:
     return "{}"
 
 
-def with_codes(found: list[Error]) -> list[Error]:
-    """Return the errors outside of `WITHOUT_CODES`."""
-    return [error for error in found if not error.place.startswith(WITHOUT_CODES)]
-
-
 def lines(found: list[Error]) -> list[str]:
     """Return the lines of the snapshot, each once."""
     return sorted({str(error) for error in found})
@@ -275,7 +260,7 @@ def page(found: list[Error]) -> str:
 
 
 def _record() -> None:
-    found = with_codes(errors())
+    found = errors()
     if faults := [fault for error in found if (fault := error.fault()) is not None]:
         sys.exit("\n".join(faults))
     SNAPSHOT.write_text("".join(f"{line}\n" for line in lines(found)))

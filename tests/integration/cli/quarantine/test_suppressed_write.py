@@ -165,7 +165,7 @@ def test_crash_before_booking_writes_once(desk: Desk, monkeypatch: pytest.Monkey
 
     def die(store: OvertakenDecisions, action: str, *words: Any) -> None:
         if action == "suppressed.write":
-            raise CommandError("died")
+            raise CommandError("died", code="died")
         audit(store, action, *words)
 
     with monkeypatch.context() as patch:

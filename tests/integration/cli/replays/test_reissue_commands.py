@@ -176,7 +176,7 @@ def test_dead_reissue_is_booked_on_cancel(world: World, monkeypatch: pytest.Monk
     [dead, key] = _written(world.decisions, world.dsn, "m_dead", "m_1")
 
     def dies(*_: object) -> None:
-        raise CommandError("died")
+        raise CommandError("died", code="died")
 
     with monkeypatch.context() as patch:
         patch.setattr(Reissues, "settle", dies)

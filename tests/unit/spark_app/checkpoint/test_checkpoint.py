@@ -110,7 +110,7 @@ class _Files:
         self.texts.pop(name, None)
 
     def damaged(self, name: str) -> CommandError:
-        return CommandError(f"{name} is damaged")
+        return CommandError(f"{name} is damaged", code="damaged")
 
 
 @dataclass

@@ -107,7 +107,7 @@ def test_written_batch_resets_the_count() -> None:
 
 def test_other_errors_come_out_as_they_are() -> None:
     def refused() -> None:
-        raise CommandError("begun with other settings")
+        raise CommandError("begun with other settings", code="other_settings")
 
     with pytest.raises(CommandError, match=r"^begun with other settings$"):
         _supervise(refused)
