@@ -29,7 +29,7 @@ from holdfast.spark_app.exposure.schema import (
 from holdfast.spark_app.exposure.settings import Settings
 from holdfast.spark_app.exposure.state import GroupState
 from holdfast.spark_app.operator import initial_state, stored
-from holdfast.spark_app.operator.regroup import combined
+from holdfast.spark_app.operator.stored import combined
 
 WINDOWS: Final = "windows"
 MERCHANTS: Final = "merchants"

@@ -20,7 +20,7 @@ from holdfast.spark_app.exposure.settings import Settings
 from holdfast.spark_app.exposure.state import GroupState
 from holdfast.spark_app.operator import initial_state, stored
 from holdfast.spark_app.operator.groups import group_numbers, key_group
-from holdfast.spark_app.operator.regroup import combined
+from holdfast.spark_app.operator.stored import combined
 from holdfast.spark_app.savepoint import tables
 from holdfast.spark_app.savepoint.manifest import VERSION, File, Manifest, checksum
 from holdfast.spark_app.savepoint.read_files import entries, log_entry, log_offset
