@@ -5,20 +5,22 @@ plan of a batch 0 without rows at the watermark of the savepoint's batch N; Spar
 state of the savepoint as its initial state. Then batch 0 gets N's offsets, the files already read,
 and the watermark of batch N+1. Batch 1 is what N+1 would have been.
 
-    1  holdfast-savepoint.json   the origin; the query id of the checkpoint
-    2  metadata, offsets/0       no source has an offset
-    3  state, commits/0          by Spark
-    4  policies, sources/i/0, offsets/0, commits/0; the batches since (`repeated`)
-    5  holdfast.json             the checkpoint is complete
-    6  the ledger                the stream adopts the query id by the savepoint's proof
+    record_origin      holdfast-savepoint.json: the origin, and the checkpoint's query id
+    plan_no_rows       metadata, offsets/0: no source has an offset
+    load_state         state, commits/0: by Spark
+    continue_sources   policies, sources/i/0, offsets/0, commits/0; the batches since (`repeated`)
+    complete           holdfast.json: the checkpoint is complete
+    adopt              the ledger: the stream adopts the query id by the savepoint's proof
 
-After a crash before 5, the same command begins again from 2, after it from 6.
+Each step may run again. After a crash before `complete`, the same command runs all of them, after
+it `adopt`.
 """
 
 import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -127,7 +129,7 @@ def begin(
             previous_digest=found.digest,
         )
         beginning = _Beginning(spark, job, files, folder, found)
-        if not beginning.run(made, history, sink, stopped):
+        if not beginning.run(made, history, read_since(sink, found), stopped):
             return False
     adopted = newest_batch(sink, job.stream, query_id)
     if adopted is None:
@@ -315,34 +317,35 @@ class _Beginning:
         self._found = found
 
     def run(
-        self,
-        made: Origin,
-        history: PolicyHistory,
-        sink: OutboxSink,
-        stopped: Callable[[], bool],
+        self, made: Origin, history: PolicyHistory, since: Past, stopped: Callable[[], bool]
     ) -> bool:
-        """Return whether the checkpoint is complete."""
-        since = read_since(sink, self._found)
+        """Return whether the checkpoint is complete: the steps of the module's table, in order."""
         # Before anything is changed: not everything may be kept.
         self._texts(since)
+        steps: tuple[Callable[[], bool | None], ...] = (
+            partial(self._record_origin, made),
+            partial(self._plan_no_rows, made),
+            partial(self._load_state, stopped),
+            partial(self._continue_sources, history, since),
+            self._complete,
+        )
+        return all(step() is not False for step in steps)
+
+    def _record_origin(self, made: Origin) -> None:
         self._files.remove(shape.FILE)
         self._files.write(origin.FILE, made.to_json())
         failpoint("P1")
+
+    def _plan_no_rows(self, made: Origin) -> None:
         self._files.clear(origin.FILE)
         metadata = json.dumps({"id": made.query_id}, separators=(",", ":"))
         self._files.write("metadata", metadata)
         self._files.write("offsets/0", self._plan([NO_OFFSET]))
         failpoint("P2")
-        if not self._load(stopped):
-            return False
-        failpoint("P3")
-        self._files.write(policy_history.FILE, history.to_json())
-        self._continue_sources()
-        self.repeat(since)
-        failpoint("P4")
+
+    def _complete(self) -> None:
         self._files.write(shape.FILE, Shape.of(self._job).to_json(self._files.location))
         failpoint("P5")
-        return True
 
     def repeat(self, since: Past) -> None:
         """Keep the plans of the batches that the stream has written since the savepoint."""
@@ -373,7 +376,7 @@ class _Beginning:
         text = json.dumps(described, separators=(",", ":"))
         return "\n".join([header, text, *source_lines])
 
-    def _load(self, stopped: Callable[[], bool]) -> bool:
+    def _load_state(self, stopped: Callable[[], bool]) -> bool:
         """Let Spark run batch 0; return whether it did before a stop."""
         conf = self._spark.conf
         conf.set("spark.sql.shuffle.partitions", str(self._job.partitions))
@@ -382,9 +385,12 @@ class _Beginning:
         conf.set(arrow, str(BYTES_PER_BATCH))
         try:
             with TemporaryDirectory(prefix="holdfast-no-events-") as nothing:
-                return self._run_batch_0(nothing, stopped)
+                if not self._run_batch_0(nothing, stopped):
+                    return False
         finally:
             conf.set(arrow, before)
+        failpoint("P3")
+        return True
 
     def _run_batch_0(self, nothing: str, stopped: Callable[[], bool]) -> bool:
         initial = tables.regrouped(
@@ -425,14 +431,17 @@ class _Beginning:
             return self._spark.createDataFrame([], ddl)
         return self._spark.read.schema(ddl).parquet(*paths)
 
-    def _continue_sources(self) -> None:
+    def _continue_sources(self, history: PolicyHistory, since: Past) -> None:
         """Give batch 0 the offsets of the savepoint's batch, and the watermark of the next one."""
+        self._files.write(policy_history.FILE, history.to_json())
         lines = [self._source(number) for number in range(len(self._job.sources))]
         self._files.write("offsets/0", self._plan(lines))
         header, committed, *_ = (self._files.read("commits/0") or "").splitlines()
         described = json.loads(committed)
         described["nextBatchWatermarkMs"] = self._found.next_watermark_ms
         self._files.write("commits/0", f"{header}\n{json.dumps(described, separators=(',', ':'))}")
+        self.repeat(since)
+        failpoint("P4")
 
     def _source(self, number: int) -> str:
         """Write the files that a source has read; return its offset in this checkpoint."""
