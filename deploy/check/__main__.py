@@ -29,8 +29,8 @@ def _all(project: Project) -> Iterator[str]:
         except yaml.YAMLError as error:
             yield f"{project.shown(path)}: {error}"
     # Patches are parts of manifests: they are checked as what they make.
-    whole = [each for each in read if "/overlays/" not in each.place]
-    yield from schemas.faults(whole)
+    base = [each for each in read if "/overlays/" not in each.place]
+    yield from schemas.faults(base)
     yield from _versions(read)
     if shutil.which("kubectl"):
         for name in OVERLAYS:
@@ -78,8 +78,8 @@ def main() -> None:
         target = project.kubernetes / "components" / "monitoring" / "rules.yaml"
         target.write_text(monitoring.resource(project))
         return
-    found = list(faults(project))
-    for fault in found:
+    all_faults = list(faults(project))
+    for fault in all_faults:
         sys.stdout.write(f"{fault}\n")
     for program, what in (
         ("kubectl", "overlays were not built"),
@@ -89,7 +89,7 @@ def main() -> None:
             sys.stdout.write(f"there is no {program} on PATH: {what}\n")
     if linter.program() is None:
         sys.stdout.write("there is no kube-score: `make deploy-lint` builds it (needs go)\n")
-    sys.exit(1 if found else 0)
+    sys.exit(1 if all_faults else 0)
 
 
 if __name__ == "__main__":

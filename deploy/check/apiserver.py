@@ -107,14 +107,14 @@ class Server:
         raise SystemExit(f"the API server did not become ready:\n{log}")
 
     def _is_ready(self) -> bool:
-        asked = Request(
+        request = Request(
             f"https://127.0.0.1:{self._port}/readyz",
             headers={"Authorization": f"Bearer {self._token}"},
         )
         # Its certificate is its own, made a moment ago.
         context = ssl._create_unverified_context()  # noqa: S323, SLF001 - see above
         try:
-            with urlopen(asked, timeout=5, context=context) as answer:  # noqa: S310 - as above
+            with urlopen(request, timeout=5, context=context) as answer:  # noqa: S310 - as above
                 return bool(answer.status == 200)
         except (URLError, OSError):
             return False
@@ -129,12 +129,12 @@ class Server:
                 process.kill()
                 process.wait()
 
-    def kubectl(self, *words: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+    def kubectl(self, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run kubectl; its exit code is the caller's to judge."""
         command = ("kubectl", f"--kubeconfig={self.settings}", *words)
         return subprocess.run(
             command,
-            input=given,
+            input=stdin,
             capture_output=True,
             text=True,
             check=False,
@@ -164,8 +164,8 @@ def faults(server: Server, project: Project, crds: Sequence[Path]) -> Iterator[s
         ready = ("wait", "--for=condition=established", "--timeout=60s", *names)
         yield from _refused(path.name, server.kubectl(*ready))
     if server.kubectl("get", "namespace", "holdfast").returncode:
-        made = server.kubectl("create", "-f", "-", given=json.dumps(NAMESPACE))
-        yield from _refused("the namespace", made)
+        created = server.kubectl("create", "-f", "-", stdin=json.dumps(NAMESPACE))
+        yield from _refused("the namespace", created)
     known = server.kubectl("api-resources", "--no-headers").stdout
     kinds = {line.split()[-1] for line in known.splitlines()}
     for name in OVERLAYS:
@@ -176,14 +176,14 @@ def faults(server: Server, project: Project, crds: Sequence[Path]) -> Iterator[s
 
 
 def _overlay(server: Server, name: str, documents: list[Document]) -> Iterator[str]:
-    given = _as_list([each.content for each in documents])
+    contents = _as_list([each.content for each in documents])
     apply = ("apply", "--server-side", "--validate=strict")
-    tried = server.kubectl(*apply, "--dry-run=server", "-f", "-", given=given)
-    found = list(_refused(f"overlay {name}", tried))
-    yield from found
-    if not found:
-        yield from _refused(f"overlay {name}", server.kubectl(*apply, "-f", "-", given=given))
-        again = server.kubectl("diff", "--server-side", "-f", "-", given=given)
+    tried = server.kubectl(*apply, "--dry-run=server", "-f", "-", stdin=contents)
+    refused = list(_refused(f"overlay {name}", tried))
+    yield from refused
+    if not refused:
+        yield from _refused(f"overlay {name}", server.kubectl(*apply, "-f", "-", stdin=contents))
+        again = server.kubectl("diff", "--server-side", "-f", "-", stdin=contents)
         if again.returncode:
             yield f"overlay {name}: what was applied differs: {again.stdout}{again.stderr}"
     for pod in pods(documents):
@@ -195,8 +195,8 @@ def _overlay(server: Server, name: str, documents: list[Document]) -> Iterator[s
                 "spec": pod.spec | {"volumes": _without_claims(pod.spec, documents)},
             }
             create = ("create", "--dry-run=server", "--validate=strict", "-f", "-")
-            yield from _refused(str(pod), server.kubectl(*create, given=json.dumps(content)))
-    server.kubectl("delete", "--wait=false", "-f", "-", given=given)
+            yield from _refused(str(pod), server.kubectl(*create, stdin=json.dumps(content)))
+    server.kubectl("delete", "--wait=false", "-f", "-", stdin=contents)
 
 
 def _without_claims(spec: dict[str, object], documents: list[Document]) -> list[object]:
@@ -227,14 +227,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Give the overlays to a real API server.")
     parser.add_argument("--programs", type=Path, default=PROGRAMS, help="etcd and kube-apiserver")
     parser.add_argument("--crd", type=Path, action="append", default=[], help="a definition")
-    asked = parser.parse_args()
-    with running(asked.programs) as server:
+    options = parser.parse_args()
+    with running(options.programs) as server:
         version = json.loads(server.kubectl("version", "--output=json").stdout)
         sys.stdout.write(f"API server {version['serverVersion']['gitVersion']}\n")
-        found = list(faults(server, Project(), asked.crd))
-    for fault in found:
+        all_faults = list(faults(server, Project(), options.crd))
+    for fault in all_faults:
         sys.stdout.write(f"{fault}\n")
-    sys.exit(1 if found else 0)
+    sys.exit(1 if all_faults else 0)
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ def faults(project: Project) -> Iterator[str]:
         yield f"{shown}: stack.env does not set {name}"
     [content] = loaded(_VARIABLE.sub(lambda match: values.get(match[1], match[0]), text))
     for error in Draft202012Validator(_schema()).iter_errors(content):
-        place = ".".join(map(str, error.absolute_path))
-        yield f"{shown}: {place or 'the top'}: {error.message[:300]}"
+        location = ".".join(map(str, error.absolute_path))
+        yield f"{shown}: {location or 'the top'}: {error.message[:300]}"
         return
     services = content["services"]
     for name, service in services.items():
@@ -77,10 +77,10 @@ def _service(content: Mapping[str, Any], service: Mapping[str, Any]) -> Iterator
 def _named(content: Mapping[str, Any], service: Mapping[str, Any]) -> Iterator[str]:
     """Yield services, secrets, configs and volumes that are named and are not there."""
     services = content["services"]
-    for name, given in service.get("depends_on", {}).items():
+    for name, settings in service.get("depends_on", {}).items():
         if name not in services:
             yield f"there is no service {name}"
-        elif given["condition"] == "service_healthy" and "healthcheck" not in services[name]:
+        elif settings["condition"] == "service_healthy" and "healthcheck" not in services[name]:
             yield f"it waits until {name} is healthy, which has no health check"
     for kind in ("secrets", "configs"):
         for each in service.get(kind, ()):
@@ -132,11 +132,11 @@ def _files(project: Project, shown: str, content: Mapping[str, Any]) -> Iterator
     for name, each in content.get("configs", {}).items():
         if not (project.compose / each["file"]).resolve().is_file():
             yield f"{shown}: config {name}: there is no file {each['file']}"
-    made = {f"{FOLDER.name}/{name}" for name in contents()}
+    prepared = {f"{FOLDER.name}/{name}" for name in contents()}
     named = {each["file"] for each in content.get("secrets", {}).values()}
-    for name in sorted(named - made):
+    for name in sorted(named - prepared):
         yield f"{shown}: deploy/compose/prepare.py does not make {name}"
-    for name in sorted(made - named):
+    for name in sorted(prepared - named):
         yield f"{shown}: nothing uses {name}"
 
 
@@ -153,14 +153,14 @@ def _scraped(project: Project, services: Mapping[str, Any]) -> Iterator[str]:
                 targets.append((host, int(port)))
         for group in job.get("dns_sd_configs", ()):
             targets += [(host, group["port"]) for host in group["names"]]
-    found: dict[str, Served] = {}
+    by_target: dict[str, Served] = {}
     for name, service in services.items():
         if _OURS.match(str(service["image"])) is not None:
             serves = served(list(service.get("command", ())))
             if serves is not None and "/metrics" in serves.paths:
-                found[name] = serves
+                by_target[name] = serves
     for host, port in targets:
-        if host not in found or found[host].port != port:
+        if host not in by_target or by_target[host].port != port:
             yield f"{shown}: no service {host} serves metrics at {port}"
-    for name in sorted(found.keys() - {host for host, _ in targets}):
+    for name in sorted(by_target.keys() - {host for host, _ in targets}):
         yield f"{shown}: the metrics of {name} are not read"

@@ -35,41 +35,41 @@ class Stage:
 
     def last(self, instruction: str) -> str | None:
         """Return the arguments of the last instruction of a name."""
-        found = [text for name, text in self.instructions if name == instruction]
-        return found[-1] if found else None
+        texts = [text for name, text in self.instructions if name == instruction]
+        return texts[-1] if texts else None
 
 
 def stages(text: str) -> tuple[dict[str, str], dict[str, Stage]]:
     """Return the arguments before the first stage with their defaults, and the stages by name."""
     arguments: dict[str, str] = {}
-    found: dict[str, Stage] = {}
+    by_name: dict[str, Stage] = {}
     current: Stage | None = None
     for line in _CONTINUED.sub(" ", _COMMENT.sub("", text)).splitlines():
         name, _, rest = line.strip().partition(" ")
         if name == "FROM" and (match := _FROM.fullmatch(rest)) is not None:
-            current = found[match[2]] = Stage(match[2], match[1])
+            current = by_name[match[2]] = Stage(match[2], match[1])
         elif name == "ARG" and current is None:
             key, _, value = rest.partition("=")
             arguments[key] = value
         elif name and current is not None:
             current.instructions.append((name, rest.strip()))
-    return arguments, found
+    return arguments, by_name
 
 
 def faults(project: Project) -> Iterator[str]:
     """Yield what is wrong with the file."""
     shown = project.shown(project.dockerfile)
     yield from _lint(project, shown)
-    arguments, found = stages(project.dockerfile.read_text())
-    for stage in found.values():
+    arguments, by_name = stages(project.dockerfile.read_text())
+    for stage in by_name.values():
         base = re.sub(r"\$\{(\w+)\}", lambda name: arguments.get(name[1], ""), stage.base)
-        if base not in found and "@sha256:" not in base:
+        if base not in by_name and "@sha256:" not in base:
             yield f"{shown}: {stage.name}: its base {base} has no digest"
     for target in TARGETS:
-        if target not in found:
+        if target not in by_name:
             yield f"{shown}: there is no target {target}"
         else:
-            yield from (f"{shown}: {target}: {fault}" for fault in _target(found[target]))
+            yield from (f"{shown}: {target}: {fault}" for fault in _target(by_name[target]))
 
 
 def _lint(project: Project, shown: str) -> Iterator[str]:

@@ -53,10 +53,10 @@ def faults(documents: list[Document]) -> Iterator[str]:
         check=False,
         timeout=SECONDS,
     )
-    place = documents[0].place if documents else Path("-")
+    folder = documents[0].place if documents else Path("-")
     lines = done.stdout.splitlines()
     for line in lines:
         if line.startswith(("[CRITICAL]", "[WARNING]")):
-            yield f"{place}: kube-score: {line.partition('] ')[2]}"
+            yield f"{folder}: kube-score: {line.partition('] ')[2]}"
     if done.returncode and not lines:
-        yield f"{place}: kube-score: {done.stderr.strip()[:300]}"
+        yield f"{folder}: kube-score: {done.stderr.strip()[:300]}"

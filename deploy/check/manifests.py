@@ -17,9 +17,9 @@ GRACE_SECONDS = 30
 
 def faults(project: Project, documents: list[Document]) -> Iterator[str]:
     """Yield what does not fit in the documents of one overlay."""
-    found = list(pods(documents))
+    all_pods = list(pods(documents))
     maps = {d.name: d.content.get("data") or {} for d in documents if d.kind == "ConfigMap"}
-    for pod in found:
+    for pod in all_pods:
         yield from policies.security_faults(pod)
         yield from _references(project, pod, maps)
         yield from _mounts(pod)
@@ -27,19 +27,19 @@ def faults(project: Project, documents: list[Document]) -> Iterator[str]:
             yield from _resources(pod, container)
             yield from _container(pod, container)
     for document in documents:
-        yield from _selectors(document, found, documents)
+        yield from _selectors(document, all_pods, documents)
         if document.kind == "SparkApplication":
             yield from _spark(project, document)
-    running = [each for pod in found for each in workloads.runs(pod, maps)]
-    yield from workloads.faults(documents, found, running, maps)
-    yield from policies.faults(documents, found, running)
+    running = [each for pod in all_pods for each in workloads.runs(pod, maps)]
+    yield from workloads.faults(documents, all_pods, running, maps)
+    yield from policies.faults(documents, all_pods, running)
 
 
 def _resources(pod: Pod, container: dict[str, Any]) -> Iterator[str]:
     if pod.part:
         return  # Spark sets them from its own settings
-    given, where = container.get("resources") or {}, f"{pod}: container {container.get('name')}"
-    requests, limits = given.get("requests") or {}, given.get("limits") or {}
+    resources, where = container.get("resources") or {}, f"{pod}: container {container.get('name')}"
+    requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     for name in ("cpu", "memory"):
         if name not in requests:
             yield f"{where}: no request of {name}"
@@ -157,30 +157,30 @@ def _probe(pod: Pod, probe: dict[str, Any], serves: Served | None) -> Iterator[s
     yield from serves.faults(question.get("path", "/"), port)
 
 
-def _selectors(document: Document, found: list[Pod], documents: list[Document]) -> Iterator[str]:
+def _selectors(document: Document, all_pods: list[Pod], documents: list[Document]) -> Iterator[str]:
     spec, kind = document.spec, document.kind
     if kind in {"Deployment", "StatefulSet"}:
-        wanted = spec["selector"].get("matchLabels", {})
+        chosen = spec["selector"].get("matchLabels", {})
         labels = spec["template"]["metadata"].get("labels", {})
-        if not wanted or not selects(wanted, labels):
-            yield f"{document}: its selector {wanted} does not match the labels of its pods"
+        if not chosen or not selects(chosen, labels):
+            yield f"{document}: its selector {chosen} does not match the labels of its pods"
     elif kind == "Service":
-        yield from _service(document, found)
+        yield from _service(document, all_pods)
     elif kind == "PodDisruptionBudget":
-        wanted = spec["selector"].get("matchLabels", {})
-        if not any(selects(wanted, pod.labels) for pod in found):
-            yield f"{document}: its selector {wanted} matches no pod"
+        chosen = spec["selector"].get("matchLabels", {})
+        if not any(selects(chosen, pod.labels) for pod in all_pods):
+            yield f"{document}: its selector {chosen} matches no pod"
     elif kind == "NetworkPolicy":
-        yield from _policy(document, found)
+        yield from _policy(document, all_pods)
     elif kind == "ServiceMonitor":
         yield from _monitor(document, documents)
     elif kind == "HorizontalPodAutoscaler":
         yield from _autoscaler(document, documents)
 
 
-def _service(document: Document, found: list[Pod]) -> Iterator[str]:
+def _service(document: Document, all_pods: list[Pod]) -> Iterator[str]:
     selector = document.spec.get("selector", {})
-    chosen = [pod for pod in found if selector and selects(selector, pod.labels)]
+    chosen = [pod for pod in all_pods if selector and selects(selector, pod.labels)]
     if not chosen:
         yield f"{document}: its selector {selector} matches no pod"
     for port in document.spec.get("ports", ()):
@@ -199,17 +199,21 @@ def _autoscaler(document: Document, documents: list[Document]) -> Iterator[str]:
         yield f"{document}: {target['name']} sets replicas too, so each `apply` sets it back"
 
 
-def _policy(document: Document, found: list[Pod]) -> Iterator[str]:
+def _policy(document: Document, all_pods: list[Pod]) -> Iterator[str]:
     spec = document.spec
-    asked = [spec["podSelector"]]
+    selectors = [spec["podSelector"]]
     for rules, peers in (("ingress", "from"), ("egress", "to")):
         for rule in spec.get(rules, ()):
-            asked += [each["podSelector"] for each in rule.get(peers, ()) if "podSelector" in each]
-    for selector in asked:
-        wanted = selector.get("matchLabels", {})
-        if not any(selects(wanted, pod.labels) for pod in found):
-            yield f"{document}: its selector {wanted} matches no pod"
-    own = [pod for pod in found if selects(spec["podSelector"].get("matchLabels", {}), pod.labels)]
+            selectors += [
+                each["podSelector"] for each in rule.get(peers, ()) if "podSelector" in each
+            ]
+    for selector in selectors:
+        labels = selector.get("matchLabels", {})
+        if not any(selects(labels, pod.labels) for pod in all_pods):
+            yield f"{document}: its selector {labels} matches no pod"
+    own = [
+        pod for pod in all_pods if selects(spec["podSelector"].get("matchLabels", {}), pod.labels)
+    ]
     for rule in spec.get("ingress", ()):
         for port in rule.get("ports", ()):
             named = port["port"]
@@ -220,13 +224,13 @@ def _policy(document: Document, found: list[Pod]) -> Iterator[str]:
 
 
 def _monitor(document: Document, documents: list[Document]) -> Iterator[str]:
-    wanted = document.spec["selector"].get("matchLabels", {})
+    labels = document.spec["selector"].get("matchLabels", {})
     services = [
-        each for each in documents if each.kind == "Service" and selects(wanted, each.labels)
+        each for each in documents if each.kind == "Service" and selects(labels, each.labels)
     ]
     ports = {port.get("name") for each in services for port in each.spec.get("ports", ())}
     if not services:
-        yield f"{document}: its selector {wanted} matches no Service"
+        yield f"{document}: its selector {labels} matches no Service"
     for endpoint in document.spec.get("endpoints", ()):
         if services and endpoint.get("port") not in ports:
             yield f"{document}: no Service has a port {endpoint.get('port')}"

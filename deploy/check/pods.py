@@ -93,7 +93,7 @@ def ports_of(pod: Pod) -> dict[str, int]:
 
 def port_of(pod: Pod, named: str | int) -> int | None:
     """Return the number of a port, by its name or number, or None where no container has it."""
-    found = ports_of(pod)
+    ports = ports_of(pod)
     if isinstance(named, int):
-        return named if named in found.values() else None
-    return found.get(named)
+        return named if named in ports.values() else None
+    return ports.get(named)

@@ -105,12 +105,12 @@ USER_MIN = 10_000
 
 def security_faults(pod: Pod) -> Iterator[str]:
     """Yield what a pod may do beyond `restricted` of Pod Security, and a little more."""
-    given = pod.spec.get("securityContext") or {}
-    if given.get("runAsNonRoot") is not True:
+    context = pod.spec.get("securityContext") or {}
+    if context.get("runAsNonRoot") is not True:
         yield f"{pod}: runAsNonRoot is not set"
-    if not isinstance(given.get("runAsUser"), int) or given["runAsUser"] < USER_MIN:
+    if not isinstance(context.get("runAsUser"), int) or context["runAsUser"] < USER_MIN:
         yield f"{pod}: runAsUser is not a number of {USER_MIN} or more"
-    if (given.get("seccompProfile") or {}).get("type") != "RuntimeDefault":
+    if (context.get("seccompProfile") or {}).get("type") != "RuntimeDefault":
         yield f"{pod}: the seccomp profile is not RuntimeDefault"
     for name in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"):
         if pod.spec.get(name):
@@ -125,12 +125,12 @@ def security_faults(pod: Pod) -> Iterator[str]:
 
 
 def _container_security(pod: Pod, container: dict[str, Any]) -> Iterator[str]:
-    given, name = container.get("securityContext") or {}, container.get("name")
-    if given.get("allowPrivilegeEscalation") is not False:
+    context, name = container.get("securityContext") or {}, container.get("name")
+    if context.get("allowPrivilegeEscalation") is not False:
         yield f"{pod}: container {name}: allowPrivilegeEscalation is not false"
-    if given.get("readOnlyRootFilesystem") is not True:
+    if context.get("readOnlyRootFilesystem") is not True:
         yield f"{pod}: container {name}: readOnlyRootFilesystem is not true"
-    if (given.get("capabilities") or {}).get("drop") != ["ALL"]:
+    if (context.get("capabilities") or {}).get("drop") != ["ALL"]:
         yield f"{pod}: container {name}: capabilities are not all dropped"
-    if given.get("privileged"):
+    if context.get("privileged"):
         yield f"{pod}: container {name}: it is privileged"

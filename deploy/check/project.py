@@ -111,9 +111,9 @@ class Project:
         program = shutil.which("kubectl")
         if program is None:
             raise BuildError("there is no kubectl on PATH")
-        place = self.kubernetes / "overlays" / name
+        folder = self.kubernetes / "overlays" / name
         done = subprocess.run(
-            (program, "kustomize", str(place)),
+            (program, "kustomize", str(folder)),
             capture_output=True,
             text=True,
             check=False,

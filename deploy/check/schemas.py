@@ -163,5 +163,5 @@ def _custom(document: Document, schema: Any) -> Iterator[str]:
 
 
 def _told(error: ValidationError) -> str:
-    place = ".".join(map(str, error.absolute_path))
-    return f"{place or 'the top'}: {error.message[:300]}"
+    path = ".".join(map(str, error.absolute_path))
+    return f"{path or 'the top'}: {error.message[:300]}"

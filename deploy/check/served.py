@@ -103,15 +103,15 @@ class _Nothing(Collector):
 def _of_the_dispatcher() -> frozenset[str]:
     """Ask the real application, which answers 404 for what it does not serve."""
     answer = app(Health(), _Nothing())
-    found = set()
+    paths = set()
     for path in ("/healthz", "/healthz/live", "/healthz/ready", "/metrics"):
         heads: list[str] = []
-        asked = {"PATH_INFO": path, "REQUEST_METHOD": "GET", "QUERY_STRING": ""}
-        for _ in answer(asked, lambda status, *_, heads=heads: heads.append(status)):
+        environ = {"PATH_INFO": path, "REQUEST_METHOD": "GET", "QUERY_STRING": ""}
+        for _ in answer(environ, lambda status, *_, heads=heads: heads.append(status)):
             pass
         if not heads[0].startswith("404"):
-            found.add(path)
-    return frozenset(found)
+            paths.add(path)
+    return frozenset(paths)
 
 
 @cache

@@ -69,14 +69,14 @@ def faults(
     secrets = contents()
     for name, service in services.items():
         mine = _words(service)
-        found = [
+        messages = [
             *_kept(service, mine),
             *_published(project, service, mine),
             *(_ours(services, name, mine, secrets, content, project) if mine else ()),
         ]
         if "stack" not in service.get("networks", ()):
-            found.append("it is not in the network `stack`, where the others are")
-        yield from (f"deploy/compose/compose.yml: {name}: {fault}" for fault in found)
+            messages.append("it is not in the network `stack`, where the others are")
+        yield from (f"deploy/compose/compose.yml: {name}: {fault}" for fault in messages)
     yield from (f"deploy/compose/compose.yml: {each}" for each in _shared(services))
     yield from _proxy(project, services)
     yield from _prometheus(project, services)
@@ -106,15 +106,15 @@ def _image(service: Mapping[str, Any]) -> tuple[str, str]:
 
 def _waits(services: Mapping[str, Any], name: str) -> set[Waits]:
     """Return all that a service waits for, by way of others too."""
-    found: set[Waits] = set()
+    waits: set[Waits] = set()
     left = [name]
     while left:
         for other, how in services.get(left.pop(), {}).get("depends_on", {}).items():
             one = Waits(other, how["condition"])
-            if one not in found:
-                found.add(one)
+            if one not in waits:
+                waits.add(one)
                 left.append(other)
-    return found
+    return waits
 
 
 def _ours(
@@ -132,9 +132,9 @@ def _ours(
     serves = served(words)
     if serves is not None and "healthcheck" not in service:
         yield "it has no health check"
-    wanted = "no" if serves is None else "unless-stopped"
-    if service.get("restart") != wanted:
-        yield f"restart is {wanted!r} for `{command}`"
+    policy = "no" if serves is None else "unless-stopped"
+    if service.get("restart") != policy:
+        yield f"restart is {policy!r} for `{command}`"
     if words[0] == "db" and "--expand" not in words:
         yield "without --expand it drops what running processes need"
     if words[0] == "job":
@@ -185,8 +185,8 @@ def _login(
     login = LOGIN_OF.get(words[0], "")
     named = {v.partition("=")[2] for k, v in environment.items() if k.endswith("DSN")}
     if named != {login}:
-        given = ", ".join(sorted(named)) or "nobody"
-        yield f"`{words[0]}` logs in as service={login}, and not as {given}"
+        names = ", ".join(sorted(named)) or "nobody"
+        yield f"`{words[0]}` logs in as service={login}, and not as {names}"
         return
     file = PurePosixPath(environment.get("PGSERVICEFILE", ""))
     if file.name not in secrets or file.name not in set(_sources(services[name])):
@@ -303,11 +303,11 @@ def _shared(services: Mapping[str, Any]) -> Iterator[str]:
     seen: dict[tuple[str, str], str] = {}
     for name, service in services.items():
         ports = [str(p).rpartition(":")[0].rpartition(":")[2] for p in service.get("ports", ())]
-        found = [("port", each) for each in ports]
+        uses = [("port", each) for each in ports]
         if (words := _words(service)) and words[0] == "job":
             options = options_of(words)
-            found += [(each, str(options[each])) for each in ("checkpoint", "stream")]
-        for each in found:
+            uses += [(each, str(options[each])) for each in ("checkpoint", "stream")]
+        for each in uses:
             if seen.setdefault(each, name) != name:
                 yield f"{seen[each]} and {name} have the same {each[0]} {each[1]}"
 
@@ -346,11 +346,11 @@ def _prometheus(project: Project, services: Mapping[str, Any]) -> Iterator[str]:
     for name, service in services.items():
         if _image(service)[0] != "prom/prometheus":
             continue
-        there = {each["target"] for each in service.get("configs", ())}
+        mounted = {each["target"] for each in service.get("configs", ())}
         rules = {str(PurePosixPath("/etc/prometheus") / each) for each in content["rule_files"]}
-        for each in sorted(rules - there):
+        for each in sorted(rules - mounted):
             yield f"{shown}: rule_files names {each}, which {name} does not have"
-        for each in sorted(there - rules - {"/etc/prometheus/prometheus.yml"}):
+        for each in sorted(mounted - rules - {"/etc/prometheus/prometheus.yml"}):
             yield f"{shown}: nothing reads {each}, which {name} has"
     for manager in content.get("alerting", {}).get("alertmanagers", ()):
         for group in manager.get("static_configs", ()):
@@ -371,7 +371,7 @@ def _endpoints(
     project: Project, services: Mapping[str, Any], values: Mapping[str, str]
 ) -> Iterator[str]:
     shown = "deploy/compose/endpoints.toml"
-    there = {
+    hosts = {
         str(each.get("target"))
         for service in services.values()
         if (words := _words(service)) and words[0] == "dispatch"
@@ -384,7 +384,7 @@ def _endpoints(
             yield f"{shown}: no service listens at {each['url']}"
         for ref in each.get("secret_refs", ()):
             path = ref.partition(":")[2]
-            if path not in there or not path.startswith(f"{SECRET_DIR_DEFAULT}/"):
+            if path not in hosts or not path.startswith(f"{SECRET_DIR_DEFAULT}/"):
                 yield f"{shown}: the dispatcher has no secret {path}"
         if values.get("SUBNET") not in each.get("allow_cidrs", ()):
             yield f"{shown}: the network {values.get('SUBNET')} of the stack is not allowed"

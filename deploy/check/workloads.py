@@ -358,12 +358,12 @@ def _scaled(document: Document, documents: list[Document]) -> Iterator[str]:
             yield f"{document}: minReplicas {low} is not from 1 to maxReplicas {high}"
     if document.kind != "PodDisruptionBudget":
         return
-    wanted = spec["selector"].get("matchLabels", {})
+    labels = spec["selector"].get("matchLabels", {})
     replicas = [
         d.spec.get("replicas", 2)
         for d in documents
         if d.kind in {"Deployment", "StatefulSet"}
-        and selects(wanted, d.spec["template"]["metadata"].get("labels") or {})
+        and selects(labels, d.spec["template"]["metadata"].get("labels") or {})
     ]
     low = str(spec.get("minAvailable", 0))
     kept = low == "100%" or (is_whole(low) and int(low) >= min(replicas, default=1))

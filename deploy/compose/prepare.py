@@ -78,8 +78,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Make the secrets of deploy/compose/compose.yml.")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where compose.yml has them")
     folder = parser.parse_args().folder
-    made = prepare(folder)
-    sys.stdout.write(f"{folder}: {'made' if made else 'they are there, and nothing is changed'}\n")
+    written = prepare(folder)
+    sys.stdout.write(
+        f"{folder}: {'made' if written else 'they are there, and nothing is changed'}\n"
+    )
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ LEFT_OUT = {
 
 
 def _since_reported(who: str, rule: str, legend: str) -> Panel:
-    said = "Looked up every minute, so up to a minute and a half is normal."
+    delay = "Looked up every minute, so up to a minute and a half is normal."
     title = f"Time since {who} reported"
-    return alerting(title, rule=rule, legend=legend, description=said, unit="s")
+    return alerting(title, rule=rule, legend=legend, description=delay, unit="s")
 
 
 _WAITING = Row(

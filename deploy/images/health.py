@@ -32,9 +32,9 @@ def fault(url: str) -> str | None:
 
 def main() -> None:
     """Ask, and say the reason on stderr where the answer is not 200."""
-    found = fault(sys.argv[1])
-    if found is not None:
-        sys.stderr.write(f"{found}\n")
+    reason = fault(sys.argv[1])
+    if reason is not None:
+        sys.stderr.write(f"{reason}\n")
         sys.exit(1)
 
 

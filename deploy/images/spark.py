@@ -61,17 +61,21 @@ def _executor(variables: Mapping[str, str]) -> list[str]:
         "-cp",
         _class_path(variables),
         BACKEND,
-        *(word for name, place in _OF_THE_BACKEND.items() for word in (name, variables[place])),
+        *(
+            word
+            for name, variable in _OF_THE_BACKEND.items()
+            for word in (name, variables[variable])
+        ),
     ]
 
 
 def _java_options(variables: Mapping[str, str]) -> list[str]:
-    found = {
+    by_number = {
         int(match[1]): value
         for name, value in variables.items()
         if (match := _JAVA_OPTION.fullmatch(name)) is not None
     }
-    return [found[number] for number in sorted(found)]
+    return [by_number[number] for number in sorted(by_number)]
 
 
 def _class_path(variables: Mapping[str, str]) -> str:
@@ -89,10 +93,10 @@ def _class_path(variables: Mapping[str, str]) -> str:
 def main() -> None:
     """Become the program."""
     try:
-        found = command(sys.argv[1:], os.environ)
+        words = command(sys.argv[1:], os.environ)
     except KeyError as missing:
         sys.exit(f"the variable {missing} is not set, which Spark sets in its pods on Kubernetes")
-    os.execvp(found[0], found)  # noqa: S606 - without a shell, as meant
+    os.execvp(words[0], words)  # noqa: S606 - without a shell, as meant
 
 
 if __name__ == "__main__":

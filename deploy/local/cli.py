@@ -150,15 +150,15 @@ def _replacement(server: EmbeddedPostgres) -> str | None:
     After `holdfast local env` it names this server, perhaps with the path of an earlier start; the
     random password identifies it.
     """
-    given = os.environ.get("HOLDFAST_DSN")
-    if not given:
+    dsn = os.environ.get("HOLDFAST_DSN")
+    if not dsn:
         return None
     try:
-        password = conninfo_to_dict(given).get("password")
+        password = conninfo_to_dict(dsn).get("password")
     except psycopg.ProgrammingError:
-        return given
+        return dsn
     known = server.cluster
-    return None if known and known.made and known.password == password else given
+    return None if known and known.made and known.password == password else dsn
 
 
 def _facts(server: EmbeddedPostgres) -> dict[str, Any]:

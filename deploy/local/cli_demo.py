@@ -82,13 +82,13 @@ def _demo(directory: Path, seed: int, events: int, *, as_json: bool, kafka: bool
     console = Console(stderr=as_json, highlight=False)
     layout = Layout(directory.absolute())
     with reported(console):
-        made = run.run(layout, seed=seed, events=events, view=live.view(console), kafka=kafka)
+        result = run.run(layout, seed=seed, events=events, view=live.view(console), kafka=kafka)
     if as_json:
-        typer.echo(made.as_json())
+        typer.echo(result.as_json())
     else:
-        report.show(made, console)
+        report.show(result, console)
         console.print(str(layout.report), markup=False, soft_wrap=True)
-    if not made.kept:
+    if not result.kept:
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -115,12 +115,12 @@ def checkpoints(
 
     console = Console(stderr=as_json, highlight=False)
     with reported(console):
-        made = run(
+        steps = run(
             CheckpointLayout(directory.absolute()), seed=seed, events=events, console=console
         )
     if as_json:
-        typer.echo(json.dumps(made, indent=2))
-    if not all(step["equal"] for step in made):
+        typer.echo(json.dumps(steps, indent=2))
+    if not all(step["equal"] for step in steps):
         raise typer.Exit(ExitCode.FAILED)
 
 

@@ -85,11 +85,11 @@ def load(directory: Path) -> Cluster | None:
     Raises `CommandError` if its data are missing or unreadable.
     """
     state = directory / "cluster.json"
-    data, major, made = directory / "data", None, False
+    data, major, initialised = directory / "data", None, False
     try:
         if state.exists():
             known = json.loads(state.read_text())
-            data, major, made = directory / known["data"], int(known["major"]), known["made"]
+            data, major, initialised = directory / known["data"], int(known["major"]), known["made"]
         stamp = data / "PG_VERSION"
         if stamp.exists():
             # PG_VERSION in the data directory is authoritative for the version.
@@ -100,7 +100,7 @@ def load(directory: Path) -> Cluster | None:
             " account that created it, or choose another --directory.",
             code="directory_unusable",
         ) from error
-    if made:
+    if initialised:
         raise CommandError(
             f"the data directory {data} is missing. Nothing was changed. Restore it, or remove"
             f" {state} to create an empty cluster.",

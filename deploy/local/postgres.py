@@ -44,9 +44,14 @@ def wait_until_ready(
     """
     deadline = time.monotonic() + seconds
     while True:
-        found = process.find(cluster.data)
-        ended = found is None if child is None else child.poll() is not None
-        if found and not ended and found.socket_folder and _answers(cluster, dsn(found)):
+        postmaster = process.find(cluster.data)
+        ended = postmaster is None if child is None else child.poll() is not None
+        if (
+            postmaster
+            and not ended
+            and postmaster.socket_folder
+            and _answers(cluster, dsn(postmaster))
+        ):
             return
         if ended or time.monotonic() >= deadline:
             what = "ended" if ended else f"was not ready after {seconds:.0f} s"
@@ -243,12 +248,12 @@ class EmbeddedPostgres:
                 known = cluster.place(self.directory, account, self._major)
             if not known.made:
                 cluster.make(known, programs, account)
-            found = process.find(known.data)
-            if found and not _deaf(found):
+            postmaster = process.find(known.data)
+            if postmaster and not _deaf(postmaster):
                 self._wait(known)
                 return False
-            if found:
-                process.stop(found.process)
+            if postmaster:
+                process.stop(postmaster.process)
             self._launch(known, programs, account)
             return True
 
@@ -314,7 +319,7 @@ class EmbeddedPostgres:
     ) -> None:
         wait_until_ready(
             known,
-            lambda found: _dsn(known, found, "postgres"),
+            lambda postmaster: _dsn(known, postmaster, "postgres"),
             child=child,
             seconds=self._start_seconds,
             log_offset=log_offset,
@@ -327,9 +332,9 @@ def resolve_server(dsn: str | None, directory: Path) -> Iterator[str]:
 
     The embedded server is stopped at the end only if this call started it.
     """
-    given = dsn or os.environ.get("HOLDFAST_DSN")
-    if given:
-        yield given
+    named = dsn or os.environ.get("HOLDFAST_DSN")
+    if named:
+        yield named
         return
     server = EmbeddedPostgres(directory)
     started = server.start()
@@ -348,10 +353,10 @@ def _dsn(known: Cluster, running: Postmaster, database: str) -> str:
     )
 
 
-def _deaf(found: Postmaster) -> bool:
+def _deaf(postmaster: Postmaster) -> bool:
     """Return whether a running server has lost its socket, for example to tmpfiles cleanup."""
-    folder = found.socket_folder
-    return found.ready and folder is not None and not socket_path(folder).exists()
+    folder = postmaster.socket_folder
+    return postmaster.ready and folder is not None and not socket_path(folder).exists()
 
 
 def _remove_empty(folder: Path) -> None:

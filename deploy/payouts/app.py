@@ -44,7 +44,7 @@ from holdfast.sink.contract.spans import context_of, span
 from holdfast.sink.contract.wire import INQUIRY_PATH, TRACEPARENT, ReceiptOutcome
 
 
-def _delivery_span(found: Delivery, traceparent: str | None) -> AbstractContextManager[Any]:
+def _delivery_span(request: Delivery, traceparent: str | None) -> AbstractContextManager[Any]:
     """Run the block in the span of a delivery, which holds no subject and no key."""
     return span(
         "holdfast.payouts",
@@ -55,7 +55,7 @@ def _delivery_span(found: Delivery, traceparent: str | None) -> AbstractContextM
             "messaging.system": "holdfast",
             "messaging.operation.name": "receive",
             "messaging.operation.type": "process",
-            "messaging.message.body.size": len(found.raw),
+            "messaging.message.body.size": len(request.raw),
         },
     )
 
@@ -136,9 +136,9 @@ def build(
 
 async def _webhooks(request: Request) -> Response:
     state = request.app.state
-    found = delivery_of(request.scope)
-    with _delivery_span(found, request.headers.get(TRACEPARENT)):
-        return _response(await receive(state.pool, state.inbox, found, state.measures))
+    arrived = delivery_of(request.scope)
+    with _delivery_span(arrived, request.headers.get(TRACEPARENT)):
+        return _response(await receive(state.pool, state.inbox, arrived, state.measures))
 
 
 async def _inquiry(request: Request) -> Response:
@@ -210,8 +210,8 @@ async def _unavailable(_request: Request, error: Exception) -> Response:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    said = database.said_by(error) if isinstance(error, psycopg.Error) else ""
-    _log.error("the database refused a statement: %s: %s", type(error).__name__, said)
+    reason = database.said_by(error) if isinstance(error, psycopg.Error) else ""
+    _log.error("the database refused a statement: %s: %s", type(error).__name__, reason)
     return await _failed(request, error)
 
 
@@ -310,5 +310,5 @@ async def receive(pool: Pool, inbox: Inbox, delivery: Delivery, measures: Measur
 async def inquire(pool: Pool, inbox: Inbox, inquiry: Inquiry) -> Answer:
     """Answer an inquiry with the outcome of a key; raises `psycopg.Error`."""
     async with pool.connection() as connection:
-        found = await inbox.inquire(connection, inquiry.key)
-    return unknown_key() if found is None else answer_inquiry(found, inquiry.secret)
+        record = await inbox.inquire(connection, inquiry.key)
+    return unknown_key() if record is None else answer_inquiry(record, inquiry.secret)

@@ -60,8 +60,8 @@ def connect(dsn: str) -> psycopg.Connection[DictRow]:
 
 def said_by(error: psycopg.Error) -> str:
     """Return the message of a database error, on one line and without a password."""
-    said = error.diag.message_primary or redact(str(error)) or type(error).__name__
-    return " ".join(said.split()).rstrip(".")
+    message = error.diag.message_primary or redact(str(error)) or type(error).__name__
+    return " ".join(message.split()).rstrip(".")
 
 
 def create_tables(dsn: str, inbox: Inbox) -> None:
@@ -74,8 +74,8 @@ def create_tables(dsn: str, inbox: Inbox) -> None:
     doing = "checked"
     try:
         with connect(dsn) as connection:
-            found = connection.execute(statement("find_tables")).fetchone()
-            if found and found["there"]:
+            row = connection.execute(statement("find_tables")).fetchone()
+            if row and row["there"]:
                 return
             doing = "created"
             with connection.transaction():

@@ -77,14 +77,14 @@ async def log(
 
 async def list_held(connection: Connection, *, after: str, limit: int) -> list[dict[str, Any]]:
     """Return up to `limit` held merchants whose id sorts after `after`."""
-    found = await connection.execute(statement("list_held"), {"after": after, "limit": limit})
-    return await found.fetchall()
+    cursor = await connection.execute(statement("list_held"), {"after": after, "limit": limit})
+    return await cursor.fetchall()
 
 
 async def list_transitions(connection: Connection, *, limit: int) -> list[dict[str, Any]]:
     """Return the newest transitions, newest first."""
-    found = await connection.execute(statement("list_transitions"), {"limit": limit})
-    return await found.fetchall()
+    cursor = await connection.execute(statement("list_transitions"), {"limit": limit})
+    return await cursor.fetchall()
 
 
 async def count_held(connection: Connection) -> int:

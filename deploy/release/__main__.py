@@ -41,21 +41,21 @@ def _replaceable(folder: Path) -> bool:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run a step, or all; returns the exit code."""
-    asked = _arguments(words)
-    chosen = {asked.step: steps.SINGLE[asked.step]} if asked.step != ALL else steps.CHECK
-    if asked.step == ALL:
-        if not _replaceable(asked.to):
+    options = _arguments(words)
+    chosen = {options.step: steps.SINGLE[options.step]} if options.step != ALL else steps.CHECK
+    if options.step == ALL:
+        if not _replaceable(options.to):
             sys.stderr.write(
-                f"{asked.to} holds files and no {signing.SUMS}, so it is no release of before."
+                f"{options.to} holds files and no {signing.SUMS}, so it is no release of before."
                 " Nothing was changed; name a new folder, or empty this one.\n"
             )
             return ExitCode.USAGE
-        shutil.rmtree(asked.to, ignore_errors=True)
-        asked.to.mkdir(parents=True)
+        shutil.rmtree(options.to, ignore_errors=True)
+        options.to.mkdir(parents=True)
     reports = []
     for name, step in chosen.items():
         began = time.monotonic()
-        reports.append(report := steps.safely(step, asked))
+        reports.append(report := steps.safely(step, options))
         sys.stdout.write(f"{name}: {report.result}, {time.monotonic() - began:.0f} s\n")
         for mark, texts in (
             ("FAULT", report.faults),

@@ -39,12 +39,12 @@ def build(to: Path, python: Path) -> tuple[Path, Path]:
     """
     to.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory() as folder:
-        made = Path(folder)
+        target = Path(folder)
         pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
-        options = ("--no-deps", "--no-build-isolation", "--wheel-dir", str(made))
+        options = ("--no-deps", "--no-build-isolation", "--wheel-dir", str(target))
         _run(*pip, "wheel", *options, str(ROOT))
-        (wheel,) = made.glob("*.whl")
-        environment = made / "environment"
+        (wheel,) = target.glob("*.whl")
+        environment = target / "environment"
         _run(sys.executable, "-m", "venv", "--without-pip", str(environment))
         install = (*pip, "--python", str(environment / "bin" / "python"), "install", "--no-compile")
         _run(*install, "--require-hashes", "--requirement", str(REQUIREMENTS))
@@ -116,8 +116,8 @@ def main() -> None:
         default=Path(sys.base_prefix) / "bin" / Path(sys.executable).resolve().name,
         help="the interpreter on the executors' machines, of the version that runs this",
     )
-    asked = parser.parse_args()
-    for path in build(asked.to, asked.python):
+    options = parser.parse_args()
+    for path in build(options.to, options.python):
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         print(f"{path}  {path.stat().st_size / 1e6:.1f} MB  sha256:{digest}")  # noqa: T201 - what it was asked for
 

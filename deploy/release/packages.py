@@ -46,9 +46,15 @@ class PackageError(Exception):
 
 def run(*command: str, cwd: Path, env: Mapping[str, str] | None = None) -> str:
     """Return what a command printed. Raises `PackageError` unless it ends with 0."""
-    given = None if env is None else dict(env)
+    environment = None if env is None else dict(env)
     done = subprocess.run(
-        command, cwd=cwd, env=given, capture_output=True, text=True, check=False, timeout=SECONDS
+        command,
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
     )
     if done.returncode:
         words = " ".join(command)
@@ -91,13 +97,13 @@ def _build(root: Path, source: Path, to: Path, time: str) -> list[Path]:
 
 
 def _built(source: Path, to: Path, time: str, *targets: str) -> list[Path]:
-    given = {**os.environ, "SOURCE_DATE_EPOCH": time}
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": time}
     # setuptools keeps the modes of files in a wheel.
     script = 'umask 0022 && chmod --recursive u=rwX,go=rX . && exec "$@"'
     to.mkdir(parents=True)
     for target in targets:
         calls = f"from setuptools import build_meta; build_meta.build_{target}({str(to)!r})"
-        run("sh", "-c", script, "sh", sys.executable, "-c", calls, cwd=source, env=given)
+        run("sh", "-c", script, "sh", sys.executable, "-c", calls, cwd=source, env=environment)
     for sdist in to.glob("*.tar.gz"):
         # setuptools keeps the times and owners of the files in it.
         folder = to / "unpacked"
@@ -122,8 +128,8 @@ def faults(wheel: Path, sdist: Path, root: Path = ROOT) -> Iterator[str]:
     yield from _differences("wheel", names, set(_installed(tracked)))
     with tarfile.open(sdist) as packed:
         inside = {each.name.partition("/")[2] for each in packed if each.isfile()}
-    made = {name for name in inside if name in _MADE or ".egg-info/" in name}
-    yield from _differences("sdist", inside - made, tracked)
+    generated = {name for name in inside if name in _MADE or ".egg-info/" in name}
+    yield from _differences("sdist", inside - generated, tracked)
 
 
 def _installed(tracked: Iterable[str]) -> Iterator[str]:
@@ -135,9 +141,9 @@ def _installed(tracked: Iterable[str]) -> Iterator[str]:
                 break
 
 
-def _differences(what: str, there: set[str], expected: set[str]) -> Iterator[str]:
-    yield from (f"{what}: {name} is missing" for name in sorted(expected - there))
-    yield from (f"{what}: {name} is too much" for name in sorted(there - expected))
+def _differences(what: str, present: set[str], expected: set[str]) -> Iterator[str]:
+    yield from (f"{what}: {name} is missing" for name in sorted(expected - present))
+    yield from (f"{what}: {name} is too much" for name in sorted(present - expected))
 
 
 def try_out(wheel: Path, work: Path, root: Path = ROOT) -> list[str]:
@@ -155,9 +161,9 @@ def try_out(wheel: Path, work: Path, root: Path = ROOT) -> list[str]:
     holdfast = str(venv / "bin" / "holdfast")
     with EmbeddedPostgres(work / "postgres", keep=False) as server:
         env = {"PATH": os.environ["PATH"], "HOME": str(work), "HOLDFAST_DSN": server.dsn}
-        said = run(holdfast, "--version", cwd=work, env=env).strip()
-        if said != f"holdfast {version.current(root)}":
-            raise PackageError(f"holdfast --version says {said!r}")
+        printed = run(holdfast, "--version", cwd=work, env=env).strip()
+        if printed != f"holdfast {version.current(root)}":
+            raise PackageError(f"holdfast --version says {printed!r}")
         for command in COMMANDS:
             run(holdfast, *command.split(), cwd=work, env=env)
-    return [f"{said} installed outside the tree: {', '.join(COMMANDS)}"]
+    return [f"{printed} installed outside the tree: {', '.join(COMMANDS)}"]

@@ -44,9 +44,9 @@ def pages(root: Path = ROOT) -> list[Path]:
 def links(page: Path) -> Iterator[tuple[str, Path, str]]:
     """Yield each link of a page to the repository: its text, the path it means and its anchor."""
     for text, link in _LINK.findall(_CODE.sub("`code`", page.read_text())):
-        place, _, anchor = link.partition("#")
-        if "://" not in place:
-            yield text, (page.parent / place).resolve() if place else page, anchor
+        path, _, anchor = link.partition("#")
+        if "://" not in path:
+            yield text, (page.parent / path).resolve() if path else page, anchor
 
 
 def anchors(page: Path) -> set[str]:
@@ -69,14 +69,14 @@ def broken(root: Path = ROOT) -> Iterator[str]:
 def navigation(root: Path = ROOT) -> list[object]:
     """Return the sections of the index with their pages, as MkDocs takes them."""
     index = root / INDEX
-    found: list[object] = [{"Home": ["README.md", INDEX]}]
+    entries: list[object] = [{"Home": ["README.md", INDEX]}]
     parts = _SECTION.split(index.read_text())
     for title, text in zip(parts[1::2], parts[2::2], strict=True):
         linked = [
             (index.parent / link.partition("#")[0]).resolve() for _, link in _LINK.findall(text)
         ]
-        found.append({title: [_entry(path, root) for path in dict.fromkeys(linked)]})
-    return found
+        entries.append({title: [_entry(path, root) for path in dict.fromkeys(linked)]})
+    return entries
 
 
 def _entry(path: Path, root: Path) -> object:
@@ -122,9 +122,9 @@ def build(to: Path, root: Path = ROOT, work: Path = WORK) -> bool:
     file = work / "mkdocs.yml"
     file.write_text(json.dumps(settings))
     command = (str(work / "bin" / "mkdocs"), "build", "--strict", "--config-file")
-    given = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(
-        (*command, str(file)), capture_output=True, text=True, check=False, env=given
+        (*command, str(file)), capture_output=True, text=True, check=False, env=environment
     )
     if done.returncode:
         raise SiteError(done.stderr.strip() or done.stdout.strip())

@@ -52,9 +52,9 @@ class Rules:
     @classmethod
     def read(cls, file: Path = RULES) -> Self:
         """Read a file. Raises `KeyError` for one that lacks a table."""
-        found = tomllib.loads(file.read_text())
-        exceptions = {name: each["licence"] for name, each in found["exceptions"].items()}
-        return cls(frozenset(found["allowed"]), found["meanings"], exceptions)
+        content = tomllib.loads(file.read_text())
+        exceptions = {name: each["licence"] for name, each in content["exceptions"].items()}
+        return cls(frozenset(content["allowed"]), content["meanings"], exceptions)
 
 
 def check_licences(
@@ -70,33 +70,33 @@ def check_licences(
     `complete`, it is left out.
     """
     read = Rules.read(rules)
-    there = {
+    installed = {
         str(canonicalize_name(each.name)): each
-        for each in distributions(path=[str(place) for place in places])
+        for each in distributions(path=[str(folder) for folder in places])
         if each.metadata["Name"]
     }
     report = Report()
     names = sorted({name for name, _ in (all_pins() if pinned is None else pinned)})
     for name in names:
-        if name not in there:
+        if name not in installed:
             gap = report.faults if complete else report.left_out
             gap.append(f"{name}: not installed here, so its licence was not read")
-        elif (fault := _fault(name, there[name], read)) is not None:
+        elif (fault := _fault(name, installed[name], read)) is not None:
             report.faults.append(fault)
     report.notes.append(f"{len(names) - len(report.left_out)} packages")
     return report
 
 
 def _fault(name: str, package: Distribution, rules: Rules) -> str | None:
-    said = expression(package, rules.meanings)
+    licence = expression(package, rules.meanings)
     if (exception := rules.exceptions.get(name)) is not None:
-        if said == exception:
+        if licence == exception:
             return None
-        return f"{name}: its licence is {said}, its exception in licences.toml is for another"
-    if said is None:
+        return f"{name}: its licence is {licence}, its exception in licences.toml is for another"
+    if licence is None:
         return f"{name}: says no licence that licences.toml knows"
-    if not _holds(SPDX.parse(said), rules.allowed):
-        return f"{name}: {said} is not allowed"
+    if not _holds(SPDX.parse(licence), rules.allowed):
+        return f"{name}: {licence} is not allowed"
     return None
 
 
@@ -113,12 +113,12 @@ def expression(package: Distribution, meanings: Mapping[str, str]) -> str | None
     ]
     free = metadata["License"].strip() if "License" in metadata else ""
     if "License-Expression" in metadata:
-        given = metadata["License-Expression"]
+        stated = metadata["License-Expression"]
     else:
         known = [meanings.get(each) for each in classified or [free]]
-        given = " AND ".join(each for each in known if each) if all(known) else free
+        stated = " AND ".join(each for each in known if each) if all(known) else free
     try:
-        parsed = SPDX.parse(given, validate=True)
+        parsed = SPDX.parse(stated, validate=True)
     except ExpressionError:
         return None
     return None if parsed is None else str(parsed)

@@ -54,11 +54,11 @@ def faults(folder: Path, allowed: Path = ALLOWED) -> Iterator[str]:
         yield f"{SIGNATURE}: {done.stderr.strip() or done.stdout.strip()}"
     lines = (line.partition("  ") for line in (folder / SUMS).read_text().splitlines())
     listed = {name: digest for digest, _, name in lines}
-    there = {path.name: path for path in _artifacts(folder)}
-    yield from (f"{name}: not there" for name in sorted(listed.keys() - there.keys()))
-    yield from (f"{name}: not in {SUMS}" for name in sorted(there.keys() - listed.keys()))
-    for name in sorted(listed.keys() & there.keys()):
-        if _digest(there[name]) != listed[name]:
+    artifacts = {path.name: path for path in _artifacts(folder)}
+    yield from (f"{name}: not there" for name in sorted(listed.keys() - artifacts.keys()))
+    yield from (f"{name}: not in {SUMS}" for name in sorted(artifacts.keys() - listed.keys()))
+    for name in sorted(listed.keys() & artifacts.keys()):
+        if _digest(artifacts[name]) != listed[name]:
             yield f"{name}: changed"
 
 
@@ -86,11 +86,11 @@ def _digest(path: Path) -> str:
 
 
 def _run(
-    command: tuple[str, ...], given: IO[str] | int = subprocess.DEVNULL
+    command: tuple[str, ...], stdin: IO[str] | int = subprocess.DEVNULL
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
-        stdin=given,
+        stdin=stdin,
         capture_output=True,
         text=True,
         check=False,

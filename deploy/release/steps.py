@@ -30,25 +30,25 @@ IMAGES = ("migrate", "dispatcher", "api", "job")
 PLANTED = b"planted"
 
 
-def check_version(asked: argparse.Namespace) -> Report:
+def check_version(options: argparse.Namespace) -> Report:
     """Compare every file that repeats the version; with a key the changelog needs a date."""
-    return Report(list(version.faults(dated=asked.key is not None)), notes=[version.current()])
+    return Report(list(version.faults(dated=options.key is not None)), notes=[version.current()])
 
 
 def check_licences(_: argparse.Namespace) -> Report:
     """Compare the licence of every dependency with licences.toml."""
-    others = (place for venv in (pages.WORK, TOOLS) for place in venv.glob("lib/*/site-packages"))
+    others = (folder for venv in (pages.WORK, TOOLS) for folder in venv.glob("lib/*/site-packages"))
     return requirements.check_licences([Path(sysconfig.get_paths()["purelib"]), *others])
 
 
-def check_vulnerabilities(asked: argparse.Namespace) -> Report:
+def check_vulnerabilities(options: argparse.Namespace) -> Report:
     """Look for known vulnerabilities: with --osv in a copy of OSV, else by pip-audit."""
-    if asked.osv is not None:
-        return vulnerabilities.look_up(asked.osv, all_pins())
+    if options.osv is not None:
+        return vulnerabilities.look_up(options.osv, all_pins())
     return vulnerabilities.ask(TOOLS / "bin" / "pip-audit", all_pins())
 
 
-def build_packages(asked: argparse.Namespace) -> Report:
+def build_packages(options: argparse.Namespace) -> Report:
     """Build wheel and sdist of the last commit, check them and try the wheel out."""
     report = Report()
     if run("git", "status", "--porcelain", cwd=ROOT):
@@ -56,7 +56,7 @@ def build_packages(asked: argparse.Namespace) -> Report:
     with TemporaryDirectory(prefix="holdfast-release-") as folder:
         work = Path(folder)
         work.chmod(0o755)  # the server may have an account of its own
-        built = packages.build(asked.to, work)
+        built = packages.build(options.to, work)
         sdist, wheel = sorted(built, key=lambda path: path.suffix != ".gz")
         report.faults += packages.faults(wheel, sdist)
         run(str(TOOLS / "bin" / "twine"), "check", "--strict", *map(str, built), cwd=work)
@@ -64,7 +64,7 @@ def build_packages(asked: argparse.Namespace) -> Report:
     return report
 
 
-def write_bills(asked: argparse.Namespace) -> Report:
+def write_bills(options: argparse.Namespace) -> Report:
     """Write the bills of materials, and compare them with version and requirements."""
     _make("sbom")
     report = Report()
@@ -76,42 +76,44 @@ def write_bills(asked: argparse.Namespace) -> Report:
         listed = {(each["name"].lower(), each["version"]) for each in bill["components"]}
         if missing := set(pins(FOLDER / f"{image}.txt")) - listed:
             report.faults.append(f"{file.name}: lacks {sorted(missing)}")
-        shutil.copy(file, asked.to)
+        shutil.copy(file, options.to)
         report.notes.append(f"{file.name}: {len(listed)} packages")
     return report
 
 
-def build_documents(asked: argparse.Namespace) -> Report:
+def build_documents(options: argparse.Namespace) -> Report:
     """Build the site of the documents, which checks its links, and look at it in a browser."""
-    said = _make("docs-check")
-    report = Report(notes=[said.strip().splitlines()[-1]])
-    if " skipped" in said:
+    output = _make("docs-check")
+    report = Report(notes=[output.strip().splitlines()[-1]])
+    if " skipped" in output:
         report.left_out.append("chromium or npm is not here: pages or diagrams were not seen")
-    pack(pages.WORK / "site", asked.to / f"holdfast-docs-{version.current()}.tar.gz")
+    pack(pages.WORK / "site", options.to / f"holdfast-docs-{version.current()}.tar.gz")
     return report
 
 
-def build_images(asked: argparse.Namespace) -> Report:
+def build_images(options: argparse.Namespace) -> Report:
     """Build the images and run them."""
     try:
-        run(asked.containers, "info", cwd=ROOT)
+        run(options.containers, "info", cwd=ROOT)
     except (OSError, PackageError):
-        return Report(left_out=[f"no {asked.containers} answers: no image was built or run"])
-    said = _make("test-images", f"CONTAINERS={asked.containers}")
-    return Report(notes=[said.strip().splitlines()[-1]])
+        return Report(left_out=[f"no {options.containers} answers: no image was built or run"])
+    output = _make("test-images", f"CONTAINERS={options.containers}")
+    return Report(notes=[output.strip().splitlines()[-1]])
 
 
-def write_sums(asked: argparse.Namespace) -> Report:
+def write_sums(options: argparse.Namespace) -> Report:
     """Write SHA256SUMS and sign it; a rehearsal with a thrown-away key refuses what it must."""
-    signing.write_sums(asked.to)
-    report = Report(notes=[f"{path.name}: {path.stat().st_size:,} B" for path in _files(asked.to)])
+    signing.write_sums(options.to)
+    report = Report(
+        notes=[f"{path.name}: {path.stat().st_size:,} B" for path in _files(options.to)]
+    )
     with TemporaryDirectory() as folder:
-        report.faults += rehearse(asked.to, Path(folder))
-    if asked.key is None:
+        report.faults += rehearse(options.to, Path(folder))
+    if options.key is None:
         report.notes.append("not signed: no --key")
     else:
-        signing.sign(asked.to, asked.key)
-        report.faults += signing.faults(asked.to, asked.allowed)
+        signing.sign(options.to, options.key)
+        report.faults += signing.faults(options.to, options.allowed)
     return report
 
 
@@ -121,21 +123,21 @@ def rehearse(artifacts: Path, work: Path) -> list[str]:
     allowed = signing.make_key(work / "key")
     other = signing.make_key(work / "other")
     signing.sign(copy, work / "key")
-    found = list(signing.faults(copy, allowed))
+    faults = list(signing.faults(copy, allowed))
     if not list(signing.faults(copy, other)):
-        found.append("a signature of another key passed")
+        faults.append("a signature of another key passed")
     for path in _files(copy):
         kept = path.read_bytes()
         path.write_bytes(kept + PLANTED)
         if not list(signing.faults(copy, allowed)):
-            found.append(f"a change of {path.name} passed")
+            faults.append(f"a change of {path.name} passed")
         path.write_bytes(kept)
-    return found
+    return faults
 
 
-def verify_signature(asked: argparse.Namespace) -> Report:
+def verify_signature(options: argparse.Namespace) -> Report:
     """Verify the signature and every file of a folder."""
-    return Report(list(signing.faults(asked.to, asked.allowed)), notes=[str(asked.to)])
+    return Report(list(signing.faults(options.to, options.allowed)), notes=[str(options.to)])
 
 
 def build_site(_: argparse.Namespace) -> Report:
@@ -160,10 +162,10 @@ CHECK: dict[str, Step] = {
 SINGLE: dict[str, Step] = {**CHECK, "verify": verify_signature, "site": build_site}
 
 
-def safely(step: Step, asked: argparse.Namespace) -> Report:
+def safely(step: Step, options: argparse.Namespace) -> Report:
     """Run a step; what keeps it from its end is a fault."""
     try:
-        return step(asked)
+        return step(options)
     except (
         CommandError,
         OSError,
@@ -177,9 +179,9 @@ def safely(step: Step, asked: argparse.Namespace) -> Report:
 
 
 def _make(*words: str) -> str:
-    given = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
-    given["SOURCE_DATE_EPOCH"] = packages.time_of_commit(ROOT)
-    return run("make", "--no-print-directory", *words, cwd=ROOT, env=given)
+    environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+    environment["SOURCE_DATE_EPOCH"] = packages.time_of_commit(ROOT)
+    return run("make", "--no-print-directory", *words, cwd=ROOT, env=environment)
 
 
 def _files(folder: Path) -> list[Path]:

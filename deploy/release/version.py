@@ -51,10 +51,12 @@ def faults(root: Path = ROOT, *, dated: bool = False) -> Iterator[str]:
     """Yield every place that has another version, or none; `dated` asks for a release's date."""
     version = current(root)
     for place in PLACES:
-        found = list(place.found(root))
-        if not found:
+        versions = list(place.found(root))
+        if not versions:
             yield f"{place.files}: nothing there matches {place.pattern}"
-        yield from (f"{path}: {each} is not {version}" for path, each in found if each != version)
+        yield from (
+            f"{path}: {each} is not {version}" for path, each in versions if each != version
+        )
     yield from _of_the_changelog((root / "CHANGELOG.md").read_text(), version, dated=dated)
 
 

@@ -34,9 +34,9 @@ def ask(pip_audit: Path, pinned: Pins, *options: str) -> Report:
             continue
         answered += sum("skip_reason" not in each for each in answers)
         report.faults += [
-            f"{each['name']} {each['version']}: {found['id']}"
+            f"{each['name']} {each['version']}: {advisory['id']}"
             for each in answers
-            for found in each.get("vulns", ())
+            for advisory in each.get("vulns", ())
         ]
     if silent := len(pinned) - answered:
         report.left_out.append(f"not reached: no answer for {silent} of {len(pinned)} packages")

@@ -105,7 +105,7 @@ def _half(
 ) -> Iterator[dict[str, Any]]:
     """Yield what one half, the sink's or the dispatcher's, has cost each, after its end."""
     running.checkpoint()
-    found: dict[str, Any] = {}
+    measured: dict[str, Any] = {}
     with (
         psycopg.connect(dsn, autocommit=True) as db,
         psycopg.connect(dsn, autocommit=True) as watched,
@@ -115,13 +115,13 @@ def _half(
         wal, began, used = _number(db, WAL), time.monotonic(), running.used_s()
         # Without those of this benchmark's looks.
         with Peak(lambda: {"sessions": _number(watched, SESSIONS) - 1}, 0.2) as peak:
-            yield found
+            yield measured
         seconds, used = time.monotonic() - began, running.used_s() - used
         wal = _number(db, WAL) - wal
         grown = {name: _number(db, SIZE, names[name]) - was for name, was in before.items()}
-    found |= {name: size / count for name, size in grown.items()}
-    found |= {"WAL": wal / count, "us of Postgres": used / count * 1e6}
-    found |= {"a second": count / seconds, "sessions": peak.most.get("sessions", 0)}
+    measured |= {name: size / count for name, size in grown.items()}
+    measured |= {"WAL": wal / count, "us of Postgres": used / count * 1e6}
+    measured |= {"a second": count / seconds, "sessions": peak.most.get("sessions", 0)}
 
 
 def _await_delivered(dsn: str) -> None:
@@ -133,8 +133,8 @@ def _await_delivered(dsn: str) -> None:
             time.sleep(0.2)
 
 
-def _number(db: psycopg.Connection, text: str, given: Any = None) -> int:
-    row = db.execute(text.encode(), given).fetchone()
+def _number(db: psycopg.Connection, text: str, parameters: Any = None) -> int:
+    row = db.execute(text.encode(), parameters).fetchone()
     return int(row[0]) if row else 0
 
 

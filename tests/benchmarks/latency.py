@@ -118,9 +118,9 @@ def fixed(bench: Bench[Sizes]) -> None:
         reports, sunk = of(folder)
         filled, periods = size.warm + size.batches, {}
         for kind, part in (("rows", reports[size.warm : filled]), ("empty", reports[filled:])):
-            found = summary(part[: size.batches], sunk)
-            periods[f"ms, {kind}"] = found["period"]["p50"]
-            phases.setdefault(kind, {}).setdefault(name, []).append(found)
+            row = summary(part[: size.batches], sunk)
+            periods[f"ms, {kind}"] = row["period"]["p50"]
+            phases.setdefault(kind, {}).setdefault(name, []).append(row)
         return periods
 
     def the_job(folder: Path) -> tuple[list[Any], dict[int, Any] | None]:
@@ -219,17 +219,17 @@ def summary(reports: Sequence[Any], sunk: dict[int, Any] | None) -> dict[str, di
 def phases_of(report: Any, sunk: dict[int, Any] | None) -> dict[str, float]:
     """Return the milliseconds of each phase of a batch; `sunk` is None where nothing is written."""
     spark: dict[str, float] = report["durationMs"]
-    found = {
+    phases = {
         "new files": spark.get("latestOffset", 0) + spark.get("getBatch", 0),
         "offset log": spark.get("walCommit", 0),
         "plan": spark.get("queryPlanning", 0),
         "batch": spark["addBatch"],
         "commit log": spark.get("commitOffsets", 0) + spark.get("commitBatch", 0),
     }
-    found["other"] = spark["triggerExecution"] - sum(found.values())
+    phases["other"] = spark["triggerExecution"] - sum(phases.values())
     if sunk is not None:
         took = sunk.get(report["batchId"], {"call": 0.0, "write": 0.0})
-        found |= {
+        phases |= {
             "of it Spark's jobs": took["call"] - took["write"],
             "of it the sink": took["write"],
             "of it the rest": spark["addBatch"] - took["call"],
@@ -241,8 +241,8 @@ def phases_of(report: Any, sunk: dict[int, Any] | None) -> dict[str, float]:
             ("commit", operator["commitTimeMs"]),
             ("update", operator["allUpdatesTimeMs"]),
         ):
-            found[f"state: {name}"] = found.get(f"state: {name}", 0.0) + ms / count
-    return {**found, "trigger": spark["triggerExecution"]}
+            phases[f"state: {name}"] = phases.get(f"state: {name}", 0.0) + ms / count
+    return {**phases, "trigger": spark["triggerExecution"]}
 
 
 @dataclass
@@ -300,7 +300,7 @@ class Parts:
         """
         times = self.load.times
         rows = self.payouts.execute(APPLIED, (list(times),)).fetchall()
-        pairs = [(times[merchant][place], at) for merchant, place, at in rows]
+        pairs = [(times[merchant][window], at) for merchant, window, at in rows]
         return percentiles([at - written for written, at in pairs if written >= since], 50, 95, 99)
 
 
@@ -362,8 +362,8 @@ def corrections(bench: Bench[Sizes]) -> None:
                 written = _steadily(rate, seconds, parts.load, turns)
                 parts.until(lambda b=before, w=written: parts.applied() >= b + w)
             memory = {n: v / 1e6 for peak in parts.peaks for n, v in peak.most.items()}
-            found = {"actions": written, **parts.latencies(since), **memory}
-        rows.append({"corrections/s": rate, **found})
+            row = {"actions": written, **parts.latencies(since), **memory}
+        rows.append({"corrections/s": rate, **row})
         bench.say(rows[-1])
     bench.table("Seconds from the event's file to the applied action", rows)
 

@@ -146,8 +146,8 @@ def _run(fault: Callable[..., Any], server_: Server, log: Path, size: Sizes) -> 
         if (paced, burst) != (size.batches * PACED_SUBJECTS, size.burst * BURST_EACH):
             raise RuntimeError(f"lost or doubled: {paced}, {burst}")
         attempts, dead = _one(db, FAULTY, healthy)
-    found = {"deliveries/s": burst / seconds, "p99 ms": p99 * 1000}
-    return {**found, "attempts at them": attempts, "dead letters": dead}
+    row = {"deliveries/s": burst / seconds, "p99 ms": p99 * 1000}
+    return {**row, "attempts at them": attempts, "dead letters": dead}
 
 
 def _add_neighbours(db: psycopg.Connection, url: Callable[[int], str], **columns: Any) -> None:

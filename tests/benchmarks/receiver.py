@@ -75,9 +75,9 @@ def verifications(bench: Bench[Sizes]) -> None:
     numbers = itertools.count()
 
     def run() -> Run:
-        given = requests(bench.size.piece, f"v{next(numbers)}")
+        signed = requests(bench.size.piece, f"v{next(numbers)}")
         began = time.process_time()
-        for headers, body in given:
+        for headers, body in signed:
             verify(headers, body, SECRETS)
         return {"verifications/s": bench.size.piece / (time.process_time() - began)}
 
@@ -96,9 +96,9 @@ def inbox(bench: Bench[Sizes]) -> None:
 
         def run(name: str) -> Run:
             tag = f"{name}_{next(numbers)}"
-            given = [verify(*each, SECRETS) for each in requests(size.piece, tag)]
+            deliveries = [verify(*each, SECRETS) for each in requests(size.piece, tag)]
             gc.freeze()  # no service has thousands in hand for the collector to go through
-            return {"deliveries/s": size.piece / takes[name](given)}
+            return {"deliveries/s": size.piece / takes[name](deliveries)}
 
         bench.server.checkpoint()
         pairs = {"vs_bare_insert": ("inbox", "bare_insert")}
@@ -115,9 +115,9 @@ def inbox(bench: Bench[Sizes]) -> None:
         each = size.piece * (size.rounds + WARM)
         kept, bare = (each * sum(n.startswith(w) for n in takes) for w in ("inbox", "bare"))
         with psycopg.connect(dsn) as connection:
-            found = connection.execute(COUNTS).fetchone()
-    if found != (kept, kept, bare, kept + bare):
-        raise RuntimeError(f"keys, fences, bare rows and actions are {found}: {kept}, {bare}")
+            counts = connection.execute(COUNTS).fetchone()
+    if counts != (kept, kept, bare, kept + bare):
+        raise RuntimeError(f"keys, fences, bare rows and actions are {counts}: {kept}, {bare}")
 
 
 def requests(count: int, tag: str) -> list[Request]:
@@ -169,9 +169,9 @@ def _sync(one: Any, dsn: str) -> Iterator[Take]:
     """Yield what lets one connection take deliveries; it returns the seconds."""
     with psycopg.connect(dsn, autocommit=True) as connection:
 
-        def take(given: Sequence[Delivery]) -> float:
+        def take(deliveries: Sequence[Delivery]) -> float:
             began = time.perf_counter()
-            for delivery in given:
+            for delivery in deliveries:
                 one(connection, delivery, delivery.body.text("merchant_id"))
             return time.perf_counter() - began
 
@@ -184,14 +184,14 @@ def _async(one: Any, dsn: str) -> Iterator[Take]:
     with asyncio.Runner() as runner:
         connection = runner.run(psycopg.AsyncConnection.connect(dsn, autocommit=True))
 
-        async def take(given: Sequence[Delivery]) -> float:
+        async def take(deliveries: Sequence[Delivery]) -> float:
             began = time.perf_counter()
-            for delivery in given:
+            for delivery in deliveries:
                 await one(connection, delivery, delivery.body.text("merchant_id"))
             return time.perf_counter() - began
 
         try:
-            yield lambda given: runner.run(take(given))
+            yield lambda deliveries: runner.run(take(deliveries))
         finally:
             runner.run(connection.close())
 

@@ -103,8 +103,8 @@ def throughput(bench: Bench[Sizes]) -> None:
         inputs[name] = Input(str(bench.folder / name), at.bootstrap_servers, name, shape.per_file)
 
     def run(query: str, tree: Tree, **changes: str) -> Any:
-        given = [{**asdict(each), **changes} for each in inputs.values()]
-        return tree.call("tests.benchmarks.operator.cases:run", query, *given)
+        variants = [{**asdict(each), **changes} for each in inputs.values()]
+        return tree.call("tests.benchmarks.operator.cases:run", query, *variants)
 
     runs = bench.compare(
         "Events a second, from the start of the query to its end",
@@ -137,9 +137,9 @@ def steady(bench: Bench[Sizes]) -> None:
             job.until_read(load.ends)
             lag = latencies(load, job.commits(seen - 1), begin)
             middle, p99, most = (float(each) for each in np.percentile(lag, [50, 99, 100]))
-            found = {"median, s": middle, "p99, s": p99, "most, s": most}
+            row = {"median, s": middle, "p99, s": p99, "most, s": most}
             batches = len(job.commits()) - seen
-            rows.append({"events/s": rate, "events": len(lag), "batches": batches, **found})
+            rows.append({"events/s": rate, "events": len(lag), "batches": batches, **row})
             bench.say(rows[-1])
     bench.table(f"Lag of a record with a batch every {INTERVAL}", rows)
 
@@ -284,13 +284,13 @@ class Load:
 
 def latencies(load: Load, commits: list[Commit], begin: Ends) -> np.ndarray:
     """Return the seconds from the writing of each record behind `begin` to its batch's commit."""
-    found, at = [], dict(begin)
+    seconds, at = [], dict(begin)
     for commit in commits:
         for number, end in commit.ends.items():
             start = at.get(number, 0)
-            found.append(commit.at - np.array(load.times[number][start:end]))
+            seconds.append(commit.at - np.array(load.times[number][start:end]))
             at[number] = max(end, start)
-    return np.concatenate(found) if found else np.array([])
+    return np.concatenate(seconds) if seconds else np.array([])
 
 
 def event_clock(begin: datetime, speed: float) -> Callable[[float], datetime]:

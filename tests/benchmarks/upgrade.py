@@ -65,9 +65,9 @@ def upgrade(bench: Bench[Sizes]) -> None:
     costs = {name: sorted(run["cost"] for run in each) for name, each in runs.items()}
     middle = {name: each[len(each) // 2] for name, each in costs.items()}
     rows = [{"": part, **{name: middle[f"{part}, {name}"] for name in names}} for part in PARTS]
-    told = (f"{n}: {size[0]:.2f}, {size[2]:.0f}" for n, size in sizes.items())
+    texts = (f"{n}: {size[0]:.2f}, {size[2]:.0f}" for n, size in sizes.items())
     bench.table(
-        f"Upgrade; million rows and MB of {', of '.join(told)}",
+        f"Upgrade; million rows and MB of {', of '.join(texts)}",
         [{**row, "unit cost": max(row[name] for name in names)} for row in rows],
     )
 

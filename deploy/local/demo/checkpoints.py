@@ -105,7 +105,7 @@ def compare(dsn: str, recomputed: Recomputed) -> Comparison:
     }
     verdict = audit(expected(recomputed.decisions), actions)
     differing = [
-        place for place in should.keys() | windows if should.get(place) != windows.get(place)
+        moment for moment in should.keys() | windows if should.get(moment) != windows.get(moment)
     ]
     return Comparison(
         decisions=verdict.applied,
@@ -246,27 +246,27 @@ class Steps:
 
     def _verify(self, damaged: Path | None) -> int:
         """Verify the checkpoint; returns the newest intact batch."""
-        found = self._json("verify", self._layout.rescaled, fails=damaged is not None)
-        named = [each["file"] for each in found["damaged"]]
+        verified = self._json("verify", self._layout.rescaled, fails=damaged is not None)
+        named = [each["file"] for each in verified["damaged"]]
         self._console.print(
-            f"{found['result']}: {', '.join(named) or 'no file is damaged'}", soft_wrap=True
+            f"{verified['result']}: {', '.join(named) or 'no file is damaged'}", soft_wrap=True
         )
         if damaged is not None and not any(damaged.name in name for name in named):
             raise self._last.failure(f"did not name {damaged.name}")
-        return max(int(batch["batch_id"]) for batch in found["batches"] if batch["restorable"])
+        return max(int(batch["batch_id"]) for batch in verified["batches"] if batch["restorable"])
 
     def _compared(self, step: str) -> None:
         should = recompute(
             self._layout.events, self._layout.policy, self._now_us, pauses=self._ends[:-1]
         )
-        found = compare(self._dsn, should)
-        self.report.append({"step": step, **found.as_dict()})
+        result = compare(self._dsn, should)
+        self.report.append({"step": step, **result.as_dict()})
         self._console.print(
-            f"{step}: {found.decisions} decisions and {found.windows} windows;"
-            f" {found.lost} lost, {found.repeated} repeated, {found.altered} altered,"
-            f" {found.windows_different} windows different:"
-            f" {'equal to' if found.equal else 'NOT equal to'} the undisturbed run",
-            style="green" if found.equal else "bold red",
+            f"{step}: {result.decisions} decisions and {result.windows} windows;"
+            f" {result.lost} lost, {result.repeated} repeated, {result.altered} altered,"
+            f" {result.windows_different} windows different:"
+            f" {'equal to' if result.equal else 'NOT equal to'} the undisturbed run",
+            style="green" if result.equal else "bold red",
             soft_wrap=True,
         )
 
@@ -274,10 +274,12 @@ class Steps:
         child = self._start("job", "checkpoints", verb, "--checkpoint", checkpoint, "--json")
         output = self._ended(child, fails=fails)
         try:
-            found: dict[str, Any] = json.loads(output[output.index("{") : output.rindex("}") + 1])
+            document: dict[str, Any] = json.loads(
+                output[output.index("{") : output.rindex("}") + 1]
+            )
         except ValueError:
             raise child.failure("printed no JSON") from None
-        return found
+        return document
 
     def _holdfast(self, *arguments: str | Path) -> None:
         output = self._ended(self._start(*arguments))

@@ -59,8 +59,8 @@ class Databases:
 
     def newest_batch_id(self) -> int | None:
         """Return the batch that the sink committed last."""
-        found = _rows(self._holdfast, "newest_batch")
-        return found[0]["batch_id"] if found else None
+        rows = _rows(self._holdfast, "newest_batch")
+        return rows[0]["batch_id"] if rows else None
 
     def receiver_counts(self) -> Row:
         """Return the payouts service's counts of deliveries by outcome."""

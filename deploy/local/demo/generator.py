@@ -177,11 +177,11 @@ def _quarter(random: Random, events: int, start: datetime, serials: Iterator[int
     weights = [(rank + 1) ** -0.8 for rank in range(MERCHANTS)]
     per_weight = events / QUARTERS / sum(weights)
     for rank, weight in enumerate(weights):
-        wanted = weight * per_weight
-        number = int(wanted) + (random.random() < wanted % 1)
+        total = weight * per_weight
+        number = int(total) + (random.random() < total % 1)
         target = _target(rank) * random.lognormvariate(0, 0.45)
         for _ in range(number):
-            yield _row(random, f"e{next(serials)}", rank, start, target / max(wanted, 1))
+            yield _row(random, f"e{next(serials)}", rank, start, target / max(total, 1))
         if rank < 60 and random.random() < 0.15:
             yield _correction(random, f"e{next(serials)}", rank, start)
 

@@ -173,13 +173,13 @@ def audit(should: Sequence[Action], applied: Sequence[Action]) -> Verdict:
     out_of_order  applied after a later action of the same merchant
     altered       applied with the right key to another merchant, window or amount
     """
-    place = {action.key: number for number, action in enumerate(should)}
+    position = {action.key: number for number, action in enumerate(should)}
     meant = {action.key: action for action in should}
     times = Counter(action.key for action in applied)
     furthest: dict[str, int] = {}
     out_of_order = 0
     for action in applied:
-        number = place.get(action.key)
+        number = position.get(action.key)
         if number is None:
             continue
         if number < furthest.get(action.merchant_id, -1):
@@ -187,8 +187,8 @@ def audit(should: Sequence[Action], applied: Sequence[Action]) -> Verdict:
         furthest[action.merchant_id] = max(number, furthest.get(action.merchant_id, -1))
     return Verdict(
         applied=len(applied),
-        lost=sum(times[key] == 0 for key in place),
-        repeated=sum(count - (key in place) for key, count in times.items()),
+        lost=sum(times[key] == 0 for key in position),
+        repeated=sum(count - (key in position) for key, count in times.items()),
         out_of_order=out_of_order,
         altered=sum(a.key in meant and a != meant[a.key] for a in applied),
     )

@@ -221,10 +221,10 @@ class Reference:
                 following = merchant.latest + self._window_us
                 if following <= watermark:
                     due.add(following)
-            ahead = [end for end in due if done is None or end > done]
-            if not ahead:
+            later = [end for end in due if done is None or end > done]
+            if not later:
                 return
-            done = min(ahead)
+            done = min(later)
             yield done
 
     def _judge(self, merchant_id: str, merchant: _Merchant, end: int, result: BatchResult) -> None:

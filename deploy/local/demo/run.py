@@ -60,12 +60,12 @@ def run(
         processes = stack.enter_context(Processes(layout.logs, environment))
         traffic = generator.traffic(seed, events)
         play = _with_topic if kafka else _with_files
-        made = play(
+        result = play(
             Parts(layout, processes, view, interrupts), traffic, (holdfast_dsn, payouts_dsn)
         )
-        made = replace(made, seconds=round(time.monotonic() - started, 1))
-        made.write(layout.report)
-        return made
+        result = replace(result, seconds=round(time.monotonic() - started, 1))
+        result.write(layout.report)
+        return result
 
 
 class Parts(NamedTuple):
@@ -109,13 +109,13 @@ def _with_topic(parts: Parts, traffic: list[TrafficFile], dsns: tuple[str, str])
             lines = topic_scenario.batches_of_topic(layout.checkpoint, TOPIC, records)
             return recompute_batches(lines, layout.policy, _now_us())
 
-        made = _played(scenario, dsns, recomputed)
+        result = _played(scenario, dsns, recomputed)
         # Whatever ends the run ends the job before its broker.
         parts.processes.close()
     return replace(
-        made,
+        result,
         broker_kills=int(scenario.broker_killed),
-        records_missing=len(scenario.producer.lines) - made.events,
+        records_missing=len(scenario.producer.lines) - result.events,
     )
 
 

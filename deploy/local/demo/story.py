@@ -22,10 +22,10 @@ def money(minor: int, currency: str = "USD") -> str:
     >>> money(8_500_000), money(-1250, "EUR")
     ('$85,000', '-EUR 12.50')
     """
-    whole, cents = divmod(abs(minor), 100)
+    units, cents = divmod(abs(minor), 100)
     sign = "-" if minor < 0 else ""
     symbol = "$" if currency == "USD" else f"{currency} "
-    return f"{sign}{symbol}{whole:,}" + (f".{cents:02}" if cents else "")
+    return f"{sign}{symbol}{units:,}" + (f".{cents:02}" if cents else "")
 
 
 def sentence(row: Mapping[str, Any]) -> str:

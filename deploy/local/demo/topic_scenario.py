@@ -144,9 +144,9 @@ def planned_ends(checkpoint: Path, topic: str) -> list[Offsets]:
 
 def _ends(text: str, topic: str) -> Offsets:
     for line in text.splitlines():
-        found: Any = json.loads(line) if line.startswith("{") else None
-        if isinstance(found, dict) and isinstance(found.get(topic), dict):
-            return {int(partition): end for partition, end in found[topic].items()}
+        offsets: Any = json.loads(line) if line.startswith("{") else None
+        if isinstance(offsets, dict) and isinstance(offsets.get(topic), dict):
+            return {int(partition): end for partition, end in offsets[topic].items()}
     return {}
 
 

@@ -219,10 +219,10 @@ class Broker:
             if attempt.connect_ex((HOST, self._ports[0])) != 0:
                 return False
         try:
-            found = self.admin().list_topics(timeout=5)
+            cluster = self.admin().list_topics(timeout=5)
         except KafkaException:
             return False
-        return bool(found.brokers)
+        return bool(cluster.brokers)
 
 
 def client_settings(bootstrap_servers: str) -> dict[str, str | int | float | bool]:

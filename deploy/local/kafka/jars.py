@@ -50,25 +50,25 @@ class Pin:
 def pins(kind: str) -> list[Pin]:
     """Return the jars of `connector` or `broker`, the one that needs the others first."""
     lines = Path(__file__).with_name(f"{kind}.txt").read_text(encoding="ascii").splitlines()
-    found = []
+    read = []
     for coordinates, sha256 in (line.split() for line in lines if not line.startswith("#")):
         group, artifact, version = coordinates.split(":")
-        found.append(Pin(group, artifact, version, sha256))
-    return found
+        read.append(Pin(group, artifact, version, sha256))
+    return read
 
 
 def problems(kind: str, folder: Path) -> list[str]:
     """Return what is wrong with the staged jars of a kind; empty if they are as pinned."""
-    found = []
+    wrong = []
     for pin in pins(kind):
         try:
             content = (folder / pin.name).read_bytes()
         except OSError:
-            found.append(f"{pin.name} is missing")
+            wrong.append(f"{pin.name} is missing")
             continue
         if hashlib.sha256(content).hexdigest() != pin.sha256:
-            found.append(f"{pin.name} has another SHA-256 than the pinned one")
-    return found
+            wrong.append(f"{pin.name} has another SHA-256 than the pinned one")
+    return wrong
 
 
 def staged(kind: str, root: Path = STAGED) -> Path:
@@ -154,24 +154,24 @@ _IVY_DEPENDENCY = (
 )
 
 
-def _by_maven(wanted: list[Pin], folder: Path) -> str | None:
+def _by_maven(jars: list[Pin], folder: Path) -> str | None:
     maven = shutil.which("mvn")
     if maven is None:
         return "there is no mvn on PATH"
     with tempfile.TemporaryDirectory(prefix="holdfast-maven-") as work:
         pom = Path(work) / "pom.xml"
-        pom.write_text(_filled(_POM, _POM_DEPENDENCY, wanted), encoding="ascii")
+        pom.write_text(_filled(_POM, _POM_DEPENDENCY, jars), encoding="ascii")
         goal = "dependency:copy-dependencies"
         return _failure([maven, "-B", "-q", "-f", str(pom), goal, f"-DoutputDirectory={folder}"])
 
 
-def _by_ivy(wanted: list[Pin], folder: Path) -> str | None:
+def _by_ivy(jars: list[Pin], folder: Path) -> str | None:
     ivy = _ivy_jar()
     if ivy is None:
         return "pyspark is not installed"
     with tempfile.TemporaryDirectory(prefix="holdfast-ivy-") as work:
         module = Path(work) / "ivy.xml"
-        module.write_text(_filled(_IVY, _IVY_DEPENDENCY, wanted), encoding="ascii")
+        module.write_text(_filled(_IVY, _IVY_DEPENDENCY, jars), encoding="ascii")
         java = str(find_java() / "bin" / "java")
         names = f"{folder}/[artifact]-[revision].jar"
         command = [java, f"-Divy.default.ivy.user.dir={work}", "-jar", str(ivy), "-ivy"]
@@ -186,10 +186,10 @@ def _ivy_jar() -> Path | None:
     return next(iter(sorted(jars.glob("ivy-*.jar"))), None)
 
 
-def _filled(document: str, dependency: str, wanted: list[Pin]) -> str:
+def _filled(document: str, dependency: str, jars: list[Pin]) -> str:
     parts = (
         dependency.format(group=pin.group, artifact=pin.artifact, version=pin.version)
-        for pin in wanted
+        for pin in jars
     )
     return document.format(dependencies="".join(parts))
 
@@ -220,8 +220,8 @@ def _failure(command: list[str]) -> str | None:
             " JDK_JAVA_OPTIONS=-Djavax.net.ssl.trustStore=FILE"
         )
     lines = [line.strip() for line in ended.stdout.splitlines() if line.strip()]
-    told = [line for line in lines if "[ERROR]" in line or "not found" in line] or lines
-    return told[0][:LINE_MAX] if told else f"exit code {ended.returncode}"
+    errors = [line for line in lines if "[ERROR]" in line or "not found" in line] or lines
+    return errors[0][:LINE_MAX] if errors else f"exit code {ended.returncode}"
 
 
 def main() -> None:

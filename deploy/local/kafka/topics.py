@@ -26,8 +26,8 @@ def make(
     admin: AdminClient, name: str, partitions: int, settings: Mapping[str, str] | None = None
 ) -> None:
     """Make a topic of one copy; returns once its partitions can be written and read."""
-    made = admin.create_topics([NewTopic(name, partitions, 1, config=dict(settings or {}))])
-    made[name].result(SECONDS)
+    futures = admin.create_topics([NewTopic(name, partitions, 1, config=dict(settings or {}))])
+    futures[name].result(SECONDS)
     deadline = time.monotonic() + SECONDS
     while len(admin.list_topics(name, SECONDS).topics[name].partitions) < partitions:
         if time.monotonic() > deadline:
@@ -43,8 +43,8 @@ def partition_of(line: str, partitions: int) -> int:
     except (ValueError, RecursionError):
         event = None
     merchant = event.get("merchant_id") if isinstance(event, dict) else None
-    found = merchant if isinstance(merchant, str) and merchant else line
-    return crc32(found.encode(errors="surrogatepass")) % partitions
+    key = merchant if isinstance(merchant, str) and merchant else line
+    return crc32(key.encode(errors="surrogatepass")) % partitions
 
 
 @dataclass
@@ -168,7 +168,7 @@ def _ends(consumer: Consumer, topic: str) -> dict[int, int]:
 def _records(consumer: Consumer, topic: str, number: int, end: int) -> list[Message]:
     at, _ = consumer.get_watermark_offsets(TopicPartition(topic, number), SECONDS)
     consumer.assign([TopicPartition(topic, number, at)])
-    found: list[Message] = []
+    records: list[Message] = []
     while at < end:
         messages = consumer.consume(min(end - at, BATCH), SECONDS)
         errors = [error for message in messages if (error := message.error())]
@@ -178,6 +178,6 @@ def _records(consumer: Consumer, topic: str, number: int, end: int) -> list[Mess
                 f"{topic}, partition {number}, offset {at}, cannot be read: {why}.",
                 code="topic_unreadable",
             )
-        found += messages
+        records += messages
         at = (messages[-1].offset() or 0) + 1
-    return found
+    return records

@@ -68,13 +68,13 @@ def up(
 
     console = Console(stderr=as_json, highlight=False)
 
-    def started(made: "Started") -> None:
+    def started(parts: "Started") -> None:
         if as_json:
-            print_json(asdict(made))
+            print_json(asdict(parts))
             # The command continues, and whoever reads a pipe waits for this.
             sys.stdout.flush()
         else:
-            _show(made, console)
+            _show(parts, console)
         console.print(f"\nLogs: {directory / 'logs'}. Ctrl-C ends everything.")
 
     console.print("Starting database, payouts service, dispatchers, console, job ...")
@@ -92,14 +92,14 @@ def up(
         )
 
 
-def _show(made: "Started", console: Console) -> None:
+def _show(stack: "Started", console: Console) -> None:
     table = Table("part", "address", "", box=None)
-    for part in made.parts:
+    for part in stack.parts:
         table.add_row(part.name, part.address, part.what)
     console.print(table)
-    names = {part.name for part in made.parts}
-    for missing, said in _MISSING.items():
+    names = {part.name for part in stack.parts}
+    for missing, reason in _MISSING.items():
         if missing not in names:
-            console.print(said)
-    console.print(f"\ntoken for the console (role admin, one day): {made.token}", soft_wrap=True)
-    console.print(f"export HOLDFAST_DSN='{made.dsn}'", soft_wrap=True, markup=False)
+            console.print(reason)
+    console.print(f"\ntoken for the console (role admin, one day): {stack.token}", soft_wrap=True)
+    console.print(f"export HOLDFAST_DSN='{stack.dsn}'", soft_wrap=True, markup=False)

@@ -211,19 +211,19 @@ class Source:
 
     def over(self, expression: str, begin: float, end: float, step: float) -> list[Line]:
         """Evaluate an expression from `begin` to `end`, every `step` seconds."""
-        found = self._get("query_range", query=expression, start=begin, end=end, step=step)
+        result = self._get("query_range", query=expression, start=begin, end=end, step=step)
         return [
             Line(
                 each["metric"],
                 tuple((float(moment), float(value)) for moment, value in each["values"]),
             )
-            for each in found["result"]
+            for each in result["result"]
         ]
 
     def alerts(self) -> list[Mapping[str, Any]]:
         """Return the alerts that fire or are about to, as Prometheus describes them."""
-        found: list[Mapping[str, Any]] = self._get("alerts")["alerts"]
-        return found
+        firing: list[Mapping[str, Any]] = self._get("alerts")["alerts"]
+        return firing
 
     def _get(self, what: str, **parameters: Any) -> Any:
         url = f"{self.url}/api/v1/{what}?{urlencode(parameters)}"
@@ -255,12 +255,12 @@ def drawn(
 def curves(source: Source, panel: Panel, began: float, ended: float) -> list[Curve]:
     """Return the lines of a panel, the highest first; those beyond the colours are left out."""
     step = (ended - began) / POINTS
-    found = [
+    lines = [
         Curve(_name(query.legend, line), [(moment - began, value) for moment, value in line.points])
         for query in panel.queries
         for line in source.over(query.expression, began, ended, step)
     ]
-    return sorted(found, key=_height, reverse=True)[: len(COLOURS)]
+    return sorted(lines, key=_height, reverse=True)[: len(COLOURS)]
 
 
 def _height(curve: Curve) -> float:
@@ -268,7 +268,7 @@ def _height(curve: Curve) -> float:
 
 
 def _name(legend: str, line: Line) -> str:
-    return re.sub(r"{{(\w+)}}", lambda found: line.labels.get(found[1], ""), legend)
+    return re.sub(r"{{(\w+)}}", lambda match: line.labels.get(match[1], ""), legend)
 
 
 REFRESH_SECONDS = 15
@@ -361,8 +361,8 @@ class _Pages:
                 text = drawn(self._source, dashboard, now - shown, now, ends)
                 return "image/svg+xml", text.encode(), HTTPStatus.OK
         except OSError as error:
-            said = f"Prometheus does not answer ({error}). Its log is in the stack's folder.\n"
-            return "text/plain", said.encode(), HTTPStatus.BAD_GATEWAY
+            message = f"Prometheus does not answer ({error}). Its log is in the stack's folder.\n"
+            return "text/plain", message.encode(), HTTPStatus.BAD_GATEWAY
         return "text/plain", b"There is no such page.\n", HTTPStatus.NOT_FOUND
 
     def _page(self) -> str:

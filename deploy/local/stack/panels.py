@@ -52,8 +52,8 @@ def _read(rule: dict[str, Any]) -> Alert:
         return Alert(rule["alert"], rule["labels"]["severity"], (counted,))
     # What follows `and` only narrows the first comparison, which is the one that a panel can show.
     parts = (part.split(" and ")[0] for part in expression.split(" or "))
-    found = (_COMPARED.fullmatch(part.strip()) for part in parts)
-    conditions = tuple(Condition(each[1], each[2], float(each[3])) for each in found if each)
+    matches = (_COMPARED.fullmatch(part.strip()) for part in parts)
+    conditions = tuple(Condition(each[1], each[2], float(each[3])) for each in matches if each)
     return Alert(rule["alert"], rule["labels"]["severity"], conditions)
 
 

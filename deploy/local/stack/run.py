@@ -45,10 +45,10 @@ class Feed:
     """HOST:PORT of the broker; None for files."""
 
 
-def chosen_input(wanted: Input) -> Input:
+def chosen_input(option: Input) -> Input:
     """Return what `AUTO` means here: a topic with the client and all jars as pinned, else files."""
-    if wanted is not Input.AUTO:
-        return wanted
+    if option is not Input.AUTO:
+        return option
     is_staged = has_client() and not any(problems(kind, STAGED / kind) for kind in KINDS)
     return Input.TOPIC if is_staged else Input.FILES
 
@@ -99,7 +99,7 @@ reads a template below /usr/share."""
 
 def _monitoring(processes: Processes, folder: Path, settings: StackSettings) -> dict[str, Child]:
     """Start what is there, by name; none where the programs are missing. Clears the folder."""
-    found: dict[str, Child] = {}
+    children: dict[str, Child] = {}
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     if program := shutil.which("prometheus") or shutil.which(
@@ -108,13 +108,13 @@ def _monitoring(processes: Processes, folder: Path, settings: StackSettings) -> 
         words = [program, f"--config.file={_prometheus(folder, settings)}"]
         words += [f"--storage.tsdb.path={folder / 'prometheus'}"]
         words += [f"--web.listen-address=127.0.0.1:{settings.prometheus_port}"]
-        found["prometheus"] = processes.start_program("prometheus", words)
+        children["prometheus"] = processes.start_program("prometheus", words)
     if program := shutil.which("alertmanager") or shutil.which("prometheus-alertmanager"):
         words = [program, f"--config.file={_copied(folder, 'compose', 'alertmanager.yml')}"]
         words += [f"--storage.path={folder / 'alertmanager'}", "--cluster.listen-address="]
         words += [f"--web.listen-address=127.0.0.1:{settings.alertmanager_port}"]
-        found["alertmanager"] = processes.start_program("alertmanager", words)
-    return found
+        children["alertmanager"] = processes.start_program("alertmanager", words)
+    return children
 
 
 def _prometheus(folder: Path, settings: StackSettings) -> Path:

@@ -44,9 +44,11 @@ class StackSettings:
         """
         text = (files("holdfast.deploy.compose") / "stack.env").read_text(encoding="utf-8")
         lines = (line.strip() for line in text.splitlines())
-        given = dict(line.split("=", 1) for line in lines if line and line[0] != "#")
+        variables = dict(line.split("=", 1) for line in lines if line and line[0] != "#")
         try:
-            return cls.of(given | {name: os.environ[name] for name in given if name in os.environ})
+            return cls.of(
+                variables | {name: os.environ[name] for name in variables if name in os.environ}
+            )
         except ValueError as error:
             raise CommandError(
                 f"a port of the stack is no number ({error}). Nothing was started; correct the"
@@ -56,19 +58,21 @@ class StackSettings:
             ) from error
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Self:
+    def of(cls, variables: Mapping[str, str]) -> Self:
         """Return the settings that variables hold; raises KeyError for a missing one."""
         return cls(
-            stream=given["STREAM"],
-            topic=given["TOPIC"],
-            payouts_port=whole_number(given["PAYOUTS_PORT"]),
-            kafka_port=whole_number(given["KAFKA_PORT"]),
-            prometheus_port=whole_number(given["PROMETHEUS_PORT"]),
-            alertmanager_port=whole_number(given["ALERTMANAGER_PORT"]),
-            dashboards_port=whole_number(given["GRAFANA_PORT"]),
-            console_port=whole_number(given["API_PORT"]),
-            job_port=whole_number(given["JOB_METRICS_PORT"]),
-            dispatcher_ports=tuple(map(whole_number, given["DISPATCHER_METRICS_PORTS"].split(","))),
+            stream=variables["STREAM"],
+            topic=variables["TOPIC"],
+            payouts_port=whole_number(variables["PAYOUTS_PORT"]),
+            kafka_port=whole_number(variables["KAFKA_PORT"]),
+            prometheus_port=whole_number(variables["PROMETHEUS_PORT"]),
+            alertmanager_port=whole_number(variables["ALERTMANAGER_PORT"]),
+            dashboards_port=whole_number(variables["GRAFANA_PORT"]),
+            console_port=whole_number(variables["API_PORT"]),
+            job_port=whole_number(variables["JOB_METRICS_PORT"]),
+            dispatcher_ports=tuple(
+                map(whole_number, variables["DISPATCHER_METRICS_PORTS"].split(","))
+            ),
         )
 
     @property

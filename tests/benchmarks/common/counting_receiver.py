@@ -106,10 +106,13 @@ class Connection(asyncio.Protocol):
         while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
             head = self._buffer[:end]
             length = _LENGTH.search(head)
-            whole = end + 4 + (int(length[1]) if length else 0)
-            if len(self._buffer) < whole:
+            length_of_request = end + 4 + (int(length[1]) if length else 0)
+            if len(self._buffer) < length_of_request:
                 return
-            body, self._buffer = self._buffer[end + 4 : whole], self._buffer[whole:]
+            body, self._buffer = (
+                self._buffer[end + 4 : length_of_request],
+                self._buffer[length_of_request:],
+            )
             self._take(head, body)
 
     def _take(self, head: bytes, body: bytes) -> None:
@@ -143,9 +146,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--latency-ms", type=float, nargs=2, help="least and most")
     parser.add_argument("--times", action="store_true", help="keep the moment of each key")
-    given = parser.parse_args()
-    latency = tuple(each / 1000 for each in given.latency_ms) if given.latency_ms else None
-    counts = Counts(latency, times=given.times)  # type: ignore[arg-type]  # two, says argparse
+    options = parser.parse_args()
+    latency = tuple(each / 1000 for each in options.latency_ms) if options.latency_ms else None
+    counts = Counts(latency, times=options.times)  # type: ignore[arg-type]  # two, says argparse
     try:
         import uvloop
     except ModuleNotFoundError:

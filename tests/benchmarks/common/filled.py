@@ -37,13 +37,13 @@ def sections(file: str) -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def fill(dsn: str, wanted: Filled, steps: Sequence[str] = DELIVERED) -> None:
+def fill(dsn: str, size: Filled, steps: Sequence[str] = DELIVERED) -> None:
     """Fill an empty outbox with a day, by default one that is all delivered."""
-    given = {
-        "entries": wanted.entries,
-        "subjects": wanted.subjects,
-        "each": wanted.entries // wanted.subjects,
-        "batches": wanted.entries // ENTRIES_A_BATCH,
+    parameters = {
+        "entries": size.entries,
+        "subjects": size.subjects,
+        "each": size.entries // size.subjects,
+        "batches": size.entries // ENTRIES_A_BATCH,
         "a_batch": ENTRIES_A_BATCH,
     }
     texts = sections("filled.sql")
@@ -52,7 +52,7 @@ def fill(dsn: str, wanted: Filled, steps: Sequence[str] = DELIVERED) -> None:
         connection.execute("SET work_mem = '256MB'")
         for step in steps:
             text = texts[step]
-            connection.execute(text.encode(), given if "%(" in text else None)
+            connection.execute(text.encode(), parameters if "%(" in text else None)
         connection.execute("VACUUM ANALYZE")
 
 
@@ -85,8 +85,8 @@ def trouble(dsn: str) -> None:
             connection.execute("VACUUM ANALYZE")
 
 
-def _is(connection: psycopg.Connection, sought: str) -> bool:
-    return connection.execute(f"SELECT EXISTS ({sought})".encode()).fetchone() == (True,)
+def _is(connection: psycopg.Connection, query: str) -> bool:
+    return connection.execute(f"SELECT EXISTS ({query})".encode()).fetchone() == (True,)
 
 
 def _planned(dsn: str) -> UUID:

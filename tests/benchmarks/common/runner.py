@@ -236,8 +236,10 @@ def figures(runs: Sequence[Run]) -> dict[str, Any]:
 
 def shown(name: str, run: Run) -> str:
     """Return a line about one run."""
-    told = (f"{key} {value:,.4g}" for key, value in run.items() if isinstance(value, int | float))
-    return f"{name:<22} {'  '.join(told)}"
+    figures = (
+        f"{key} {value:,.4g}" for key, value in run.items() if isinstance(value, int | float)
+    )
+    return f"{name:<22} {'  '.join(figures)}"
 
 
 def main(
@@ -255,19 +257,19 @@ def main(
     """
     # As an exception, so that whatever was started is ended and removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    given = _options(suite, sizes, parts, about, long)
-    base = given.base or base
-    changed = {f.name: v for f in _fields(sizes) if (v := getattr(given, f.name)) is not None}
-    size = sizes(**{**(sizes.quick if given.quick else {}), **changed})  # type: ignore[attr-defined]
+    options = _options(suite, sizes, parts, about, long)
+    base = options.base or base
+    changed = {f.name: v for f in _fields(sizes) if (v := getattr(options, f.name)) is not None}
+    size = sizes(**{**(sizes.quick if options.quick else {}), **changed})  # type: ignore[attr-defined]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-")))
         trees = [Tree(Path.cwd())]
         if base:
             trees.append(stack.enter_context(checked_out(base, folder / "base")))
         bench = Bench(suite, size, folder, stack, trees)
-        bench.cases = frozenset(given.cases.split(",")) if given.cases else None
+        bench.cases = frozenset(options.cases.split(",")) if options.cases else None
         bench.found |= _begun(suite, size, base)
-        for part in given.only.split(","):
+        for part in options.only.split(","):
             print(part, flush=True)
             began, load = time.monotonic(), os.getloadavg()[0]
             bench.part = part

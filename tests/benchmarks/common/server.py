@@ -88,9 +88,9 @@ def server(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[
 
     `settings` are an embedded server's, in place of those it comes with.
     """
-    given = os.environ.get("HOLDFAST_DSN")
-    if given:
-        yield Server(given)
+    dsn = os.environ.get("HOLDFAST_DSN")
+    if dsn:
+        yield Server(dsn)
         return
     embedded = EmbeddedPostgres(folder / f"postgres-{uuid4().hex[:4]}")
     try:

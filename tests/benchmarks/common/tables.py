@@ -15,8 +15,8 @@ def table(title: str, head: Sequence[str], cells: Sequence[Sequence[str]]) -> st
 
     def line(row: Sequence[str]) -> str:
         first, *rest = (
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.rjust(width) if column else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         return "  ".join((first, *rest)).rstrip()
 

@@ -29,10 +29,10 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
-def percentiles(values: Sequence[float], *wanted: int) -> dict[str, float]:
+def percentiles(values: Sequence[float], *ranks: int) -> dict[str, float]:
     """Percentiles by their names, as `p50`; `max` is with them."""
     cuts = statistics.quantiles(values, n=100, method="inclusive")
-    return {**{f"p{each}": cuts[each - 1] for each in wanted}, "max": max(values)}
+    return {**{f"p{each}": cuts[each - 1] for each in ranks}, "max": max(values)}
 
 
 GIT = shutil.which("git") or "git"
@@ -90,7 +90,9 @@ class Tree:
         module = "dispatcher.cli.main" if self.is_flat else "holdfast.dispatcher.cli.main"
         return [sys.executable, "-m", module, *words]
 
-    def call(self, function: str, *given: Any, environment: Mapping[str, str] | None = None) -> Any:
+    def call(
+        self, function: str, *arguments: Any, environment: Mapping[str, str] | None = None
+    ) -> Any:
         """Run `module:function` of the benchmarks in a process of its own; returns its result.
 
         Arguments and result go through JSON. Raises `Missing` when the function does, and
@@ -101,7 +103,7 @@ class Tree:
             words,
             cwd=self.folder,
             env={**os.environ, **self.environment, **(environment or {})},
-            input=json.dumps(given),
+            input=json.dumps(arguments),
             capture_output=True,
             text=True,
             check=False,

@@ -133,8 +133,8 @@ class Shape:
     def _written(self, tree: Tree) -> Iterator[str]:
         size = self.bench.size
         with self.bench.server.fresh(tree) as dsn:
-            given = (dsn, self.subjects, self.ours, size.connections, size.days)
-            tree.call("tests.benchmarks.dispatch.jobs:write", *given)
+            arguments = (dsn, self.subjects, self.ours, size.connections, size.days)
+            tree.call("tests.benchmarks.dispatch.jobs:write", *arguments)
             if tree.names is None:
                 jobs.export(dsn, self.subjects, self.folder / "jobs.jsonl")
             yield dsn
@@ -241,8 +241,8 @@ def latency(bench: Bench[Sizes]) -> None:
         except Missing as reason:
             bench.missing(f"{name}_latency", reason)
             continue
-        taken = [(arrived[key] - moment) * 1000 for key, moment in committed.items()]
-        rows.append({"case": name, "": case.label, **percentiles(taken, 50, 99)})
+        milliseconds = [(arrived[key] - moment) * 1000 for key, moment in committed.items()]
+        rows.append({"case": name, "": case.label, **percentiles(milliseconds, 50, 99)})
         bench.say(rows[-1])
     bench.table("Commit to receiver, idle, ms", rows)
 
@@ -278,9 +278,9 @@ def _peers_trickle(
         _peer(case, "load", variables)
         with working(case, dsn, to, size.connections, folder):
             time.sleep(2)  # idle
-            told = _peer(case, "trickle", variables | {"BENCH_JOBS": str(folder / "jobs.jsonl")})
+            result = _peer(case, "trickle", variables | {"BENCH_JOBS": str(folder / "jobs.jsonl")})
             eventually(lambda: to.figures()["distinct"] == size.trickled)
-    committed: dict[str, float] = json.loads(told.splitlines()[-1])
+    committed: dict[str, float] = json.loads(result.splitlines()[-1])
     return committed
 
 

@@ -55,8 +55,8 @@ class Case:
 
 
 def _best(name: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads(SWEPT.read_text())["cases"]
-    return found[name]["best"] if name in found else {}
+    swept: Mapping[str, Any] = json.loads(SWEPT.read_text())["cases"]
+    return swept[name]["best"] if name in swept else {}
 
 
 _OURS: Final = Case("ours", "holdfast dispatch, default engine", order="kept")
@@ -195,10 +195,10 @@ def peers(
 
 
 def _dispatcher(case: Case, connections: int, tree: Tree) -> list[str]:
-    wanted = ["--doorbell"] * case.doorbell + ["--engine", case.option] * bool(case.option)
+    options = ["--doorbell"] * case.doorbell + ["--engine", case.option] * bool(case.option)
     if case.processes > 1:
-        wanted += ["--processes", str(case.processes)]
-    return tree.command("dispatch", "--concurrency", str(connections), *wanted)
+        options += ["--processes", str(case.processes)]
+    return tree.command("dispatch", "--concurrency", str(connections), *options)
 
 
 def _uri(dsn: str) -> str:

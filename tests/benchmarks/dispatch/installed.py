@@ -40,12 +40,12 @@ def python() -> Path:
     Raises `Missing` with pip's last words.
     """
     interpreter, stamp = FOLDER / "venv/bin/python", FOLDER / "venv/.installed"
-    wanted = REQUIREMENTS.read_text()
-    if not stamp.exists() or stamp.read_text() != wanted:
+    requirements = REQUIREMENTS.read_text()
+    if not stamp.exists() or stamp.read_text() != requirements:
         _run([sys.executable, "-m", "venv", str(FOLDER / "venv")], "the peers' environment")
         pip = [str(interpreter), "-m", "pip", "install", "--quiet", "-r", str(REQUIREMENTS)]
         _run(pip, "the Python peers")
-        stamp.write_text(wanted)
+        stamp.write_text(requirements)
     return interpreter
 
 
@@ -55,17 +55,17 @@ def node() -> tuple[Path, Path]:
     folder = FOLDER / "node"
     runtime = f"node-{platform.system().lower()}-{_ARCHITECTURES.get(platform.machine(), '')}"
     packages = [f"{name}@{number}" for name, number in NODE_PACKAGES.items()]
-    wanted = json.dumps([*packages, f"{runtime}@{NODE_VERSION}"])
+    content = json.dumps([*packages, f"{runtime}@{NODE_VERSION}"])
     stamp, node = folder / "installed.json", folder / "node_modules" / runtime / "bin/node"
-    if not stamp.exists() or stamp.read_text() != wanted:
+    if not stamp.exists() or stamp.read_text() != content:
         npm = shutil.which("npm")
         if npm is None:
             raise Missing("npm is not here")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "package.json").write_text('{"private": true}\n')
         options = ("--no-save", "--no-package-lock", "--no-audit", "--no-fund", "--silent")
-        _run([npm, "install", *options, *json.loads(wanted)], "the Node peers", folder)
-        stamp.write_text(wanted)
+        _run([npm, "install", *options, *json.loads(content)], "the Node peers", folder)
+        stamp.write_text(content)
     for program in HERE.glob("*.mjs"):
         # Node looks for packages beside the program.
         shutil.copy(program, folder / program.name)

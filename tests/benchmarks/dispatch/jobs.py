@@ -115,9 +115,9 @@ def point_endpoint(dsn: str, url: str, state: str = "active") -> None:
 
 def shuffled(jobs: int, subjects: int) -> list[int]:
     """Return the subject of each of so many jobs, mixed; the n-th job of one has sequence n."""
-    found = [number % subjects for number in range(jobs)]
-    random.Random(jobs).shuffle(found)  # noqa: S311 - an order, not a secret
-    return found
+    subjects_of = [number % subjects for number in range(jobs)]
+    random.Random(jobs).shuffle(subjects_of)  # noqa: S311 - an order, not a secret
+    return subjects_of
 
 
 def burst(jobs: int, subjects: int) -> list[int]:

@@ -54,15 +54,15 @@ def sweep(name: str, bench: Bench[Sizes]) -> None:
         for row in bench.found["tables"].get(title, {"rows": ()})["rows"]
     }
     if rates:
-        found = json.loads(SWEPT.read_text())
+        swept = json.loads(SWEPT.read_text())
         best = json.loads(max(rates, key=rates.__getitem__))
-        found["cases"][name] = {"best": best, "deliveries_per_second": rates}
-        found |= {
+        swept["cases"][name] = {"best": best, "deliveries_per_second": rates}
+        swept |= {
             "date": f"{datetime.now(UTC):%Y-%m-%d}",
             "machine": {key: machine()[key] for key in ("cpus", "model")},
             "versions": installed.versions(),
         }
-        SWEPT.write_text(json.dumps(found, indent=1) + "\n")
+        SWEPT.write_text(json.dumps(swept, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -81,23 +81,23 @@ def plain_session(conf: dict[str, Any] | None = None) -> SparkSession:
     return SparkSession.builder.appName("bench").config(map=settings).getOrCreate()
 
 
-def _job(spark: SparkSession, given: Input, checkpoint: str, each: Each) -> StreamingQuery:
+def _job(spark: SparkSession, events: Input, checkpoint: str, each: Each) -> StreamingQuery:
     """The job's own query."""
-    if not given.per_batch:
-        return ours.run(spark, given.folder, checkpoint, each)
+    if not events.per_batch:
+        return ours.run(spark, events.folder, checkpoint, each)
     source: dict[str, Any] = {"format": Format.JSON}
-    if given.topic:
-        connected = connection(given.servers, (), given.per_batch, accept_data_loss=False)
-        topic = (Kafka(given.topic),)
+    if events.topic:
+        connected = connection(events.servers, (), events.per_batch, accept_data_loss=False)
+        topic = (Kafka(events.topic),)
         source |= {"paths": (), "topics": topic, "connection": connected}
         source["max_files_per_trigger"] = None
-    return ours.run(spark, given.folder, checkpoint, each, **source)
+    return ours.run(spark, events.folder, checkpoint, each, **source)
 
 
-def aggregate(spark: SparkSession, given: Input, checkpoint: str, each: Each) -> StreamingQuery:
+def aggregate(spark: SparkSession, source: Input, checkpoint: str, each: Each) -> StreamingQuery:
     """Deduplicate within the watermark, then a sum per merchant and window, append mode."""
     sums = (
-        _rows(spark, given)
+        _rows(spark, source)
         .withWatermark("occurred_at", f"{DELAY_S + CUTOFF_S} seconds")
         .dropDuplicatesWithinWatermark(["event_id"])
         .groupBy(F.window("occurred_at", f"{WINDOW_S} seconds").alias("w"), "merchant_id")
@@ -107,15 +107,15 @@ def aggregate(spark: SparkSession, given: Input, checkpoint: str, each: Each) ->
     return _started(sums.writeStream.outputMode("append").foreachBatch(each), checkpoint)
 
 
-def _noop(spark: SparkSession, given: Input, checkpoint: str, _each: Each) -> StreamingQuery:
+def _noop(spark: SparkSession, source: Input, checkpoint: str, _each: Each) -> StreamingQuery:
     """Read keys and values of the topic, and nothing else."""
-    return _started(_records(spark, given).writeStream.format("noop"), checkpoint)
+    return _started(_records(spark, source).writeStream.format("noop"), checkpoint)
 
 
-def _textbook(spark: SparkSession, given: Input, checkpoint: str, each: Each) -> StreamingQuery:
+def _textbook(spark: SparkSession, source: Input, checkpoint: str, each: Each) -> StreamingQuery:
     """One state per merchant, as in the guides for `transformWithState` in Python."""
     end = F.unix_millis(F.window("occurred_at", f"{WINDOW_S} seconds")["end"])
-    rows = _rows(spark, given).withWatermark("occurred_at", f"{DELAY_S} seconds")
+    rows = _rows(spark, source).withWatermark("occurred_at", f"{DELAY_S} seconds")
     states = (
         rows.select("merchant_id", "event_id", "amount_minor", end.alias("window_end_ms"))
         .groupBy("merchant_id")
@@ -175,28 +175,28 @@ class Exposure(StatefulProcessor):
         yield Row(merchant_id=key[0], window_end_ms=end, exposure_minor=exposure)
 
     def _read(self, end: int) -> tuple[int, set[str]]:
-        found = self._windows.getValue((end,))
-        if found is None:
+        stored = self._windows.getValue((end,))
+        if stored is None:
             self._handle.registerTimer(end + CUTOFF_MS)
             return 0, set()
-        exposure, ids = found
+        exposure, ids = stored
         return exposure, set(ids)
 
 
-def _rows(spark: SparkSession, given: Input) -> DataFrame:
-    if given.topic:
+def _rows(spark: SparkSession, source: Input) -> DataFrame:
+    if source.topic:
         event = F.from_json(F.col("value").cast("string"), JSON_DDL)
-        return _records(spark, given).select(event.alias("event")).select("event.*")
+        return _records(spark, source).select(event.alias("event")).select("event.*")
     files = spark.readStream.option("maxFilesPerTrigger", 1).schema(PARQUET_DDL)
-    return parquet_amounts(files.parquet(given.folder))
+    return parquet_amounts(files.parquet(source.folder))
 
 
-def _records(spark: SparkSession, given: Input) -> DataFrame:
+def _records(spark: SparkSession, source: Input) -> DataFrame:
     options = {
-        "kafka.bootstrap.servers": given.servers,
-        "subscribe": given.topic,
+        "kafka.bootstrap.servers": source.servers,
+        "subscribe": source.topic,
         "startingOffsets": "earliest",
-        "maxOffsetsPerTrigger": str(given.per_batch),
+        "maxOffsetsPerTrigger": str(source.per_batch),
     }
     return spark.readStream.format("kafka").options(**options).load().select("value")
 
@@ -217,24 +217,24 @@ def run(query: str, warm: dict[str, Any], events: dict[str, Any]) -> dict[str, A
     In foreachBatch is one `toArrow`, whose result is held: `_answer` is what it comes to.
     """
     os.environ.update(spark_environment())
-    given, small = Input(**events), Input(**warm)
+    source, small = Input(**events), Input(**warm)
     if query == "job":
-        conf = Launch(conf=given.jars) if given.servers else None
+        conf = Launch(conf=source.jars) if source.servers else None
         spark = session.create("holdfast bench", **({"launch": conf} if conf else {}))
     else:
-        spark = plain_session(given.jars)
+        spark = plain_session(source.jars)
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         _measured(query, spark, small, Path(folder) / "warm")
-        result = _measured(query, spark, given, Path(folder) / "checkpoint")
+        result = _measured(query, spark, source, Path(folder) / "checkpoint")
         spark.stop()
     return result
 
 
-def _measured(name: str, spark: SparkSession, given: Input, checkpoint: Path) -> dict[str, Any]:
+def _measured(name: str, spark: SparkSession, source: Input, checkpoint: Path) -> dict[str, Any]:
     kept: list[pa.Table] = []
     cpu, began = processor_seconds(), time.perf_counter()
     each = lambda df, _id: kept.append(df.toArrow())  # noqa: E731 - the one action of a batch
-    query = QUERIES[name](spark, given, str(checkpoint), each)
+    query = QUERIES[name](spark, source, str(checkpoint), each)
     query.awaitTermination()
     seconds, cpu = time.perf_counter() - began, processor_seconds() - cpu
     progress = query.recentProgress
@@ -263,7 +263,7 @@ def _windows(name: str, batches: list[pa.Table]) -> pa.Table:
 
 def disagreements(runs: dict[str, list[Any]]) -> dict[str, str]:
     """What runs over the same files found differently, and what Spark dropped as late."""
-    found: dict[str, str] = {}
+    faults: dict[str, str] = {}
     first: dict[int, tuple[str, Any]] = {}
     for name, each in runs.items():
         for run_ in each:
@@ -271,7 +271,7 @@ def disagreements(runs: dict[str, list[Any]]) -> dict[str, str]:
                 continue
             other, answer = first.setdefault(run_["events"], (name, run_["_answer"]))
             if answer != run_["_answer"]:
-                found[f"{name} disagrees"] = f"{run_['_answer']}, but {answer} by {other}"
+                faults[f"{name} disagrees"] = f"{run_['_answer']}, but {answer} by {other}"
             if run_["_dropped"]:
-                found[f"{name} drops"] = f"Spark dropped {run_['_dropped']} rows as late"
-    return found
+                faults[f"{name} drops"] = f"Spark dropped {run_['_dropped']} rows as late"
+    return faults

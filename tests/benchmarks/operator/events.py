@@ -50,9 +50,9 @@ def write(folder: Path, shape: Shape) -> None:
     chance = np.random.default_rng(shape.seed)
     arrivals = _Arrivals.draw(chance, shape)
     for number in range(shape.files):
-        place = slice(number * shape.per_file, (number + 1) * shape.per_file)
+        rows_of_file = slice(number * shape.per_file, (number + 1) * shape.per_file)
         part = folder / f".{number:04}.parquet"
-        pq.write_table(arrivals.table(place), part, row_group_size=ROW_GROUP)
+        pq.write_table(arrivals.table(rows_of_file), part, row_group_size=ROW_GROUP)
         # Spark takes the oldest file first.
         os.utime(part, (1_700_000_000 + number,) * 2)
         part.rename(folder / f"{number:04}.parquet")
@@ -95,18 +95,18 @@ class _Arrivals:
         number = number[np.argsort(arrives, kind="stable")]
         return cls(number, merchant[number], amount[number], kind[number], occurred[number])
 
-    def table(self, place: slice) -> pa.Table:
-        number = self.number[place]
+    def table(self, part: slice) -> pa.Table:
+        number = self.number[part]
         return pa.table(
             {
                 "event_id": _texts(
                     number.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15), "evt_"
                 ),
-                "merchant_id": _texts(self.merchant[place].astype(np.uint64), "m_", digits=8),
-                "type": _TYPES.take(pa.array(self.kind[place])),
-                "amount_minor": pa.array(self.amount[place]),
+                "merchant_id": _texts(self.merchant[part].astype(np.uint64), "m_", digits=8),
+                "type": _TYPES.take(pa.array(self.kind[part])),
+                "amount_minor": pa.array(self.amount[part]),
                 "currency": pa.repeat("USD", len(number)),
-                "occurred_at": pa.array(self.occurred_us[place]).view(pa.timestamp("us", "UTC")),
+                "occurred_at": pa.array(self.occurred_us[part]).view(pa.timestamp("us", "UTC")),
             }
         )
 

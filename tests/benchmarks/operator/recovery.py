@@ -42,13 +42,13 @@ UNITS = {
 }
 
 
-def publish(found: dict[str, Any]) -> None:
+def publish(results: dict[str, Any]) -> None:
     """Write the report and the plot beside the page, and the page's tables into it."""
     report = {
         "command": COMMAND,
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "units": units(found),
-        **{name: found[name] for name in ("machine", "versions", "commits", *PARTS)},
+        "units": units(results),
+        **{name: results[name] for name in ("machine", "versions", "commits", *PARTS)},
     }
     REPORT.write_text(json.dumps(_rounded(report), indent=1) + "\n")
     draw(report, PLOT)
@@ -60,9 +60,9 @@ def publish(found: dict[str, Any]) -> None:
     PAGE.write_text(text)
 
 
-def units(found: dict[str, Any]) -> dict[str, float]:
+def units(results: dict[str, Any]) -> dict[str, float]:
     """The unit costs of `spark_app.estimate`, of three significant digits."""
-    points, sweep, lines = found["restore"], found["tradeoff"], found["state"]["lines"]
+    points, sweep, lines = results["restore"], results["tradeoff"], results["state"]["lines"]
     millions = [point["open_ids"] / 1e6 for point in points]
     starts = [each for point in points for each in point["rounds"]]
     first = _line(millions, (p["seconds"]["load"] + p["seconds"]["batch"] for p in points))
@@ -80,20 +80,20 @@ def units(found: dict[str, Any]) -> dict[str, float]:
     per_fed = largest["fed_changelog_bytes"] - merchant_log * largest["merchants"]
     logs = shortest["bytes_per_event"]["logs"] * shortest["events"] / shortest["batches"]
     java, python = lines["java_peak_bytes"], lines["python_peak_bytes"]
-    made = (
+    pairs = (
         *(float(np.median([each["python"] + each["session"] + each["query"] for each in starts])),),
         *(first[0], first[1], replay[1] * 1e6, batch[0], batch[1] * 1e6, id_file, merchant_file),
         *(per_fed / largest["fed_batch_events"], merchant_log, logs),
         *(java["at_none"], java["per_million"], python["at_none"], python["per_million"]),
     )
-    return {n: float(f"{max(v, 0.0):.3g}") for n, v in zip(UNITS, made, strict=True)}
+    return {n: float(f"{max(v, 0.0):.3g}") for n, v in zip(UNITS, pairs, strict=True)}
 
 
 def tables(report: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """The rows of the page's tables that the report has, by the names of their places."""
-    found = {}
+    by_name = {}
     if "restore" in report:
-        found["restore"] = [
+        by_name["restore"] = [
             {
                 "open ids": f"{point['open_ids'] / 1e6:.1f} M",
                 **{f"{part}, s": point["seconds"][part] for part in OF_A_START},
@@ -106,7 +106,7 @@ def tables(report: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
             for point in report["restore"]
         ]
     if "tradeoff" in report:
-        found["sweep"] = [
+        by_name["sweep"] = [
             {
                 "interval": f"{point['interval_s']:g} s",
                 "batch, s": point["batch_s"],
@@ -121,8 +121,8 @@ def tables(report: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
         ]
     if "units" in report:
         costs = report["units"]
-        found["units"] = [{"unit": w, "cost": f"{costs[n]:,.10g}"} for n, w in UNITS.items()]
-    return found
+        by_name["units"] = [{"unit": w, "cost": f"{costs[n]:,.10g}"} for n, w in UNITS.items()]
+    return by_name
 
 
 def draw(report: dict[str, Any], path: Path) -> None:

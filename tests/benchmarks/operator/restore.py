@@ -92,11 +92,11 @@ def measure(bench: Bench[Any]) -> None:
     ]
 
 
-def _filled(folder: Path, dsn: str, given: Any, files: Sequence[Path]) -> Restarted:
+def _filled(folder: Path, dsn: str, of_run: Any, files: Sequence[Path]) -> Restarted:
     """Run a job over all files, and kill it in a small batch."""
     checkpoint, into, small = folder / "checkpoint", folder / "events", folder / "small"
     into.mkdir(parents=True)
-    count = WARM + 1 + given.rounds
+    count = WARM + 1 + of_run.rounds
     # Of other ids, in all parts of the window.
     events.write(small, events.Shape(count, SMALL, 500, file_s=800 / count, seed=2))
     for path in files:
@@ -116,7 +116,7 @@ def _filled(folder: Path, dsn: str, given: Any, files: Sequence[Path]) -> Restar
             "small_batch_s": statistics.median(batch.seconds for batch in warm),
             "small_batch_cpu_s": cpu / WARM,
             "small_changelog_bytes": _changelog_bytes(checkpoint, warm),
-            "fed_batch_events": given.restore_per_file,
+            "fed_batch_events": of_run.restore_per_file,
             "fed_batch_s": statistics.median(batch.seconds for batch in fed),
             "fed_changelog_bytes": _changelog_bytes(checkpoint, fed),
         }

@@ -76,17 +76,17 @@ def points(source: str, counts: list[int]) -> list[dict[str, int]]:
             for variable, column in PARTS.items():
                 reader = spark.read.format("statestore").option("stateVarName", variable)
                 rows = reader.option("batchId", batch_id).load(str(checkpoint))
-                found = rows.agg(F.sum(F.octet_length(column))).collect()
-                point[f"{variable}_bytes"] = found[0][0] or 0
+                sums = rows.agg(F.sum(F.octet_length(column))).collect()
+                point[f"{variable}_bytes"] = sums[0][0] or 0
         spark.stop()
     return [point for _, point in seen]
 
 
-def per_million(found: list[dict[str, int]]) -> dict[str, dict[str, float]]:
+def per_million(points: list[dict[str, int]]) -> dict[str, dict[str, float]]:
     """A straight line through the points for each quantity, and what it says of ON_PAPER ids."""
-    millions, lines = np.array([point["open_ids"] for point in found]) / 1e6, {}
-    for name in (name for name in found[0] if name.endswith("_bytes")):
-        values = np.array([point[name] for point in found], np.float64)
+    millions, lines = np.array([point["open_ids"] for point in points]) / 1e6, {}
+    for name in (name for name in points[0] if name.endswith("_bytes")):
+        values = np.array([point[name] for point in points], np.float64)
         slope, start = np.polyfit(millions, values, 1)
         slope = max(slope, 0.0)  # what does not grow falls a little by chance
         lines[name] = {

@@ -32,9 +32,9 @@ def install(notes: Path) -> None:
         with notes.open("a") as file:
             file.write(line + "\n")
 
-    def timed_create(*given: Any, **more: Any) -> Any:
+    def timed_create(*arguments: Any, **more: Any) -> Any:
         note("python")
-        spark = create(*given, **more)
+        spark = create(*arguments, **more)
         note("session")
         return spark
 

@@ -57,15 +57,15 @@ def queries(bench: Bench[Sizes]) -> None:
     """Each query once uncounted, then in turns with all others."""
     with _database(bench) as dsn:
         trouble(dsn)
-        there = known(dsn)
-        asked = [*pages(there, redelivery(dsn, there)), *reads(there)]
-        if left := missed(asked):
+        names = known(dsn)
+        requests = [*pages(names, redelivery(dsn, names)), *reads(names)]
+        if left := missed(requests):
             raise RuntimeError(f"no query goes to {', '.join(left)}")
         plans = plans_of_all(dsn, could=False)
         with served(dsn) as api, Peak(memory_of(api.pid)) as peak:
-            times = _timed(bench, asked, api.query)
+            times = _timed(bench, requests, api.query)
             long = [_asked_long(api, path) for path in sorted(LONG)]
-        listed = lists(there)
+        listed = lists(names)
         times |= _timed(bench, listed, partial(_list, dsn))
         processes = {each: _ms(partial(_list, dsn, each, process=True)) for each in listed}
         took = _ms(
@@ -80,10 +80,10 @@ def queries(bench: Bench[Sizes]) -> None:
     bench.table("Queries that take long", long)
     bench.found["versions"] |= {each: version(each) for each in PACKAGES}
     bench.found |= {"statements": sorted(plans.names), "read_whole": plans.whole}
-    whole = ", ".join(sorted(plans.whole)) or "none"
+    full_scans = ", ".join(sorted(plans.whole)) or "none"
     bench.say(", ".join(f"{count:,} {name}" for name, count in counted.items()))
     bench.say(
-        f"{len(plans.names)} statements; read entry, entry_key, attempt or lane whole: {whole}"
+        f"{len(plans.names)} statements; read entry, entry_key, attempt or lane whole: {full_scans}"
     )
     bench.say(f"peak memory of the server: {peak.most['bytes'] / 1e6:,.0f} MB")
     bench.say(
@@ -106,14 +106,14 @@ def _database(bench: Bench[Sizes]) -> Iterator[str]:
 
 
 def _timed(
-    bench: Bench[Sizes], asked: list[Query], run: Callable[[Query], int]
+    bench: Bench[Sizes], requests: list[Query], run: Callable[[Query], int]
 ) -> dict[Query, list[Run]]:
     def once(query: Query) -> Run:
         began = time.perf_counter()
         size = run(query)
         return {"ms": (time.perf_counter() - began) * 1000, "bytes": size}
 
-    by_name = {f"{each.kind} {' '.join(each.ask)}": each for each in asked}
+    by_name = {f"{each.kind} {' '.join(each.ask)}": each for each in requests}
     cases = {name: partial(once, each) for name, each in by_name.items()}
     runs = bench.rounds(cases, bench.size.rounds, warm=1, is_quiet=True)
     return {by_name[name]: each for name, each in runs.items()}
@@ -139,9 +139,9 @@ def _list(dsn: str, query: Query, *, process: bool = False) -> int:
 
 def _asked_long(api: Served, path: str) -> dict[str, Any]:
     """Return what a read that has 30 s took, named as ended where that was not enough."""
-    given = {"endpoint": "payouts"} if path.endswith("receipts") else {}
+    parameters = {"endpoint": "payouts"} if path.endswith("receipts") else {}
     began = time.perf_counter()
-    status = api.program.get(path, params=given).status_code
+    status = api.program.get(path, params=parameters).status_code
     if status not in (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE):
         raise RuntimeError(f"{path} answered {status}")
     ended = " (ended: too much for one request)" if status != HTTPStatus.OK else ""

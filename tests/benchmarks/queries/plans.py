@@ -96,18 +96,18 @@ def _token(dsn: str, name: str) -> str:
     done = holdfast(
         "token", "add", name, "--role", ROLE, "--reason", "benchmark", "--json", dsn=dsn
     )
-    found = re.search(r"hft_[0-9A-Za-z_-]+", done.stdout)
-    if found is None:
+    match = re.search(r"hft_[0-9A-Za-z_-]+", done.stdout)
+    if match is None:
         raise RuntimeError(f"there is no token: {done.stderr}")
-    return found[0]
+    return match[0]
 
 
 def _address(process: subprocess.Popen[str]) -> str:
     lines: list[str] = []
     for line in process.stderr or ():
         lines.append(line)
-        if found := START.search(line):
-            return found[1]
+        if match := START.search(line):
+            return match[1]
     raise RuntimeError(f"the server did not start: {''.join(lines)}")
 
 
@@ -169,10 +169,10 @@ def _plan(
     return "\n".join(str(next(iter(row.values()))) for row in rows)
 
 
-def redelivery(dsn: str, there: Known) -> str:
+def redelivery(dsn: str, names: Known) -> str:
     """Plan to send one entry again, and return the plan's id; nothing is applied."""
     with Replays.connect(dsn) as store:
-        digest = Key.parse(there.key).digest
+        digest = Key.parse(names.key).digest
         return str(store.plan(ReplayFilter(keys=(digest,)), reason="benchmark")["id"])
 
 
@@ -181,8 +181,8 @@ def plans_of_all(dsn: str, *, could: bool) -> Plans:
 
     Raises RuntimeError for an answer that is not as it should be.
     """
-    there = known(dsn)
-    asked = [*pages(there, redelivery(dsn, there)), *reads(there)]
+    names = known(dsn)
+    requests = [*pages(names, redelivery(dsn, names)), *reads(names)]
     for role in AccessRole:
         # The server of tests has a token a role; those of a run before are still there.
         holdfast("token", "revoke", role, "--reason", "benchmark", dsn=dsn)
@@ -192,9 +192,9 @@ def plans_of_all(dsn: str, *, could: bool) -> Plans:
             httpx.Client(base_url=api.url) as browser,
             come_in(browser, api.secrets["admin"]) as served,
         ):
-            for each in asked:
+            for each in requests:
                 served.query(each)
-        for each in lists(there):
+        for each in lists(names):
             done = holdfast(*each.ask, dsn=dsn)
             if done.returncode not in each.ends:
                 raise RuntimeError(f"{each.shows} ended with {done.returncode}: {done.stderr}")
@@ -204,10 +204,10 @@ def plans_of_all(dsn: str, *, could: bool) -> Plans:
 def missed(queries: Iterable[Query]) -> list[str]:
     """Return the paths of routes that none of the queries goes to; files and probes are none."""
     left = {*_pages(), *_reads()}
-    asked = {each.ask[0].partition("?")[0] for each in queries if each.kind != "cli"} | LONG
+    paths = {each.ask[0].partition("?")[0] for each in queries if each.kind != "cli"} | LONG
     # A path that is written out comes before one with a parameter in its place.
     order = sorted(left, key=lambda path: len(PARAMETER.findall(path)))
-    for path in asked:
+    for path in paths:
         for route in order:
             if re.fullmatch(PARAMETER.sub("[^/]+", route), path):
                 left.discard(route)

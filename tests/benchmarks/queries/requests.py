@@ -77,11 +77,11 @@ def known(dsn: str) -> Known:
     with psycopg.connect(dsn, row_factory=psycopg.rows.dict_row) as connection:
         late = _row(connection, ONE, share=90)
         early = _row(connection, ONE, share=10)
-        found = _row(connection, NUMBERS)
+        numbers = _row(connection, NUMBERS)
         replays = {row["state"]: row for row in connection.execute(REPLAYS)}
-    if not {"planned", "applying", "applied"} <= replays.keys() or None in found.values():
+    if not {"planned", "applying", "applied"} <= replays.keys() or None in numbers.values():
         raise LookupError("the database lacks some of the troubles that the queries are about")
-    middle = found["first_attempt"] + (found["last_attempt"] - found["first_attempt"]) / 2
+    middle = numbers["first_attempt"] + (numbers["last_attempt"] - numbers["first_attempt"]) / 2
     return Known(
         nobody="nobody_at_all",
         rare_type="payout_hold.release",
@@ -92,8 +92,8 @@ def known(dsn: str) -> Known:
         stream=late["stream"],
         batch=str(late["batch_id"]),
         batch_no=str(late["batch_no"]),
-        **{name: str(found[name]) for name in NAMES},
-        suppressed=Key(found["suppressed"]).text,
+        **{name: str(numbers[name]) for name in NAMES},
+        suppressed=Key(numbers["suppressed"]).text,
         suppressed_middle=f"{int(late['batch_no']) // 2}.0.0.0",
         **{state: str(replays[state]["id"]) for state in ("planned", "applying", "applied")},
         replay_middle=rfc3339(replays["applied"]["created_at"]),
@@ -104,8 +104,8 @@ def known(dsn: str) -> Known:
     )
 
 
-def _row(connection: psycopg.Connection[dict[str, Any]], query: str, **given: int) -> Any:
-    row = connection.execute(query.encode(), given or None).fetchone()
+def _row(connection: psycopg.Connection[dict[str, Any]], query: str, **parameters: int) -> Any:
+    row = connection.execute(query.encode(), parameters or None).fetchone()
     if row is None:
         raise LookupError("the database is not filled")
     return row
@@ -151,11 +151,11 @@ audit list: | --actor {nobody} | --action endpoint | --before {action_middle}
 
 def lists(known: Known) -> list[Query]:
     """Return the commands with their arguments."""
-    names, found = {name: shlex.quote(text) for name, text in vars(known).items()}, []
+    names, queries = {name: shlex.quote(text) for name, text in vars(known).items()}, []
     for line in LISTS.format(**names).strip().split("\n"):
         command, _, more = line.partition(":")
-        found += [(*command.split(), *shlex.split(each)) for each in more.split("|")]
-    return [Query("cli", " ".join(words), words, TOLD) for words in found]
+        queries += [(*command.split(), *shlex.split(each)) for each in more.split("|")]
+    return [Query("cli", " ".join(words), words, TOLD) for words in queries]
 
 
 PAGES = """
@@ -260,14 +260,14 @@ Search for nothing                        | 303 | /search?q={nobody}
 def pages(known: Known, redelivery: str) -> list[Query]:
     """Return all pages; `redelivery` is a plan for `known.key` alone."""
     names = {name: quote(text, safe="") for name, text in vars(known).items()}
-    found = [Query("console", each.name, (each.path,)) for each in SCREENS]
+    queries = [Query("console", each.name, (each.path,)) for each in SCREENS]
     for line in f"{PAGES}{OTHERS}".split("\n"):
         if line:
             name, *status, address = (part.strip() for part in line.split("|"))
             ends = tuple(map(int, status)) or (200,)
             where = address.format(**names, redelivery=redelivery)
-            found.append(Query("console", name, (where,), ends))
-    return found
+            queries.append(Query("console", name, (where,), ends))
+    return queries
 
 
 PREFIX = "/api/v1"

@@ -42,8 +42,8 @@ class Worker:
             raise RuntimeError("the worker has no stdin")
         self._process.stdin.write(f"{case}\n")
         self._process.stdin.flush()
-        found: dict[str, float] = self._answer()
-        return found
+        figures: dict[str, float] = self._answer()
+        return figures
 
     def _answer(self) -> Any:
         if self._process.stdout is None or not (line := self._process.stdout.readline()):

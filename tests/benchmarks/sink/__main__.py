@@ -150,7 +150,7 @@ def memory(bench: Bench[Sizes]) -> None:
 
 def large(path: Literal["driver", "staged"], dsn: str, name: str, server_pid: int | None) -> Run:
     """Write a small batch and a large one, and watch the second."""
-    sink, folder, found = OutboxSink(dsn, stream=STREAM, path=path), Path(name), dict[str, Any]()
+    sink, folder, results = OutboxSink(dsn, stream=STREAM, path=path), Path(name), dict[str, Any]()
 
     def each(df: DataFrame, batch_id: int) -> None:
         if batch_id == 0:
@@ -163,15 +163,15 @@ def large(path: Literal["driver", "staged"], dsn: str, name: str, server_pid: in
         ):
             began = time.perf_counter()
             sink(df, batch_id)
-            found["s"] = time.perf_counter() - began
+            results["s"] = time.perf_counter() - began
         sizes = {"before": before, "peak": peak.most["driver"], "workers": peak.most["python"]}
         sizes |= {"more": sizes["peak"] - before, "Postgres": postgres.most.get("bytes", 0)}
-        found.update({f"{what} MB": size / 1e6 for what, size in sizes.items()})
+        results.update({f"{what} MB": size / 1e6 for what, size in sizes.items()})
 
     play(folder / "decisions", DECISIONS_DDL, each)
     sink.close()
     check_outbox(dsn, folder)
-    return found
+    return results
 
 
 PARTS = {"throughput": throughput, "growth": growth, "memory": memory}

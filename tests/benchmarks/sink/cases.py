@@ -244,17 +244,17 @@ def check_outbox(dsn: str, folder: Path) -> None:
             " WHERE stream = %s ORDER BY batch_id",
             [STREAM],
         ).fetchall()
-        found = connection.execute(COUNTS).fetchone()
+        counts = connection.execute(COUNTS).fetchone()
     expected = [
         (number, table.num_rows, table.num_rows, digest({"entries": table}))
         for number, table in enumerate(tables)
     ]
     if ledger != expected:
         raise RuntimeError(f"the ledger has {ledger}, expected {expected}")
-    if found != (rows, rows, rows, rows, 0):
+    if counts != (rows, rows, rows, rows, 0):
         raise RuntimeError(
             f"{rows} rows went in, but entries, keys, entries with their key, sequences and"
-            f" subjects with a gap are {found}"
+            f" subjects with a gap are {counts}"
         )
 
 
@@ -263,9 +263,9 @@ def _check_by_hand(dsn: str, folder: Path) -> None:
     rows = sum(read_batch(folder / "finished", number).num_rows for number in range(count))
     query = f"SELECT count(*), count(DISTINCT id) FROM {TABLE}"
     with psycopg.connect(dsn) as connection:
-        found = connection.execute(query.encode()).fetchone()
-    if found != (rows, rows):
-        raise RuntimeError(f"{rows} rows went in, but rows and different ids in it are {found}")
+        counts = connection.execute(query.encode()).fetchone()
+    if counts != (rows, rows):
+        raise RuntimeError(f"{rows} rows went in, but rows and different ids in it are {counts}")
 
 
 def _as_texts(decisions: DataFrame) -> DataFrame:

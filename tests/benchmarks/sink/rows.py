@@ -92,9 +92,9 @@ def write_batch(folder: Path, number: int, table: pa.Table) -> None:
     """Write one batch. Spark's file source takes files in the order of their times."""
     folder.mkdir(parents=True, exist_ok=True)
     per_file = -(-table.num_rows // FILES)
-    for place in range(FILES):
-        path = folder / f"{number:04}-{place}.parquet"
-        pq.write_table(table.slice(place * per_file, per_file), path)
+    for file_number in range(FILES):
+        path = folder / f"{number:04}-{file_number}.parquet"
+        pq.write_table(table.slice(file_number * per_file, per_file), path)
         os.utime(path, (START.timestamp() + number,) * 2)
 
 

@@ -45,11 +45,11 @@ async def work() -> None:
         wire.ready()
         while True:
             async with connection.transaction():
-                taken = await (await connection.execute(TAKE, [BATCH])).fetchall()
-                if taken:
-                    sent = await asyncio.gather(*(client(key, body) for _, key, body in taken))
-                    await connection.execute(DONE, [[row[0] for row in taken], sent])
-            if not taken:
+                rows = await (await connection.execute(TAKE, [BATCH])).fetchall()
+                if rows:
+                    sent = await asyncio.gather(*(client(key, body) for _, key, body in rows))
+                    await connection.execute(DONE, [[row[0] for row in rows], sent])
+            if not rows:
                 await asyncio.sleep(IDLE_S)
 
 

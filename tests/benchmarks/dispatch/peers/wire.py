@@ -47,9 +47,9 @@ def jobs() -> list[Job]:
 
 def transactions() -> Iterator[list[Job]]:
     """The jobs of each transaction."""
-    found = jobs()
-    for first in range(0, len(found), TRANSACTION):
-        yield found[first : first + TRANSACTION]
+    all_jobs = jobs()
+    for first in range(0, len(all_jobs), TRANSACTION):
+        yield all_jobs[first : first + TRANSACTION]
 
 
 def headers(key: str, body: str) -> dict[str, str]:
