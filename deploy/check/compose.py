@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from holdfast.deploy.check import stack
 from holdfast.deploy.check.commands import fault_of, unread
 from holdfast.deploy.check.project import Project, loaded
-from holdfast.deploy.check.served import LOOPBACK, Served, asked, served
+from holdfast.deploy.check.served import LOOPBACK, Served, health_target, served
 from holdfast.deploy.compose.prepare import FOLDER, contents
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::[?][^}]*)?\}")
@@ -113,7 +113,7 @@ def _ours(service: Mapping[str, Any]) -> Iterator[str]:
 
 def _health(service: Mapping[str, Any], serves: Served) -> Iterator[str]:
     test = service.get("healthcheck", {}).get("test", [])
-    question = asked(test[1:])
+    question = health_target(test[1:])
     if test[:1] != ["CMD"] or question is None:
         yield "its health check does not run holdfast.deploy.images.health"
         return

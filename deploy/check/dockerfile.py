@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast.deploy.check.commands import fault_of
 from holdfast.deploy.check.project import Project
-from holdfast.deploy.check.served import Served, asked, served
+from holdfast.deploy.check.served import Served, health_target, served
 
 TARGETS = ("migrate", "dispatcher", "api", "job")
 
@@ -111,7 +111,7 @@ def _health(text: str | None, serves: Served | None) -> Iterator[str]:
     if text is None:
         yield "it has no HEALTHCHECK; NONE says that it needs none"
     elif text != "NONE":
-        question = asked(json.loads(text.partition("CMD")[2]))
+        question = health_target(json.loads(text.partition("CMD")[2]))
         if question is None:
             yield "its HEALTHCHECK does not run holdfast.deploy.images.health"
         elif serves is not None:

@@ -32,7 +32,7 @@ def faults(documents: list[Document], pods: list[Pod], running: list[Runs]) -> I
             if not ports & out:
                 yield f"{pod}: no network policy lets it reach {what}"
         for each in mine:
-            yield from _asked(each, own)
+            yield from _unreachable_port(each, own)
 
 
 def _needs(pod: Pod, running: list[Runs]) -> Needs:
@@ -51,7 +51,7 @@ def _needs(pod: Pod, running: list[Runs]) -> Needs:
     return needs
 
 
-def _asked(each: Runs, own: list[Document]) -> Iterator[str]:
+def _unreachable_port(each: Runs, own: list[Document]) -> Iterator[str]:
     """Yield a port that the command serves and nobody may reach."""
     serves = served(each.words)
     if serves is None:

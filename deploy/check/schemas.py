@@ -153,15 +153,15 @@ def _judged(text: str) -> str | None:
     except kubernetes_validate.SchemaNotFoundError as error:
         return str(error.message)
     except ValidationError as error:
-        return _told(error)
+        return _located(error)
     return None
 
 
 def _custom(document: Document, schema: Any) -> Iterator[str]:
     for error in Draft202012Validator(schema).iter_errors(document.spec):
-        yield f"{document}: {_told(error)}"
+        yield f"{document}: {_located(error)}"
 
 
-def _told(error: ValidationError) -> str:
+def _located(error: ValidationError) -> str:
     path = ".".join(map(str, error.absolute_path))
     return f"{path or 'the top'}: {error.message[:300]}"

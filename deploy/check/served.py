@@ -63,7 +63,7 @@ def served(words: Sequence[str]) -> Served | None:
     return kind(options) if kind else None
 
 
-def asked(words: Sequence[str]) -> tuple[str, int | None] | None:
+def health_target(words: Sequence[str]) -> tuple[str, int | None] | None:
     """Return path and port that a health check of the images asks; None for another command."""
     if tuple(words[:-1]) != HEALTH:
         return None

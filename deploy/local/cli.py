@@ -158,7 +158,7 @@ def _replacement(server: EmbeddedPostgres) -> str | None:
     except psycopg.ProgrammingError:
         return dsn
     known = server.cluster
-    return None if known and known.made and known.password == password else dsn
+    return None if known and known.initialised and known.password == password else dsn
 
 
 def _facts(server: EmbeddedPostgres) -> dict[str, Any]:

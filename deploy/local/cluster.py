@@ -57,7 +57,7 @@ class Cluster:
     major: int
 
     @property
-    def made(self) -> bool:
+    def initialised(self) -> bool:
         return (self.data / "PG_VERSION").exists()
 
     @property
@@ -109,7 +109,7 @@ def load(directory: Path) -> Cluster | None:
     return None if major is None else Cluster(directory, data, major)
 
 
-def place(directory: Path, account: Account, major: int) -> Cluster:
+def choose_cluster(directory: Path, account: Account, major: int) -> Cluster:
     """Choose the data directory of a new cluster, save the choice, and return it.
 
     It is inside `directory`, unless the server's account cannot enter that (a clone below /root);
@@ -122,15 +122,15 @@ def place(directory: Path, account: Account, major: int) -> Cluster:
         account.own(home)
         data = home / "data"
     cluster = Cluster(directory, data, major)
-    remember(cluster, made=False)
+    remember(cluster, initialised=False)
     return cluster
 
 
-def remember(cluster: Cluster, *, made: bool) -> None:
+def remember(cluster: Cluster, *, initialised: bool) -> None:
     """Write `cluster.json`. Its path is relative, so that the directory can be moved."""
     inside = cluster.data.is_relative_to(cluster.directory)
     data = cluster.data.relative_to(cluster.directory) if inside else cluster.data
-    value = {"major": cluster.major, "data": str(data), "made": made}
+    value = {"major": cluster.major, "data": str(data), "made": initialised}
     _write_private(cluster.directory / "cluster.json", json.dumps(value))
 
 
@@ -160,7 +160,7 @@ def make(cluster: Cluster, binaries: Binaries, account: Account) -> None:
         handover.unlink(missing_ok=True)
         shutil.rmtree(draft, ignore_errors=True)
         os.close(life)
-    remember(cluster, made=True)
+    remember(cluster, initialised=True)
 
 
 def acquire_life(cluster: Cluster) -> int:

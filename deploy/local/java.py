@@ -162,7 +162,7 @@ def without_vector_module(home: Path) -> Path:
             if base.is_symlink() or base.stat().st_uid != os.geteuid():
                 problems.append(f"{base} belongs to another account")
                 continue
-            return _made(base / name, home, script)
+            return _write_wrapper(base / name, home, script)
         except OSError as error:
             problems.append(f"{base}: {error.strerror}")
     raise CommandError(
@@ -183,7 +183,7 @@ def _bases() -> Iterator[Path]:
     yield Path(tempfile.gettempdir()) / f"holdfast-{os.geteuid()}"
 
 
-def _made(target: Path, home: Path, script: str) -> Path:
+def _write_wrapper(target: Path, home: Path, script: str) -> Path:
     program = target / "bin" / "java"
     if program.is_file() and program.read_text() == script and os.access(program, os.X_OK):
         return target

@@ -200,7 +200,7 @@ class EmbeddedPostgres:
     def running(self) -> Postmaster | None:
         """The server's process, or None if it is not running."""
         known = self.cluster
-        return process.find(known.data) if known and known.made else None
+        return process.find(known.data) if known and known.initialised else None
 
     @property
     def dsn(self) -> str:
@@ -241,12 +241,12 @@ class EmbeddedPostgres:
             ) from error
         with self._exclusive():
             known = self.cluster
-            account = account_for(known.data if known and known.made else None)
+            account = account_for(known.data if known and known.initialised else None)
             programs = binaries.shipped(known.major if known else self._major)
             programs = binaries.reachable(programs, account)
             if known is None:
-                known = cluster.place(self.directory, account, self._major)
-            if not known.made:
+                known = cluster.choose_cluster(self.directory, account, self._major)
+            if not known.initialised:
                 cluster.make(known, programs, account)
             postmaster = process.find(known.data)
             if postmaster and not _deaf(postmaster):

@@ -210,14 +210,14 @@ async def _unavailable(_request: Request, error: Exception) -> Response:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    reason = database.said_by(error) if isinstance(error, psycopg.Error) else ""
+    reason = database.text_of(error) if isinstance(error, psycopg.Error) else ""
     _log.error("the database refused a statement: %s: %s", type(error).__name__, reason)
     return await _failed(request, error)
 
 
 def _not_answering(error: psycopg.Error) -> CommandError:
     return CommandError(
-        f"the payouts database stopped answering: {database.said_by(error)}. Nothing was applied;"
+        f"the payouts database stopped answering: {database.text_of(error)}. Nothing was applied;"
         " the sender retries, which is safe. Start the service when the database answers; check"
         " --dsn or PAYOUTS_DSN.",
         code="database_unavailable",

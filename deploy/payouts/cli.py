@@ -123,7 +123,7 @@ def _all_held(dsn: str) -> list[dict[str, Any]]:
             ) from None
         except psycopg.Error as error:
             raise CommandError(
-                f"held merchants cannot be read: {database.said_by(error)}. Nothing was changed;"
+                f"held merchants cannot be read: {database.text_of(error)}. Nothing was changed;"
                 " use an account that can read schema payouts, and check --dsn or PAYOUTS_DSN.",
                 code="database_error",
             ) from None

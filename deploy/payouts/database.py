@@ -51,14 +51,14 @@ def connect(dsn: str) -> psycopg.Connection[DictRow]:
         connection.execute(statement("session"))
     except psycopg.Error as error:
         raise CommandError(
-            f"the payouts database did not answer: {said_by(error)}. Nothing was changed;"
+            f"the payouts database did not answer: {text_of(error)}. Nothing was changed;"
             " check --dsn or PAYOUTS_DSN.",
             code="database_unavailable",
         ) from error
     return connection
 
 
-def said_by(error: psycopg.Error) -> str:
+def text_of(error: psycopg.Error) -> str:
     """Return the message of a database error, on one line and without a password."""
     message = error.diag.message_primary or redact(str(error)) or type(error).__name__
     return " ".join(message.split()).rstrip(".")
@@ -84,7 +84,7 @@ def create_tables(dsn: str, inbox: Inbox) -> None:
                 connection.execute(ddl)
     except psycopg.Error as error:
         raise CommandError(
-            f"the service's tables cannot be {doing}: {said_by(error)}. They are created together,"
+            f"the service's tables cannot be {doing}: {text_of(error)}. They are created together,"
             " or none is. Start it once as a user with the CREATE privilege on this database; grant"
             " this user USAGE on schema payouts; check that the database is writable.",
             code="schema_not_created",

@@ -86,13 +86,13 @@ def start(bare_path: str, directory: Path, mark: str) -> Iterator[Start]:
 
 def processes_of(mark: str, directory: Path) -> list[psutil.Process]:
     """Find what belongs to a demo: by environment, or (Postgres has none) by its data directory."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             marked = process.environ().get(MARK) == mark
             if marked or any(str(directory) in word for word in process.cmdline()):
-                found.append(process)
-    return [process for process in found if process.pid != os.getpid()]
+                processes.append(process)
+    return [process for process in processes if process.pid != os.getpid()]
 
 
 def command(process: psutil.Process) -> list[str]:

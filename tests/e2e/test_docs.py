@@ -177,7 +177,7 @@ def environment(**more: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("page", OPERATORS)
 def test_commands_of_an_operators_page(page: str, outbox: Site, tmp_path: Path) -> None:
-    given = environment(
+    variables = environment(
         HOLDFAST_DSN=outbox.dsn,
         PAYOUTS_DSN=outbox.payouts_dsn,
         HOLDFAST_SECRET_DEV=secret_text(),
@@ -187,8 +187,8 @@ def test_commands_of_an_operators_page(page: str, outbox: Site, tmp_path: Path) 
         "SELECT 'hf_' || replace(key::text, '-', '') FROM holdfast.entry"
         " JOIN holdfast.subject s ON s.id = subject_id WHERE s.name = 'm_482' LIMIT 1"
     )
-    with shell(tmp_path, given) as bash:
-        follower = Follower(bash, given, {"KEY": key, "SUBJECT": "m_482"}, IDENTIFIERS)
+    with shell(tmp_path, variables) as bash:
+        follower = Follower(bash, variables, {"KEY": key, "SUBJECT": "m_482"}, IDENTIFIERS)
         follower.replaces = replaced()
         follower.follow(page, NOT_RUN)
     assert follower.shown
@@ -203,9 +203,9 @@ def test_commands_of_an_operators_page(page: str, outbox: Site, tmp_path: Path) 
     ],
 )
 def test_commands_of_a_newcomers_page(page: str, tmp_path: Path) -> None:
-    given = environment()
-    with shell(tmp_path, given) as bash:
-        follower = Follower(bash, given, replaces=replaced(), in_process=False)
+    variables = environment()
+    with shell(tmp_path, variables) as bash:
+        follower = Follower(bash, variables, replaces=replaced(), in_process=False)
         try:
             follower.follow(page, NOT_RUN)
         finally:
@@ -225,9 +225,9 @@ def test_commands_of_the_page_on_savepoints(
 ) -> None:
     (tmp_path / "policy.toml").write_text(POLICY)
     put(tmp_path / "events", 0, [event("e1", "12:01", 5_900_000), event("e2", "12:31", 1)])
-    given = environment(HOLDFAST_DSN=dsn, **spark_environment())
-    with shell(tmp_path, given) as bash:
-        Follower(bash, given, in_process=False).follow(SAVEPOINTS, NOT_RUN)
+    variables = environment(HOLDFAST_DSN=dsn, **spark_environment())
+    with shell(tmp_path, variables) as bash:
+        Follower(bash, variables, in_process=False).follow(SAVEPOINTS, NOT_RUN)
     assert json.loads((tmp_path / "ck-16" / "holdfast.json").read_text())["key_groups"] == 16
     assert db.execute("SELECT count(DISTINCT query_id) FROM holdfast.batch").fetchone() == (2,)
 
@@ -282,8 +282,8 @@ def test_receiver_of_the_readme_acts_once(
 
     async def deliver() -> list[str]:
         async with AsyncConnectionPool(dsn, open=False) as pool:
-            given = {"pool": pool, "hold_the_payouts": hold_the_payouts}
-            names = executed(blocks_of("README.md", "python")[1], given)
+            module = {"pool": pool, "hold_the_payouts": hold_the_payouts}
+            names = executed(blocks_of("README.md", "python")[1], module)
             async with pool.connection() as connection:
                 await connection.execute(names["inbox"].ddl)
             refused = [(await posted(names["app"], each)).status_code for each in NOT_UNDERSTOOD]
@@ -295,7 +295,7 @@ def test_receiver_of_the_readme_acts_once(
     assert held == ["m_482"]
 
 
-def test_receiver_of_the_kit_acts_once_and_answers_an_inquiry(
+def test_kit_receiver_acts_once_and_answers_an_inquiry(
     make_database: Callable[[str | None], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PAYOUTS_SECRET", secret_text())
@@ -354,10 +354,10 @@ def test_file_of_an_endpoint_is_one(dsn: str, tmp_path: Path) -> None:
     [text] = blocks_of("docs/operators/endpoints.md", "toml")
     file = tmp_path / "endpoints.toml"
     file.write_text(text)
-    given = {"HOLDFAST_ALLOW_SECRET_DIR": "/run/secrets/holdfast"}
+    variables = {"HOLDFAST_ALLOW_SECRET_DIR": "/run/secrets/holdfast"}
     for how in ("--yes", "--check"):
         words = ("endpoint", "apply", str(file), "--reason", "docs", how)
-        done = holdfast(*words, dsn=dsn, environment=given)
+        done = holdfast(*words, dsn=dsn, environment=variables)
         assert done.returncode == ExitCode.OK, done.stdout + done.stderr
 
 
@@ -366,7 +366,7 @@ def test_policy_is_one() -> None:
     assert read(text).version == "2026-11-01"
 
 
-def test_body_and_answer_of_the_protocol_are_what_it_says() -> None:
+def test_protocol_page_has_the_body_and_answer_of_the_code() -> None:
     body_text, answer_text = blocks_of("docs/receivers/PROTOCOL.md", "json")
     assert parse_body(body_text.encode()).type == "payout_hold.block"
     assert json.loads(answer_text).keys() == {"key", "outcome", "applied_at", "receipt"}
@@ -422,14 +422,14 @@ EXECUTED: dict[tuple[str, str], Callable[..., None]] = {
     (
         "docs/receivers/receiver.md",
         "python",
-    ): test_receiver_of_the_kit_acts_once_and_answers_an_inquiry,
+    ): test_kit_receiver_acts_once_and_answers_an_inquiry,
     **{(page, "sh"): test_commands_of_an_operators_page for page in OPERATORS},
     **{(page, "sh"): test_commands_of_a_newcomers_page for page in NEWCOMERS},
     (SAVEPOINTS, "sh"): test_commands_of_the_page_on_savepoints,
     ("docs/operators/database.md", "sql"): test_grant_to_a_service_is_one,
     ("docs/operators/endpoints.md", "toml"): test_file_of_an_endpoint_is_one,
     ("docs/spark/exposure-job.md", "toml"): test_policy_is_one,
-    ("docs/receivers/PROTOCOL.md", "json"): test_body_and_answer_of_the_protocol_are_what_it_says,
+    ("docs/receivers/PROTOCOL.md", "json"): test_protocol_page_has_the_body_and_answer_of_the_code,
     ("docs/deploying/kubernetes.md", "yaml"): test_rule_of_the_adapter_is_yaml_and_names_a_metric,
     ("deploy/prometheus/README.md", "yaml"): test_scrape_configuration_is_yaml,
 }
@@ -451,6 +451,6 @@ def test_every_block_is_executed_or_has_a_reason() -> None:
 
 def test_every_reason_is_still_needed() -> None:
     assert NOT_RUN.keys() <= {each.first for each in blocks()}
-    there = {(each.page, each.language, each.first) for each in blocks()}
-    assert ELSEWHERE.keys() <= there
+    existing = {(each.page, each.language, each.first) for each in blocks()}
+    assert ELSEWHERE.keys() <= existing
     assert all(page in (ROOT / file).read_text() for (page, *_), file in ELSEWHERE.items())

@@ -103,14 +103,14 @@ def reader(
 
 def _run_and_kill(play: Play, failpoint: str, turn: int) -> None:
     """Run until the driver passes a point for the nth time, and kill all of it there."""
-    here = play.folder / f"{failpoint}-{turn}"
-    armed = {ENVIRONMENT: f"{failpoint}=pause:{here}@{turn}"}
+    folder = play.folder / f"{failpoint}-{turn}"
+    armed = {ENVIRONMENT: f"{failpoint}=pause:{folder}@{turn}"}
     words = ("--available-now", *QUICK)
     with job_process(play.folder, play.dsn, *words, environment=armed) as job:
-        job.until(here.exists)
+        job.until(folder.exists)
         job.kill()
         assert job.wait() == -9
-    here.unlink()
+    folder.unlink()
 
 
 def _batches(play: Play) -> list[int]:

@@ -254,14 +254,14 @@ def test_every_public_name_has_a_type_for_a_strict_checker(
     writing, receiving = (indent(each, "    ") for each in blocks_of("README.md", "python"))
     names = {"receiver": receiver.__all__, "sink": sink.__all__}
     imported = {name: ", ".join(public) for name, public in names.items()}
-    said = _checked(
+    output = _checked(
         installed, checker, TYPED.format(**imported, writing=writing, receiving=receiving)
     )
-    assert "0 errors" in said or "no issues found" in said, said
+    assert "0 errors" in output or "no issues found" in output, output
     # Were a name `Any`, as of a package without types, this would be no error.
     lines = [f"from holdfast.{module} import {public}" for module, public in imported.items()]
     wrong = [f"{name}.no_such_attribute" for public in names.values() for name in public]
-    said = _checked(installed, checker, "\n".join([*lines, *wrong]))
-    marked = {int(number) for number in re.findall(r"checked\.py:(\d+).*no_such_attribute", said)}
+    output = _checked(installed, checker, "\n".join([*lines, *wrong]))
+    marked = {int(number) for number in re.findall(r"checked\.py:(\d+).*no_such_attribute", output)}
     first = len(lines) + 1
-    assert marked == set(range(first, first + len(wrong))), said
+    assert marked == set(range(first, first + len(wrong))), output

@@ -76,8 +76,8 @@ def read(process: subprocess.Popen[str]) -> dict[str, Any]:
         lines.append(line)
         if line.rstrip() == "}":
             break
-    found: dict[str, Any] = json.loads("".join(lines))
-    return found
+    document: dict[str, Any] = json.loads("".join(lines))
+    return document
 
 
 def _lives(process: psutil.Process) -> bool:
@@ -108,18 +108,18 @@ def _newest(events: Path) -> timedelta:
 @pytest.mark.rest
 def test_stack_decides_delivers_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with stack(tmp_path / "stack", free_ports(), "files") as process:
-        made = read(process)
-        parts = {part["name"]: part["address"] for part in made["parts"]}
+        started = read(process)
+        parts = {part["name"]: part["address"] for part in started["parts"]}
         assert {"payouts", "dispatcher 1", "dispatcher 2", "console and API", "job"} <= set(parts)
         for name in ("dispatcher 1", "dispatcher 2", "job", "payouts"):
             assert "holdfast_" in httpx.get(f"{parts[name]}/metrics").text, name
-        asked = httpx.get(
+        response = httpx.get(
             f"{parts['console and API']}/api/v1/overview",
-            headers={"Authorization": f"Bearer {made['token']}"},
+            headers={"Authorization": f"Bearer {started['token']}"},
         )
-        assert asked.status_code == httpx.codes.OK
+        assert response.status_code == httpx.codes.OK
         with psycopg.connect(
-            make_conninfo(made["dsn"], dbname=DATABASES[1]), autocommit=True
+            make_conninfo(started["dsn"], dbname=DATABASES[1]), autocommit=True
         ) as db:
             counted = "SELECT count(*) FROM payouts.hold_history"
             eventually(lambda: (db.execute(counted).fetchone() or (0,))[0] > 0, 120)
@@ -155,24 +155,24 @@ def test_start_ends_what_a_killed_stack_left(tmp_path: Path) -> None:
     mark = {"STACK_DIRECTORY": str(folder)}
     sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
     with (
-        socket.create_server(("127.0.0.1", 0)) as taken,
+        socket.create_server(("127.0.0.1", 0)) as listener,
         subprocess.Popen(sleeps, env={**os.environ, **mark}) as left,
     ):
-        given = free_ports() | {"API_PORT": str(taken.getsockname()[1])}
+        ports = free_ports() | {"API_PORT": str(listener.getsockname()[1])}
         try:
             words = ("local", "stack", "up", "--directory", str(folder))
-            assert holdfast(*words, environment=given).returncode == ExitCode.USAGE
+            assert holdfast(*words, environment=ports).returncode == ExitCode.USAGE
             assert left.wait(60) == -signal.SIGTERM
         finally:
             left.kill()
 
 
-def test_port_that_is_taken_is_named_before_anything_starts(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        given = free_ports() | {"API_PORT": port}
+def test_taken_port_is_reported_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        ports = free_ports() | {"API_PORT": port}
         done = holdfast(
-            *("local", "stack", "up", "--directory", str(tmp_path / "stack")), environment=given
+            *("local", "stack", "up", "--directory", str(tmp_path / "stack")), environment=ports
         )
         assert done.returncode == ExitCode.USAGE
         assert port in done.stderr

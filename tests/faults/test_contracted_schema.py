@@ -36,9 +36,7 @@ SESSION = b"""
 
 
 @pytest.mark.parametrize("lacks", [False, True], ids=["statements work", "statements fail"])
-def test_dispatcher_that_is_served_no_more_settles_what_it_sent_and_ends(
-    world: World, lacks: bool
-) -> None:
+def test_dispatcher_of_unsupported_version_settles_and_ends(world: World, lacks: bool) -> None:
     world.endpoint(total_timeout_ms=20_000)
     gate = Gate(answer(200))
     world.receiver.script = lambda _seen: gate

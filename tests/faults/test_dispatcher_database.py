@@ -54,7 +54,7 @@ def _gated(world: World, *subjects: str) -> Gate:
     return gate
 
 
-def test_results_are_settled_when_the_database_comes_back_within_the_lease(
+def test_results_are_settled_if_the_database_returns_in_the_lease(
     world: World, proxy: FaultProxy
 ) -> None:
     gate = _gated(world, "m_1", "m_2")
@@ -89,7 +89,7 @@ def test_results_are_dropped_if_the_database_outage_outlasts_the_lease(
     world.heal()
 
 
-def test_results_are_settled_after_lines_to_the_database_fell_silent(
+def test_results_are_settled_after_silent_database_connections(
     world: World, proxy: FaultProxy
 ) -> None:
     """Half-open: the other side takes every byte and says nothing, until keepalives give up."""
@@ -107,9 +107,7 @@ def test_results_are_settled_after_lines_to_the_database_fell_silent(
     assert len(world.receiver.seen) == 2
 
 
-def test_transaction_that_is_never_answered_is_given_up_and_made_again(
-    world: World, proxy: FaultProxy
-) -> None:
+def test_unanswered_transaction_is_abandoned_and_repeated(world: World, proxy: FaultProxy) -> None:
     """The open lines stay half-open until all is settled over new ones, which work."""
     gate = _gated(world, "m_1", "m_2")
     launcher = (
@@ -155,7 +153,7 @@ def test_settlement_whose_commit_was_not_answered_is_stored_once(
     assert world.unknown() == 0
 
 
-def test_nobody_resends_within_the_lease_without_heartbeats(world: World) -> None:
+def test_no_resend_within_the_lease_without_heartbeats(world: World) -> None:
     gate = _gated(world, "m_1")
     launcher = (
         "tests.support.dispatch.bent_dispatch",

@@ -89,10 +89,10 @@ def test_clock_beyond_the_receivers_window_claims_nothing(world: World, jump: in
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_unresolved_name_costs_only_retries(world: World, engine: EngineName) -> None:
-    ahead = AHEAD[engine].format("-")
+    resolver = AHEAD[engine].format("-")
     world.endpoint(f"http://payouts.test:{world.receiver.port}/payouts")
     world.decisions.write("m_1", "m_1")
-    bends = ("--resolve", f"payouts.test={ahead}-,hang,127.0.0.1")
+    bends = ("--resolve", f"payouts.test={resolver}-,hang,127.0.0.1")
     with world.dispatch("log", *SHORT, engine=engine, launcher=(BENT, *bends)) as running:
         assert running.ends() == ExitCode.OK, running.text()
     lines = [(line["attempt"], line["outcome"]) for line in running.lines("attempt")]
@@ -122,7 +122,7 @@ def test_silent_names_delay_no_other_endpoint_and_no_stop(world: World) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_name_that_becomes_a_metadata_address_is_not_connected_to(
+def test_name_resolving_to_a_metadata_address_is_not_connected(
     world: World, engine: EngineName
 ) -> None:
     world.endpoint(f"http://payouts.test:{world.receiver.port}/payouts")
@@ -137,16 +137,16 @@ def test_name_that_becomes_a_metadata_address_is_not_connected_to(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_resolver_that_is_wrong_for_a_moment_costs_no_decision_and_no_step(
+def test_brief_wrong_dns_answer_costs_no_decision_and_no_step(
     world: World, engine: EngineName
 ) -> None:
     """A schedule of one step, which the first real failure then needs."""
-    ahead = AHEAD[engine].format("169.254.169.254")
+    resolver = AHEAD[engine].format("169.254.169.254")
     where = f"http://payouts.test:{world.receiver.port}/payouts"
     world.endpoint(where, schedule_seconds=[0], concurrency=1)
     subjects = [f"m_{n}" for n in range(12)]
     world.decisions.write(*subjects, *subjects)
-    bends = ("--resolve", f"payouts.test={ahead}169.254.169.254,127.0.0.1")
+    bends = ("--resolve", f"payouts.test={resolver}169.254.169.254,127.0.0.1")
     lease = ("--lease-seconds", str(LEASE_SECONDS))
     with world.dispatch("log", *lease, engine=engine, launcher=(BENT, *bends)) as running:
         running.until(lambda: running.lines("breaker.opened"))

@@ -58,9 +58,7 @@ def _complaint(db: psycopg.Connection, seen: Received) -> str:
     return str(caught.value)
 
 
-def test_delivery_that_went_well_is_not_complained_of(
-    db: psycopg.Connection, seen: Received
-) -> None:
+def test_correct_delivery_has_no_complaint(db: psycopg.Connection, seen: Received) -> None:
     assert len(seen) == 3
     check(db, {"payouts": seen})
 
@@ -77,12 +75,12 @@ SEEN: dict[str, tuple[Callable[[Received], Received], str]] = {
 
 
 @pytest.mark.parametrize("name", SEEN)
-def test_wrong_arrival_is_named_with_its_key(
+def test_wrong_arrival_is_reported_with_its_key(
     db: psycopg.Connection, seen: Received, name: str
 ) -> None:
     change, invariant = SEEN[name]
-    said = _complaint(db, change(seen))
-    assert f"{invariant} hf_" in said
+    complaint = _complaint(db, change(seen))
+    assert f"{invariant} hf_" in complaint
 
 
 TABLES = {
@@ -107,15 +105,15 @@ TABLES = {
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_wrong_row_is_named_with_its_key(db: psycopg.Connection, seen: Received, name: str) -> None:
+def test_wrong_row_is_reported_with_its_key(
+    db: psycopg.Connection, seen: Received, name: str
+) -> None:
     statement, invariant = TABLES[name]
     db.execute(statement.encode())
     assert invariant in _complaint(db, seen)
 
 
-def test_key_that_was_applied_twice_or_never_is_named(
-    db: psycopg.Connection, seen: Received
-) -> None:
+def test_key_applied_twice_or_never_is_reported(db: psycopg.Connection, seen: Received) -> None:
     keys = [each.header("webhook-id") for each in seen]
     check_applied_once(db, keys)
     with pytest.raises(AssertionError, match=f"I3 {keys[0]}: applied 2 times"):

@@ -119,7 +119,7 @@ def test_dispatcher_killed_before_the_handshake_has_sent_nothing(
 
 
 @pytest.mark.rest
-def test_dispatcher_killed_as_it_shows_that_it_lives_loses_nothing(world: World) -> None:
+def test_dispatcher_killed_at_its_heartbeat_loses_nothing(world: World) -> None:
     """The first sign of life comes before anything is sent, the second while requests run."""
     world.endpoint(total_timeout_ms=20_000)
     gate = Gate(answer(200))
@@ -134,7 +134,7 @@ def test_dispatcher_killed_as_it_shows_that_it_lives_loses_nothing(world: World)
 
 
 @pytest.mark.rest
-def test_rescuer_killed_before_its_commit_books_nothing_twice(world: World) -> None:
+def test_rescuer_killed_before_commit_books_nothing_twice(world: World) -> None:
     world.endpoint()
     world.decisions.write(*SUBJECTS * 3)
     _die(world, "D8=kill@2")

@@ -75,7 +75,7 @@ FAULTS: dict[str, tuple[Fault, set[str]]] = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_line_that_fails_loses_nothing_and_repeats_only_the_unknown(
+def test_broken_connection_repeats_only_the_unknown(
     world: World, proxy: FaultProxy, engine: EngineName, name: str
 ) -> None:
     """Also that a status line decides, whatever becomes of the body behind it."""
@@ -104,7 +104,7 @@ def test_receiver_refusing_connections_gets_everything_later(
     assert len(world.receiver.seen) == 2 * len(SUBJECTS)
 
 
-def test_answer_that_is_garbled_is_believed_as_little_as_none(
+def test_garbled_answer_counts_as_no_answer(
     world: World, proxy: FaultProxy, engine: EngineName
 ) -> None:
     """One bit of each answer is turned over, in its status line as likely as anywhere."""
@@ -117,7 +117,7 @@ def test_answer_that_is_garbled_is_believed_as_little_as_none(
     assert all(set(world.receiver.sequences(name)) == {*range(1, 9)} for name in SUBJECTS)
 
 
-def test_line_that_is_closed_as_it_is_used_again_costs_one_attempt(
+def test_connection_closed_at_reuse_costs_one_attempt(
     world: World, proxy: FaultProxy, engine: EngineName
 ) -> None:
     """The server's idle timeout meets the next request: the line looks open and is not."""
@@ -133,7 +133,7 @@ def test_line_that_is_closed_as_it_is_used_again_costs_one_attempt(
     world.check()
 
 
-def test_endpoint_behind_a_dead_line_costs_another_nothing(
+def test_dead_connection_of_one_endpoint_delays_no_other(
     world: World, proxy: FaultProxy, engine: EngineName
 ) -> None:
     proxy.bend(half_open)

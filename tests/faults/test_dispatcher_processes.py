@@ -51,8 +51,8 @@ def _several(world: World, *options: str) -> Iterator[Process]:
 
 
 def _children(parent: Process) -> list[psutil.Process]:
-    found = psutil.Process(parent.process.pid).children()
-    return matching(found, lambda each: any("spawn_main" in word for word in each.cmdline()))
+    children = psutil.Process(parent.process.pid).children()
+    return matching(children, lambda each: any("spawn_main" in word for word in each.cmdline()))
 
 
 def _delivered(world: World, count: int) -> bool:
@@ -100,7 +100,7 @@ def test_one_sigterm_lets_every_process_end_its_requests(world: World) -> None:
     world.check()
 
 
-def test_processes_that_the_schema_serves_no_more_end_with_their_parent(world: World) -> None:
+def test_processes_of_unsupported_version_end_with_their_parent(world: World) -> None:
     world.endpoint()
     with _several(world) as parent:
         children = _children(parent)
@@ -158,7 +158,7 @@ def test_process_whose_parent_is_gone_at_start_ends_cleanly(world: World) -> Non
         child.kill()
 
 
-def test_drained_processes_end_with_what_the_worst_of_them_says(world: World) -> None:
+def test_drained_processes_exit_with_the_worst_exit_code(world: World) -> None:
     world.endpoint()
     world.decisions.write(*SUBJECTS * 3)
     done = holdfast("dispatch", "--drain", "--processes", "2", dsn=world.dsn)
@@ -202,8 +202,8 @@ def free_ports() -> int:
     for first in range(20_000, 60_000, 97):
         with socket.socket() as one, socket.socket() as two, socket.socket() as three:
             try:
-                for place, each in enumerate((one, two, three)):
-                    each.bind(("127.0.0.1", first + place))
+                for index, each in enumerate((one, two, three)):
+                    each.bind(("127.0.0.1", first + index))
             except OSError:
                 continue
             return first

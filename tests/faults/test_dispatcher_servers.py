@@ -23,7 +23,7 @@ pytestmark = pytest.mark.faults
 ROUTED = "SELECT routed_at IS NOT NULL FROM holdfast.batch"
 
 
-def test_routing_that_a_dying_server_forgets_is_done_again_and_sent_once(
+def test_routing_lost_by_a_server_crash_is_repeated_and_sent_once(
     receiver: WebhookReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SECRET, secret_text())

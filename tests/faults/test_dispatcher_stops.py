@@ -58,7 +58,7 @@ def test_two_dispatchers_never_send_one_lane_at_once(world: World) -> None:
     world.check()
 
 
-def test_two_that_rescue_at_once_while_others_claim_book_each_lease_once(world: World) -> None:
+def test_concurrent_rescuers_book_each_expired_lease_once(world: World) -> None:
     world.endpoint(concurrency=MANY, connect_timeout_ms=10_000, total_timeout_ms=10_000)
     world.decisions.write(*[f"m_{n}" for n in range(MANY)])
     options = ("--drain", "--concurrency", str(MANY), "--claim-lanes", str(MANY))
@@ -118,7 +118,7 @@ def test_stop_timeout_ends_a_process_whatever_its_receivers_do(world: World) -> 
     world.heal()
 
 
-def test_killed_in_its_grace_the_next_one_sends_again_what_is_unknown(world: World) -> None:
+def test_dispatcher_killed_in_grace_leaves_unknowns_to_be_resent(world: World) -> None:
     with _five_hundred(world, webhooks.silence, "--stop-seconds", "60") as running:
         running.terminate()
         running.says("dispatcher.stopping")

@@ -36,14 +36,14 @@ sys.stdin.read()
 
 @pytest.fixture(scope="module")
 def prepared() -> Iterator[Path]:
-    with prepared_directory() as made:
-        yield made
+    with prepared_directory() as data:
+        yield data
 
 
 @pytest.fixture
 def directory(prepared: Path) -> Iterator[Path]:
-    with server_directory(copy_of=prepared) as made:
-        yield made
+    with server_directory(copy_of=prepared) as copy:
+        yield copy
 
 
 @pytest.fixture

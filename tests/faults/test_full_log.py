@@ -51,13 +51,13 @@ def port() -> int:
 
 def _metric(port: int, name: str) -> float:
     text = httpx.get(f"http://127.0.0.1:{port}/metrics").text
-    (found,) = (
+    (line,) = (
         sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
         if sample.name == name
     )
-    return found
+    return line
 
 
 def test_full_disk_under_the_log_stops_no_delivery(world: World, port: int) -> None:
@@ -84,10 +84,10 @@ def test_full_disk_under_the_log_stops_no_delivery(world: World, port: int) -> N
     lines = log.read_text().splitlines()
     torn = [line for line in lines if not line.endswith("}")]
     assert len(torn) == 1
-    whole = [json.loads(line) for line in lines if line not in torn]
-    (report,) = (line for line in whole if line["what"] == "lines.dropped")
+    complete = [json.loads(line) for line in lines if line not in torn]
+    (report,) = (line for line in complete if line["what"] == "lines.dropped")
     assert (report["lines"], report["level"], report["error"]) == (5, "warning", "File too large")
-    assert sum(line["what"] == "attempt" for line in whole) == 2
+    assert sum(line["what"] == "attempt" for line in complete) == 2
     assert world.value(LIVING) == 0
 
 

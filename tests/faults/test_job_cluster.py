@@ -13,8 +13,8 @@ FILES = 3
 
 
 def test_executor_killed_in_a_task_repeats_and_loses_nothing(world: World) -> None:
-    made = stream(7, FILES)
-    made.put(world.tmp_path / "events")
+    events = stream(7, FILES)
+    events.put(world.tmp_path / "events")
     checkpoint = world.tmp_path / "checkpoint"
     run = ("--available-now", "--trigger-interval", "100ms", *OPTIONS)
 
@@ -28,5 +28,5 @@ def test_executor_killed_in_a_task_repeats_and_loses_nothing(world: World) -> No
         assert "restart=" not in job.said
 
     check_ledger(world.db, checkpoint)
-    assert published(world.dsn) == required(made.expected(world.tmp_path / "policy.toml"))
+    assert published(world.dsn) == required(events.expected(world.tmp_path / "policy.toml"))
     assert published(world.dsn)[0]

@@ -89,7 +89,7 @@ def test_refusal_of_a_russian_server_is_known(russian: str, wrong: dict[str, str
 
 
 @needs_russian
-def test_server_without_a_free_connection_is_no_refusal(russian: str) -> None:
+def test_server_without_a_free_connection_is_unavailable(russian: str) -> None:
     """The server answers with a FATAL error too, and accepts the sink as soon as it can."""
     with psycopg.connect(russian, autocommit=True) as db:
         db.execute("DROP ROLE IF EXISTS app")

@@ -32,7 +32,7 @@ def _set_read_only(db: psycopg.Connection, value: str) -> None:
     )
 
 
-def _told(dsn: str, *command: str) -> Any:
+def _json_of(dsn: str, *command: str) -> Any:
     return json.loads(holdfast(*command, "--json", dsn=dsn).stdout)
 
 
@@ -58,13 +58,13 @@ def test_dispatcher_of_a_read_only_server_is_alive_and_not_ready(world: World) -
         assert (done.returncode, status["read_only"]) == (ExitCode.DEGRADED, True)
         assert [each["pid"] for each in status["dispatchers"]] == [running.process.pid]
         assert [need["kind"] for need in status["needs"]] == ["cannot_write"]
-        assert _told(world.dsn, "overview")["dispatchers_alive"] == 1
-        assert [row["alive"] for row in _told(world.dsn, "dispatchers", "list")["dispatchers"]] == [
-            True
-        ]
+        assert _json_of(world.dsn, "overview")["dispatchers_alive"] == 1
+        assert [
+            row["alive"] for row in _json_of(world.dsn, "dispatchers", "list")["dispatchers"]
+        ] == [True]
         _set_read_only(world.db, "off")
         running.until(lambda: health("ready").status_code == 200)
-        assert _told(world.dsn, "status")["read_only"] is False
+        assert _json_of(world.dsn, "status")["read_only"] is False
         world.write("m_3")
         running.until(lambda: len(world.receiver.seen) == 3)
         _set_read_only(world.db, "on")
@@ -73,13 +73,13 @@ def test_dispatcher_of_a_read_only_server_is_alive_and_not_ready(world: World) -
         running.ends()
     # It could not remove its row, and is not called alive by it.
     world.db.execute(AGED)
-    assert _told(world.dsn, "overview")["dispatchers_alive"] == 0
+    assert _json_of(world.dsn, "overview")["dispatchers_alive"] == 0
 
 
-def test_waiting_entry_of_a_read_only_server_says_so(world: World, db: psycopg.Connection) -> None:
+def test_why_reports_a_read_only_server(world: World, db: psycopg.Connection) -> None:
     world.endpoint()
     world.write("m_1")
     _set_read_only(db, "on")
     key = world.value("SELECT key::text FROM holdfast.entry")
-    (answer,) = _told(world.dsn, "why", f"hf_{key.replace('-', '')}")["endpoints"]
+    (answer,) = _json_of(world.dsn, "why", f"hf_{key.replace('-', '')}")["endpoints"]
     assert answer["verdict"] == "cannot_write"

@@ -39,8 +39,8 @@ def test_receiver_killed_at_a_point_holds_exactly_once(
             dying.send(sent)
         assert dying.wait() == -SIGKILL
     # Asking is enough where it was committed: the sender need not repeat itself to know.
-    asked = healthy.ask(key_of(point, 1))
-    assert asked.status_code == (200 if outcome == "duplicate" else 404)
+    inquiry = healthy.ask(key_of(point, 1))
+    assert inquiry.status_code == (200 if outcome == "duplicate" else 404)
     # The server may take a moment to notice that the client of the open transaction is dead.
     while (answer := healthy.send(sent)).status_code == 409:
         pass

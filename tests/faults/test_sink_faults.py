@@ -64,12 +64,12 @@ def dsn(dsn: str) -> str:
 
 def _outcome(dsn: str) -> Outcome:
     with psycopg.connect(dsn, autocommit=True) as db:
-        found = contents(db)
-        found["companion"] = db.execute("SELECT rows FROM public.companion ORDER BY 1").fetchall()
-        found["stage"] = db.execute(
+        tables = contents(db)
+        tables["companion"] = db.execute("SELECT rows FROM public.companion ORDER BY 1").fetchall()
+        tables["stage"] = db.execute(
             "SELECT relname FROM pg_class WHERE relname ~ '^stage_[0-9]+$'"
         ).fetchall()
-    return found
+    return tables
 
 
 @pytest.fixture(scope="module")
@@ -173,11 +173,11 @@ def test_backend_killed_at_a_point_costs_one_more_attempt(
     killed: list[object] = []
 
     def strike() -> None:
-        found = world.db.execute(
+        row = world.db.execute(
             "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity"
             " WHERE application_name = 'holdfast sink payouts' AND datname = current_database()"
         ).fetchone()
-        killed.append(found)
+        killed.append(row)
 
     passed = _at(monkeypatch, point, strike)
     assert drive(world.dsn, world.tmp_path, QUERY_ID, staged=staged) == ["Written"] * BATCHES
@@ -219,7 +219,7 @@ def test_commit_without_an_answer_is_settled_by_the_ledger(
 
 @pytest.mark.rest
 @pytest.mark.parametrize("point", ["S5", "S7"])
-def test_half_open_line_is_cut_and_the_batch_written_on_another(
+def test_half_open_connection_is_cut_and_the_batch_retried(
     world: World, undisturbed: dict[bool, Outcome], monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     # The server, too, must find out by itself that nobody is there, before its locks are free.
@@ -232,7 +232,7 @@ def test_half_open_line_is_cut_and_the_batch_written_on_another(
 
 
 @pytest.mark.rest
-def test_half_open_line_in_copy_blocks_nobody_past_the_deadline(
+def test_half_open_connection_in_copy_ends_at_the_deadline(
     world: World, undisturbed: dict[bool, Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A server that reads a COPY looks at no timeout: the line itself must be found dead.

@@ -65,8 +65,8 @@ def _at(monkeypatch: pytest.MonkeyPatch, point: str, strike: Callable[[], object
 
 def _written(dsn: str) -> tuple[object, ...]:
     with psycopg.connect(dsn, autocommit=True) as db:
-        found = contents(db)
-    return [row[2:5] for row in found["batch"]], found["subject"], len(found["entry"])
+        tables = contents(db)
+    return [row[2:5] for row in tables["batch"]], tables["subject"], len(tables["entry"])
 
 
 EXPECTED = ([(0, 1, 1), (1, 2, 2)], [("m_1", 1, BLOCK), ("m_2", 1, BLOCK), ("m_3", 1, BLOCK)], 3)
@@ -87,7 +87,7 @@ def test_backend_kill_that_restarts_the_server_costs_one_attempt(
 
 
 @pytest.mark.parametrize("point", ["S5", "S7", "S8"])
-def test_kill_of_the_postmaster_is_outlived_once_somebody_starts_it_again(
+def test_killed_postmaster_is_survived_once_it_is_restarted(
     server: Server, spark: Driver, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     with ThreadPoolExecutor(1) as thread:
@@ -122,7 +122,7 @@ def test_standby_that_is_promoted_in_the_end_is_waited_for(
 
 
 @pytest.mark.parametrize("fault", ["wrong", "expired"])
-def test_password_that_does_not_open_is_refused_without_being_shown(
+def test_wrong_password_is_refused_without_being_shown(
     server: Server, fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with psycopg.connect(server.dsn, autocommit=True) as db:

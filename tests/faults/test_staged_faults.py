@@ -91,5 +91,5 @@ def test_server_crash_behind_the_tasks_costs_only_a_replay(
     assert isinstance(spark.batch(1, *rows(1)), Written)
     spark.sink.close()
     with psycopg.connect(server.dsn, autocommit=True) as db:
-        assert [found[2] for found in contents(db)["batch"]] == [0, 1]
+        assert [row[2] for row in contents(db)["batch"]] == [0, 1]
         assert db.execute("SELECT count(*) FROM holdfast.stage").fetchone() == (0,)

@@ -52,13 +52,13 @@ def test_failed_tasks_and_a_killed_driver_leave_undisturbed_results(
     dsn, undisturbed = (make_database(template_database) for _ in range(2))
 
     # Partition 0 fails behind its last row, and the worker of partition 1 dies behind its first.
-    code, said = _run(dsn, tmp_path, "T2/0/0=raise;T1/1/0=kill;S7=kill@2")
-    assert code == -SIGKILL, said
-    assert "FailpointHit: T2/0/0" in said
-    assert "Python worker exited unexpectedly" in said
+    code, output = _run(dsn, tmp_path, "T2/0/0=raise;T1/1/0=kill;S7=kill@2")
+    assert code == -SIGKILL, output
+    assert "FailpointHit: T2/0/0" in output
+    assert "Python worker exited unexpectedly" in output
     with psycopg.connect(dsn, autocommit=True) as db:
-        assert [found[2] for found in contents(db)["batch"]] == [0]
+        assert [row[2] for row in contents(db)["batch"]] == [0]
 
-    code, said = _run(dsn, tmp_path, "")
-    assert code == 0, said
+    code, output = _run(dsn, tmp_path, "")
+    assert code == 0, output
     check_as_on_the_driver_path(dsn, undisturbed, tmp_path)

@@ -62,20 +62,20 @@ NEW_PLACES = ("sink b", "dispatcher 2", "api 2")
 def test_strict_older_version_and_this_one_share_its_database(stage: Stage, tmp_path: Path) -> None:
     old, this = _older(EXACT, tmp_path / "exact"), builds.this_build()
     stage.begin(old)
-    for place in OLD_PLACES:
-        stage.start(place, old)
-    for place in NEW_PLACES:
-        stage.start(place, this)
+    for old_place in OLD_PLACES:
+        stage.start(old_place, old)
+    for old_place in NEW_PLACES:
+        stage.start(old_place, this)
     stage.goes_on()
     stage.replay(old, "m_b_1")
     stage.replay(this, "m_a_1")
-    for place in NEW_PLACES:
-        stage.replace(place, old)
+    for old_place in NEW_PLACES:
+        stage.replace(old_place, old)
     stage.goes_on()
-    for place in NEW_PLACES:
-        stage.stop(place)
-    for place in OLD_PLACES:
-        stage.replace(place, this)
+    for old_place in NEW_PLACES:
+        stage.stop(old_place)
+    for old_place in OLD_PLACES:
+        stage.replace(old_place, this)
     stage.goes_on()
     assert stage.revision() == "0031"
 
@@ -89,12 +89,12 @@ def test_strict_older_version_and_this_one_share_its_database(stage: Stage, tmp_
 def test_versions_share_an_expanded_database_until_contracted(stage: Stage, tmp_path: Path) -> None:
     old = _older(PREVIOUS, tmp_path / "previous")
     new, pair = builds.next_build(tmp_path / "next")
-    said: list[str] = []
-    stage.say = said.append
+    lines: list[str] = []
+    stage.say = lines.append
     roll(stage, old, new, pair)
     _prove(stage)
     (transcript,) = blocks_of("docs/operators/upgrading.md", "")
-    done, shown = steps("\n".join(said)), steps(transcript)
+    done, shown = steps("\n".join(lines)), steps(transcript)
     assert shown[shown.index(done[0]) :][: len(done)] == done, "run make upgrade-transcript again"
 
 

@@ -60,8 +60,8 @@ def test_mistake_is_refused(
     server: Server, tmp_path: Path, file: str, old: str, new: str, says: str
 ) -> None:
     shutil.copytree(ROOT / "deploy" / "kubernetes", tmp_path / "deploy" / "kubernetes")
-    place = tmp_path / file
-    assert old in place.read_text()
-    place.write_text(place.read_text().replace(old, new))
-    found = list(faults(server, Project(tmp_path), []))
-    assert any(says in fault for fault in found), found
+    path = tmp_path / file
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    mistakes = list(faults(server, Project(tmp_path), []))
+    assert any(says in fault for fault in mistakes), mistakes

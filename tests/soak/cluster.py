@@ -59,9 +59,9 @@ def local(
     with copy_of(server_dsn, template_database) as dsn:
         with job_process(folder, dsn, *RUN, "--master", "local[2]") as job:
             assert job.wait() == 0, job.said
-        found = outcome(dsn)
-    assert found["entry"]
-    return found
+        result = outcome(dsn)
+    assert result["entry"]
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -191,11 +191,11 @@ def _run_staged(*arguments: str) -> None:
 
 def _pythons_of(executor: psutil.Process) -> set[str]:
     """The first words of an executor's Python processes."""
-    found = set()
+    pythons = set()
     try:
         for each in executor.children(recursive=True):
             words = each.cmdline()
-            found.update(words[:1] if "pyspark.daemon" in words else [])
+            pythons.update(words[:1] if "pyspark.daemon" in words else [])
     except psutil.NoSuchProcess:
         pass
-    return found
+    return pythons

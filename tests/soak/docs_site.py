@@ -80,8 +80,8 @@ def test_no_page_asks_another_server() -> None:
 
 def test_every_page_is_in_the_site() -> None:
     names = {page.relative_to(ROOT).with_suffix("").as_posix() for page in pages()}
-    made = {page.parent.relative_to(BUILT).as_posix() for page in BUILT.rglob("index.html")}
-    assert {name.removesuffix("README").strip("/") or "." for name in names} <= made
+    built = {page.parent.relative_to(BUILT).as_posix() for page in BUILT.rglob("index.html")}
+    assert {name.removesuffix("README").strip("/") or "." for name in names} <= built
 
 
 def test_code_in_a_table_has_no_backslash() -> None:

@@ -79,8 +79,8 @@ def _container(image: str, *words: str, **variables: str) -> Iterator[str]:
 
 
 def _healthy(name: str, url: str) -> Callable[[], bool]:
-    asked = ("exec", name, "python", "-m", "holdfast.deploy.images.health", url)
-    return lambda: _run(*asked, check=False).returncode == 0
+    words = ("exec", name, "python", "-m", "holdfast.deploy.images.health", url)
+    return lambda: _run(*words, check=False).returncode == 0
 
 
 def _ended(name: str) -> int | None:
@@ -96,7 +96,7 @@ def by_tcp(dsn: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_image_has_a_user_by_number_and_says_how_it_is_asked(image: str) -> None:
+def test_image_has_a_numeric_user_and_a_health_check(image: str) -> None:
     [shown] = json.loads(_run("image", "inspect", f"holdfast-{image}").stdout)
     config: dict[str, Any] = shown["Config"]
     assert config["User"] == f"{USER}:{USER}"
@@ -110,9 +110,9 @@ def test_migrate_upgrades_an_empty_database_and_does_nothing_again(
 ) -> None:
     dsn = make_database(None)
     with FaultProxy.before_postgres(dsn) as proxy:
-        given = _options(HOLDFAST_DSN=proxy.dsn_of(dsn))
+        options = _options(HOLDFAST_DSN=proxy.dsn_of(dsn))
         for _ in range(2):
-            _run("run", "--rm", *given, "holdfast-migrate")
+            _run("run", "--rm", *options, "holdfast-migrate")
     assert holdfast("status", dsn=dsn).returncode in {ExitCode.OK, ExitCode.DEGRADED}
 
 
@@ -130,8 +130,8 @@ def test_dispatcher_ends_on_sigterm_after_the_request_in_flight(
         )
         assert added.returncode == ExitCode.OK, added.stderr
         listen = ("dispatch", "--listen", f"127.0.0.1:{port}")
-        given = {"HOLDFAST_DSN": by_tcp, SECRET: secret_text()}
-        with _container("dispatcher", *listen, **given) as name, Decisions(dsn) as decisions:
+        variables = {"HOLDFAST_DSN": by_tcp, SECRET: secret_text()}
+        with _container("dispatcher", *listen, **variables) as name, Decisions(dsn) as decisions:
             eventually(_healthy(name, f"http://127.0.0.1:{port}/healthz"))
             decisions.write("m_1")
             eventually(lambda: receiver.seen)

@@ -43,9 +43,9 @@ def main(seed: int) -> int:
 
 @contextmanager
 def _server(folder: Path) -> Iterator[str]:
-    given = os.environ.get("HOLDFAST_TEST_DSN")
-    if given:
-        yield given
+    dsn = os.environ.get("HOLDFAST_TEST_DSN")
+    if dsn:
+        yield dsn
         return
     with EmbeddedPostgres(folder / "postgres", keep=False) as server:
         yield server.dsn

@@ -151,11 +151,11 @@ class Round:
             self._children["job"].process.kill()
             self._children["job"].process.wait()
             return True
-        found = list(self._victims(victim))
-        if not found:
+        victims = list(self._victims(victim))
+        if not victims:
             return False
         with suppress(psutil.NoSuchProcess):
-            self.draw.choice(found).kill()
+            self.draw.choice(victims).kill()
         return True
 
     def _kill_postgres(self) -> bool:
@@ -193,8 +193,8 @@ class Round:
         roots = [psutil.Process(self._children["job"].process.pid)]
         if victim == "python" and self.cluster:
             roots = self.cluster.executors()
-        found = {each for root in roots for each in root.children(recursive=True)}
-        for process in sorted(found, key=lambda each: each.pid):
+        processes = {each for root in roots for each in root.children(recursive=True)}
+        for process in sorted(processes, key=lambda each: each.pid):
             with suppress(psutil.NoSuchProcess):
                 words = " ".join(process.cmdline())
                 if victim == "jvm" and "SparkSubmit" in words:
@@ -241,12 +241,12 @@ class Round:
 
     def recomputed(self) -> Recomputed:
         """Recompute the topic's records, batch by batch."""
-        found = topics.read(self.broker.bootstrap_servers, TOPIC)
-        lines = topic_scenario.batches_of_topic(self.layout.checkpoint, TOPIC, found)
+        records = topics.read(self.broker.bootstrap_servers, TOPIC)
+        lines = topic_scenario.batches_of_topic(self.layout.checkpoint, TOPIC, records)
         return recompute_batches(lines, self.layout.policy, round(time.time() * 1_000_000))
 
 
-class Asked(argparse.Namespace):
+class Options(argparse.Namespace):
     """What the command line asks for."""
 
     seeds: list[int]
@@ -263,17 +263,17 @@ class Result:
     kept: bool
 
 
-def play(seed: int, postgres: EmbeddedPostgres | None, folder: Path, asked: Asked) -> Result:
+def play(seed: int, postgres: EmbeddedPostgres | None, folder: Path, options: Options) -> Result:
     """Play the round of a seed."""
     began = time.monotonic()
     server = postgres.dsn if postgres else os.environ[DSN]
-    kinds = [*LOCAL, *(["postgres"] if postgres else []), *(CLUSTER if asked.cluster else [])]
+    kinds = [*LOCAL, *(["postgres"] if postgres else []), *(CLUSTER if options.cluster else [])]
     layout = Layout(folder)
     layout.claim()
     layout.clear()
     layout.make_secret()
     layout.policy.write_text(generator.policy_toml(), encoding="utf-8")
-    lines = [line for file in generator.traffic(seed, asked.events) for line in file.lines]
+    lines = [line for file in generator.traffic(seed, options.events) for line in file.lines]
     with ExitStack() as stack:
         interrupts = stack.enter_context(Interrupts())
         shutil.rmtree(folder / "broker", ignore_errors=True)
@@ -288,12 +288,12 @@ def play(seed: int, postgres: EmbeddedPostgres | None, folder: Path, asked: Aske
             "HOLDFAST_SPARK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "PYTHONUNBUFFERED": "1",
         }
-        spark = stack.enter_context(standalone(folder / "spark")) if asked.cluster else None
+        spark = stack.enter_context(standalone(folder / "spark")) if options.cluster else None
         processes = stack.enter_context(Processes(layout.logs, environment))
         receiver.start(processes, layout, payouts_dsn, interrupts)
         draw = random.Random(seed)  # noqa: S311 - times of kills, not secrets
         played = Round(layout, processes, interrupts, broker, draw, postgres, spark, began)
-        victims = plan(seed, asked.kills or len(kinds), kinds)
+        victims = plan(seed, options.kills or len(kinds), kinds)
         producer = Producer(broker.bootstrap_servers, TOPIC, PARTITIONS, lines)
         stack.enter_context(producer)
         played.attack(victims, producer)
@@ -315,7 +315,7 @@ def _judged(
     verdict = audit(expected(recomputed.decisions), actions)
     quarantined = numbers["quarantined"] == recomputed.unusable
     kills = ", ".join(f"{name} {count}" for name, count in sorted(Counter(played.killed).items()))
-    said = (
+    text = (
         f"seed {seed}: {len(played.killed)} kills ({kills}); {recomputed.lines} records of"
         f" {lines} lines, {len(recomputed.batches)} batches, {verdict.applied} of"
         f" {len(recomputed.decisions)} actions; {verdict.lost} lost, {verdict.repeated} repeated,"
@@ -324,7 +324,7 @@ def _judged(
         f" {time.monotonic() - played.began:.0f} s"
     )
     complete = recomputed.lines == lines and len(recomputed.decisions) > 0
-    return Result(said, verdict.kept and quarantined and complete)
+    return Result(text, verdict.kept and quarantined and complete)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -334,19 +334,19 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--kills", type=int, help="one of each kind by default")
     parser.add_argument("--events", type=int, default=EVENTS)
     parser.add_argument("--cluster", action="store_true")
-    asked = parser.parse_args(arguments, namespace=Asked())
+    options = parser.parse_args(arguments, namespace=Options())
     staged("broker", STAGED)
     wrong = 0
     FOLDER.mkdir(parents=True, exist_ok=True)
     # Rounds with other seeds may run beside these, and each kills its own server.
-    place = FOLDER.resolve() / f"kafka-postgres-{asked.seeds[0]}"
-    own = None if DSN in os.environ else EmbeddedPostgres(place, keep=False)
+    data = FOLDER.resolve() / f"kafka-postgres-{options.seeds[0]}"
+    own = None if DSN in os.environ else EmbeddedPostgres(data, keep=False)
     with own or nullcontext():
-        for seed in asked.seeds:
+        for seed in options.seeds:
             folder = (FOLDER / f"kafka-{seed}").resolve()
             shutil.rmtree(folder, ignore_errors=True)
             try:
-                result = play(seed, own, folder, asked)
+                result = play(seed, own, folder, options)
             except (CommandError, Interrupted) as error:
                 print(f"seed {seed}: {error}; see {folder}", flush=True)
                 return 1
@@ -356,7 +356,7 @@ def main(arguments: Sequence[str]) -> int:
             else:
                 wrong += 1
                 print(f"seed {seed}: the guarantee was not met; see {folder}", flush=True)
-    print(f"{len(asked.seeds)} seeds, {wrong} of them went wrong", flush=True)
+    print(f"{len(options.seeds)} seeds, {wrong} of them went wrong", flush=True)
     return 1 if wrong else 0
 
 

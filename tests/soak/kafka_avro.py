@@ -110,13 +110,13 @@ def test_avro_topics_give_the_decisions_of_the_same_events_in_json(
     assert len(bodies["json"]) == 2
     assert bodies["registry"] == bodies["file"] == bodies["json"]
     assert [reason for reason, _ in refused["json"]] == ["missing_amount"]
-    for stream, said in (
+    for stream, words in (
         ("registry", "the schema registry has no schema 99"),
         ("file", "not of its Avro schema"),
     ):
         (malformed, detail), (missing, _) = refused[stream]
         assert (malformed, missing) == ("malformed", "missing_amount")
-        assert said in detail
+        assert words in detail
     kept = json.loads((tmp_path / "file" / "holdfast.json").read_text())
     assert kept["sources"][0]["schema"].startswith("sha256:")
     assert None not in {who for _, who in registry.seen}

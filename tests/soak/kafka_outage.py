@@ -85,8 +85,8 @@ def test_topic_continues_after_kill_silence_and_outage_without_skips(
         job.until(lambda: len(RESTART.findall(job.said)) >= 2)
         # A broker that is away is not silent.
         assert db.execute(BATCHES).fetchone() == written
-        for said in RESTART.finditer(job.said):
-            assert kafka.bootstrap_servers in said[0] or "broker" in said[0].lower()
+        for restart in RESTART.finditer(job.said):
+            assert kafka.bootstrap_servers in restart[0] or "broker" in restart[0].lower()
         kafka.broker.start()
         for partition in (0, 1):
             lines = [_event(f"n{partition}", datetime.now(UTC), 1, f"m_{partition}")]

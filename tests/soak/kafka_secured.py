@@ -92,7 +92,7 @@ def test_secured_topic_is_read_and_wrong_secrets_get_one_sentence(
         named = (f"kafka.{name}={value}" for name, value in settings.items())
         return tuple(word for each in named for word in ("--kafka-option", each))
 
-    for certificate, password, said in (
+    for certificate, password, reason in (
         ("right.pem", "guessed", "refuses the credentials of the job"),
         ("other.pem", "sesame", "TLS with the cluster"),
     ):
@@ -103,7 +103,7 @@ def test_secured_topic_is_read_and_wrong_secrets_get_one_sentence(
         )
         assert done.returncode == ExitCode.FAILED, done.stderr
         [sentence] = [line for line in done.stderr.splitlines() if line.startswith("holdfast: ")]
-        assert said in sentence
+        assert reason in sentence
         assert "Nothing is lost" in sentence
         assert "Traceback" not in done.stderr
         assert password not in done.stderr

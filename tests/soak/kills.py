@@ -76,8 +76,8 @@ def test_refused_lines_are_set_aside_once(played: Round) -> None:
 def test_jvm_recording_after_its_driver_was_killed_changes_nothing(
     dsn: str, db: psycopg.Connection, tmp_path: Path
 ) -> None:
-    made = stream(SEED, 6)
-    made.put(tmp_path / "events")
+    events = stream(SEED, 6)
+    events.put(tmp_path / "events")
 
     with family(tmp_path, dsn, *RUN, log="1.txt", environment={}) as first:
         eventually(lambda: _written(db) >= 2, SECONDS)
@@ -99,7 +99,7 @@ def test_jvm_recording_after_its_driver_was_killed_changes_nothing(
                 assert commit.exists()
             assert second.process.wait(SECONDS) == 0, second.said
 
-    assert published(dsn) == required(made.expected(tmp_path / "policy.toml"))
+    assert published(dsn) == required(events.expected(tmp_path / "policy.toml"))
     assert [batch_id for _, batch_id, *_ in outcome(dsn)["batch"]] == list(range(7))
 
 
@@ -116,12 +116,12 @@ def _stream_locked(dsn: str, db: psycopg.Connection) -> Iterator[None]:
 
 
 def _written(db: psycopg.Connection) -> int:
-    found = db.execute("SELECT count(*) FROM holdfast.batch").fetchone()
-    assert found
-    return int(found[0])
+    row = db.execute("SELECT count(*) FROM holdfast.batch").fetchone()
+    assert row
+    return int(row[0])
 
 
 def _epoch(db: psycopg.Connection) -> int:
-    found = db.execute("SELECT coalesce(max(epoch), 0) FROM holdfast.stream").fetchone()
-    assert found
-    return int(found[0])
+    row = db.execute("SELECT coalesce(max(epoch), 0) FROM holdfast.stream").fetchone()
+    assert row
+    return int(row[0])

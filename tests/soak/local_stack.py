@@ -46,15 +46,15 @@ def _photographed(url: str) -> None:
 @pytest.mark.timeout(900)
 def test_stack_reads_a_topic_shows_its_dashboards_and_ends_with_its_broker(tmp_path: Path) -> None:
     with stack(tmp_path / "stack", free_ports(), "topic") as process:
-        made = read(process)
-        parts = {part["name"]: part["address"] for part in made["parts"]}
+        started = read(process)
+        parts = {part["name"]: part["address"] for part in started["parts"]}
         assert {"kafka", "prometheus", "dashboards"} <= parts.keys()
         installed = shutil.which("alertmanager") or shutil.which("prometheus-alertmanager")
         assert ("alertmanager" in parts) == bool(installed)
         if installed:
             assert httpx.get(f"{parts['alertmanager']}/-/ready").is_success
         with psycopg.connect(
-            make_conninfo(made["dsn"], dbname=DATABASES[1]), autocommit=True
+            make_conninfo(started["dsn"], dbname=DATABASES[1]), autocommit=True
         ) as db:
             counted = "SELECT count(*) FROM payouts.hold_history"
             eventually(lambda: (db.execute(counted).fetchone() or (0,))[0] > 0, 300)

@@ -69,7 +69,7 @@ def _finish(folder: Path, dsn: str, root: str, *options: str) -> JobProcess:
     return job
 
 
-def test_killed_job_goes_on_from_hdfs_and_repeats_nothing(
+def test_killed_job_continues_from_hdfs_without_repeats(
     cluster: Hdfs, root: str, dsn: str, tmp_path: Path
 ) -> None:
     _put(cluster, root, *range(len(FILES)))

@@ -62,10 +62,10 @@ def test_java_killed_within_a_write_repeats_and_loses_nothing(
     path = {"PATH": f"{_programs(folder)}:{os.environ['PATH']}"}
     with job_process(folder, killed, *QUICK, "--available-now", environment=path) as job:
         assert job.wait() == 0, job.said
-        said = job.said
+        output = job.said
     for point in WRITES:
         assert (folder / f"killed-in-{point}").exists()
-    assert said.count("Java process has died") == len(WRITES), said
+    assert output.count("Java process has died") == len(WRITES), output
     looks = folder / "looks.txt"
     assert not looks.exists() or "/checkpoint/offsets/" not in looks.read_text()
 

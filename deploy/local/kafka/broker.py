@@ -185,7 +185,7 @@ class Broker:
             self.log.write_bytes(formatted.stdout)
             raise CommandError(
                 f"the folder {self.folder} cannot be prepared for a Kafka broker. Nothing was"
-                f" started. {self.log} ends with: {self._told(0)}",
+                f" started. {self.log} ends with: {self._last_lines(0)}",
                 code="broker_start_failed",
             )
 
@@ -194,7 +194,7 @@ class Broker:
         java = str(find_java() / "bin" / "java")
         return [java, *JAVA_OPTIONS, *self.java_options, "-cp", f"{jars}/*", *arguments]
 
-    def _told(self, offset: int) -> str:
+    def _last_lines(self, offset: int) -> str:
         """Return the last lines of the log without those of a stack trace, on one line."""
         text = self.log.read_bytes()[offset:].decode(errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -208,7 +208,7 @@ class Broker:
                 what = "ended" if ended else f"did not answer within {START_SECONDS:.0f} s"
                 raise CommandError(
                     f"the Kafka broker in {self.folder} {what} while it started; its data are kept."
-                    f" {self.log} ends with: {self._told(offset)}",
+                    f" {self.log} ends with: {self._last_lines(offset)}",
                     code="broker_start_failed",
                 )
             time.sleep(POLL_SECONDS)

@@ -33,7 +33,7 @@ def locked(dsn: str, table: str) -> Iterator[None]:
         connection.rollback()
 
 
-def test_alert_of_refused_tokens_is_fired_by_somebody_who_guesses(dsn: str, watch: Watcher) -> None:
+def test_guessed_tokens_fire_the_alert_of_refused_tokens(dsn: str, watch: Watcher) -> None:
     with serving(dsn) as api:
         seen = watch(target(api))
         seen.sees("holdfast_api_auth_failures_total")
@@ -49,6 +49,6 @@ def test_alert_of_waiting_requests_is_fired_by_a_locked_table(dsn: str, watch: W
         seen.sees("holdfast_api_db_waiting")
         seen.none_fires("HoldfastApiWaits")
         with locked(dsn, "endpoint"):
-            asked = [clients.submit(api.ask, "GET", "/endpoints") for _ in range(REQUESTS)]
+            requests = [clients.submit(api.ask, "GET", "/endpoints") for _ in range(REQUESTS)]
             seen.fires("HoldfastApiWaits")
-        assert all(each.result() for each in asked)
+        assert all(each.result() for each in requests)

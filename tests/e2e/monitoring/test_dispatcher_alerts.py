@@ -35,7 +35,7 @@ TOMORROW = """
 """
 
 
-def said(key: str, outcome: str, **headers: str) -> Behaviour:
+def receipted(key: str, outcome: str, **headers: str) -> Behaviour:
     """The answer of a receiver that dealt with `key`, with a genuine receipt."""
     content = {"key": key, "outcome": outcome, "applied_at": "2026-11-02T12:15:01Z"}
     return answer(200, json.dumps({**content, "receipt": receipt(content)}).encode(), **headers)
@@ -43,10 +43,12 @@ def said(key: str, outcome: str, **headers: str) -> Behaviour:
 
 FAULTS: dict[str, Callable[[Seen], Behaviour]] = {
     "dead": lambda _seen: answer(404),
-    "mixed-up": lambda _seen: said(key_of("m_other", 1), "applied"),
-    "stale": lambda seen: said(seen.header("webhook-id"), "stale"),
+    "mixed-up": lambda _seen: receipted(key_of("m_other", 1), "applied"),
+    "stale": lambda seen: receipted(seen.header("webhook-id"), "stale"),
     "silent": lambda _seen: close,
-    "forgetful": lambda seen: said(seen.header("webhook-id"), "applied", holdfast_key_window="60"),
+    "forgetful": lambda seen: receipted(
+        seen.header("webhook-id"), "applied", holdfast_key_window="60"
+    ),
 }
 """What the receiver does, by the name of the endpoint."""
 

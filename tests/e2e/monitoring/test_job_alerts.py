@@ -111,8 +111,8 @@ def test_alerts_about_rows_are_fired_by_what_a_file_has(running: Running) -> Non
     source, seen = running.source, running.seen
     seen.fires("HoldfastJobBehind", stream="payouts")
     seen.none_fires("HoldfastRowsQuarantined", "HoldfastSourceClockAhead")
-    ahead = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    source.put(event("ahead", "0:00", 1, occurred_at=ahead), b'{"event_id": "unreadable"}')
+    future = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    source.put(event("ahead", "0:00", 1, occurred_at=future), b'{"event_id": "unreadable"}')
     seen.fires("HoldfastRowsQuarantined", stream="payouts")
     seen.fires("HoldfastSourceClockAhead", stream="payouts")
     seen.fires("HoldfastJobStuck", stream="payouts")

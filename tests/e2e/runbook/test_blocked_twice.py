@@ -8,9 +8,7 @@ from tests.support.job.driver import Driver
 from tests.support.runbook import Reader, Site, decided, rows
 
 
-def test_one_block_came_twice_and_was_applied_once_and_another_was_decided(
-    site: Site, reader: Reader
-) -> None:
+def test_block_arrives_twice_and_is_applied_once(site: Site, reader: Reader) -> None:
     dying = site.serve(failpoints="R4=kill@1")
     site.endpoint("--total-timeout", "20")
     site.dispatch()

@@ -35,7 +35,7 @@ def report(seconds: float) -> Any:
     )
 
 
-def test_the_slow_phase_is_found_and_nothing_was_lost(site: Site, reader: Reader) -> None:
+def test_slow_phase_is_found_and_nothing_is_lost(site: Site, reader: Reader) -> None:
     site.serve()
     site.endpoint()
     site.dispatch()

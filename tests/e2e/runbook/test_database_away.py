@@ -15,7 +15,7 @@ from tests.support.servers.fault_proxy import FaultProxy
 pytestmark = pytest.mark.rest
 
 
-def test_database_that_is_away_loses_nothing_and_repeats_nothing(
+def test_database_outage_loses_and_repeats_nothing(
     dsn: str, make_database: Callable[[str | None], str], tmp_path: Path
 ) -> None:
     with (

@@ -48,9 +48,7 @@ def start_on(dsn: str, checkpoint: Path, query_id: UUID, committed: int) -> None
         again.sink.close()
 
 
-def test_what_was_lost_is_decided_again_and_what_was_done_is_not_repeated(
-    site: Site, reader: Reader
-) -> None:
+def test_lost_decisions_are_decided_again_without_repeats(site: Site, reader: Reader) -> None:
     site.serve()
     site.endpoint()
     dispatcher = site.dispatch()

@@ -33,7 +33,7 @@ def server() -> Iterator[FullDisk]:
 
 
 @pytest.mark.parametrize("ends", [False, True], ids=["answers", "ended"])
-def test_what_the_full_disk_refused_is_decided_and_delivered_once(
+def test_work_refused_by_a_full_disk_is_done_once(
     server: FullDisk, make_database: Callable[[str | None], str], tmp_path: Path, ends: bool
 ) -> None:
     with running_site(server.dsn, make_database(None), tmp_path) as site:

@@ -34,7 +34,7 @@ def test_page_has_its_sections_and_fits_and_needs_no_sql(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_stands_in_angles_is_explained_before_it_is_used(name: str) -> None:
+def test_placeholder_is_explained_before_it_is_used(name: str) -> None:
     lines = _text(name).splitlines()
     prose = re.compile(r"`<([A-Z_]+)>`")
     for step in steps(_text(name)):

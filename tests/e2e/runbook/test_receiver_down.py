@@ -45,9 +45,7 @@ def outage(site: Site) -> None:
     site.db.execute(OPEN, [4])
 
 
-def test_backlog_goes_out_in_order_and_what_was_rejected_after_it(
-    site: Site, reader: Reader
-) -> None:
+def test_backlog_is_sent_in_order_then_the_rejected_entries(site: Site, reader: Reader) -> None:
     outage(site)
     site.dispatch()
     reader.finds = {"REPLAY": r"holdfast replay apply ([0-9a-f]{8})"}

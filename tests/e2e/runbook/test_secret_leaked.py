@@ -31,8 +31,8 @@ def load(site: Site) -> Iterator[None]:
         batch_id = 0
         while not over.wait(PAUSE_SECONDS):
             action = ("block", "release")[batch_id % 2]
-            made = (decided(each, batch_id + 1, action) for each in MERCHANTS)
-            spark.tables(batch_id, rows(*made))
+            decisions = (decided(each, batch_id + 1, action) for each in MERCHANTS)
+            spark.tables(batch_id, rows(*decisions))
             batch_id += 1
 
     writer = threading.Thread(target=write)

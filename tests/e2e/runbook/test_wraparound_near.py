@@ -30,7 +30,7 @@ def refused(dispatcher: Process) -> list[str]:
     return [error for error in errors if "not accepting commands" in error]
 
 
-def test_work_held_by_a_refusing_database_is_delivered_once(
+def test_work_held_during_database_refusals_is_delivered_once(
     server: OldIds, make_database: Callable[[str | None], str], tmp_path: Path
 ) -> None:
     with running_site(server.dsn, make_database(None), tmp_path) as site:

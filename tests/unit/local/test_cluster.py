@@ -40,7 +40,7 @@ def test_data_directory_decides_its_major_version(tmp_path: Path) -> None:
     data = cluster_of("16", tmp_path)
     known = cluster.load(tmp_path)
     assert known == cluster.Cluster(tmp_path, data, 16)
-    assert known.made
+    assert known.initialised
 
 
 def test_lost_data_are_never_replaced_by_an_empty_cluster(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_directory_may_be_moved(tmp_path: Path) -> None:
     moved = cluster.load(tmp_path / "there")
     assert moved
     assert moved.data == tmp_path / "there" / "data"
-    assert moved.made
+    assert moved.initialised
 
 
 def test_missing_wheel_names_another_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
