@@ -59,15 +59,20 @@ def router(declared: Group) -> APIRouter:
     """Return the routes of a declared group."""
     made = APIRouter(prefix=declared.path, tags=[declared.tag])
     for verb in declared.verbs:
-        if verb.route is not None:
-            made.add_api_route(
-                verb.route.path,
-                _endpoint(verb, verb.route.path),
-                methods=["POST" if verb.changes else "GET"],
-                status_code=verb.route.status,
-                summary=verb.route.summary,
-            )
+        add(made, verb)
     return made
+
+
+def add(made: APIRouter, verb: Verb) -> None:
+    """Add the route of a verb, if it has one."""
+    if verb.route is not None:
+        made.add_api_route(
+            verb.route.path,
+            _endpoint(verb, verb.route.path),
+            methods=["POST" if verb.changes else "GET"],
+            status_code=verb.route.status,
+            summary=verb.route.summary,
+        )
 
 
 def _endpoint(verb: Verb, path: str) -> Callable[..., Any]:
@@ -122,7 +127,7 @@ def _type(member: Member) -> Any:
 def _query(member: Member) -> Any:
     if member.param.kind in DESCRIBED or not member.param.help:
         return _type(member)
-    limits = _limits(member) if member.param.kind is Kind.TEXT else {}
+    limits = {name: each for name, each in _limits(member).items() if each is not None}
     return Annotated[_type(member), Query(description=member.param.help, **limits)]
 
 

@@ -25,7 +25,6 @@ from holdfast.dispatcher.cli.output import (
     print_rows,
 )
 from holdfast.dispatcher.operators.common.session import (
-    OperatorSession,
     Row,
     operator_connection,
 )
@@ -57,7 +56,7 @@ RANGES: dict[Kind, tuple[int | None, int | None]] = {
     Kind.BATCH: (0, NUMBER_MAX),
 }
 
-WRITTEN = {Kind.TIME, Kind.EXACT_TIME, Kind.KEY, Kind.UUID, Kind.PROPOSAL}
+WRITTEN = {Kind.TIME, Kind.EXACT_TIME, Kind.KEY, Kind.UUID, Kind.PROPOSAL, Kind.SHORT_ID}
 """Kinds that a person writes as text, whatever type the verb takes."""
 
 
@@ -189,9 +188,11 @@ def _parsed(member: Member, value: Any) -> Any:
             return value
 
 
-def _resolved(store: OperatorSession, member: Member, values: Row) -> Any:
-    """Return a value that only the database knows: a time by its clock, the id of a proposal."""
+def _resolved(store: Any, member: Member, values: Row) -> Any:
+    """Return a value that only the database knows: a time by its clock, an id of few digits."""
     value = values[member.name]
+    if member.param.kind is Kind.SHORT_ID:
+        return store.find(value)
     if member.param.kind is Kind.PROPOSAL and value is not None:
         return store.beside(Proposals).find_proposal(value)
     return store.moment(value) if isinstance(value, When) else value

@@ -16,6 +16,7 @@ from holdfast.dispatcher.api.console.forms.fields import (
     SINCE_HINT,
     UNTIL_HINT,
     Field,
+    exact_time,
     filled,
     when_of,
     whole_number,
@@ -49,7 +50,7 @@ from holdfast.dispatcher.operators.common.verbs import (
 from holdfast.dispatcher.operators.entries.rules import key_of
 from holdfast.sink.contract.exits import CommandError, ExitCode
 
-SomeKey = Annotated[str, Path(max_length=64)]
+InPath = Annotated[str, Path(max_length=64)]
 Chosen = Annotated[list[str], Query()]
 
 HINTS = {"since": SINCE_HINT, "until": UNTIL_HINT}
@@ -128,7 +129,7 @@ def _show(verb: Verb, screen: Screen) -> Callable[..., Response]:
         return page(request, person, screen.template, **context)
 
     keys = [each.name for each in verb.members if each.param.kind is Kind.KEY]
-    types = {each.name: path_type(each) for each in verb.members} | dict.fromkeys(keys, SomeKey)
+    types = {each.name: path_type(each) for each in verb.members} | dict.fromkeys(keys, InPath)
     return signed(show, {name: (kind, REQUIRED) for name, kind in types.items()})
 
 
@@ -172,17 +173,26 @@ def _question(verb: Verb, asked: Asked) -> Callable[..., Response]:
     def ask(request: Request, person: Person, **values: str) -> Response:
         return _ask(request, person, verb, asked, values)
 
-    return signed(ask, {name: (Annotated[str, Query(min_length=1)], REQUIRED) for name in names})
+    in_query = Annotated[str, Query(min_length=1)]
+    in_path = _in_path(verb, asked)
+    return signed(ask, {n: (InPath if n in in_path else in_query, REQUIRED) for n in names})
+
+
+def _in_path(verb: Verb, asked: Asked) -> list[str]:
+    return [each.name for each in verb.members if f"{{{each.name}}}" in asked.path]
 
 
 def _ask(request: Request, person: Login, verb: Verb, asked: Asked, values: Row) -> Response:
     with person.session.open(verb.group.store) as store:
         question = asked.question(store, **values)
     kept = question.kept or [
-        pair for name, value in values.items() for pair in _hidden(name, value)
+        pair
+        for name, value in values.items()
+        if name not in _in_path(verb, asked)
+        for pair in _hidden(name, value)
     ]
     plan = [(each.name, str(uuid4())) for each in verb.members if each.param.kind is Kind.PLAN]
-    shown = replace(question, action=asked.path, kept=[*kept, *plan])
+    shown = replace(question, action=asked.path.format(**values), kept=[*kept, *plan])
     return confirm.ask(request, person, shown)
 
 
@@ -193,15 +203,18 @@ def _hidden(name: str, value: Any) -> list[tuple[str, str]]:
 def _change(verb: Verb, asked: Asked) -> Callable[..., Response]:
     acting = Annotated[Login, Depends(Acting(verb.least))]
 
-    def change(request: Request, person: Login, form: Form) -> Response:
+    def change(request: Request, person: Login, form: Form, **in_path: str) -> Response:
         settings = request.app.state.settings
-        values = {each.name: _posted(each, form, settings) for each in verb.members}
-        with person.session.open(verb.group.store) as store:
+        posted = [each for each in verb.members if each.name not in in_path]
+        values = {each.name: _posted(each, form, settings) for each in posted}
+        with person.session.open(verb.group.store) as opened:
+            store: Any = opened
+            values |= {name: store.find(text) for name, text in in_path.items()}
             done = asked.done(verb.call(store, values), values)
         return redirect(request, person, done.page, done.text, tone=done.tone)
 
     change.__annotations__["person"] = acting
-    return change
+    return signed(change, dict.fromkeys(_in_path(verb, asked), (InPath, REQUIRED)))
 
 
 def _posted(member: Member, form: Posted, settings: Any) -> Any:
@@ -225,6 +238,8 @@ def _parsed(member: Member, text: str) -> Any:
     if kind is not None:
         return confirm.one_of(member.name, text, kind)
     match member.param.kind:
+        case Kind.TIME if member.param.label is None:
+            return exact_time(member.name, text)
         case Kind.TIME:
             return when_of(member.name, text)
         case Kind.BEFORE_ID | Kind.BATCH:

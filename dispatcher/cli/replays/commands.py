@@ -8,12 +8,10 @@ from uuid import UUID, uuid4
 
 import typer
 
+from holdfast.dispatcher.cli import verbs
 from holdfast.dispatcher.cli.options import (
-    NUMBER_MAX,
     AsJson,
-    BeforeTime,
     Dsn,
-    Limit,
     OfEndpoint,
     OfStream,
     OfSubject,
@@ -27,25 +25,12 @@ from holdfast.dispatcher.cli.options import (
     when_of,
 )
 from holdfast.dispatcher.cli.output import (
-    Page,
     counted,
     print_json,
-    print_page,
-    print_rows,
-    visible,
 )
 from holdfast.dispatcher.cli.replays.redeliver import OutsideWindow, Rate, Wait
 from holdfast.dispatcher.cli.replays.reissue import print_reissued
-from holdfast.dispatcher.cli.replays.views import (
-    approval_command,
-    exit_code,
-    failures,
-    short,
-    show_list,
-    show_plan,
-    show_progress,
-    watch,
-)
+from holdfast.dispatcher.cli.replays.wait import exit_code, failures, watch
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.reissue.actions import write_all
 from holdfast.dispatcher.operators.reissue.store import Reissues
@@ -57,7 +42,13 @@ from holdfast.dispatcher.operators.replays.rules import (
     keys_of,
 )
 from holdfast.dispatcher.operators.replays.store import Replays
-from holdfast.dispatcher.operators.replays.views import item_row
+from holdfast.dispatcher.operators.replays.verbs import (
+    GROUP,
+    approval_command,
+    plan_text,
+    progress_text,
+    short,
+)
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.states import ReplayVerb
 
@@ -151,13 +142,7 @@ def _batches(text: str | None) -> tuple[int | None, int | None]:
     return int(first), int(last or first)
 
 
-app = typer.Typer(
-    help="Replays, under the original keys: plan, show, apply, follow, cancel.",
-    no_args_is_help=True,
-)
-
-
-_ITEMS = ("place", "endpoint", "subject", "sequence", "key", "kind", "outcome", "settled_at")
+app = verbs.group(GROUP)
 
 
 @app.command()
@@ -212,37 +197,7 @@ def plan(
         apply_ = f"holdfast replay apply {short(row)}" if row["item_count"] else None
         print_json({**row, "apply": apply_, "approve": approval_command(row)})
     else:
-        show_plan(row)
-
-
-@app.command()
-def show(
-    replay: ReplayId,
-    items: Annotated[bool, typer.Option("--items", help="Include its items, in order.")] = False,
-    limit: Limit = 50,
-    after: Annotated[
-        int, typer.Option("--after", min=0, max=NUMBER_MAX, help="Only items after this place.")
-    ] = 0,
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-    _wide: Wide = False,
-) -> None:
-    """Show a replay as it was planned; with --items, also its items."""
-    with Replays.connect(dsn) as store:
-        id_ = store.find(replay)
-        row = store.show(id_)
-        found = list(store.items(id_, after=after, limit=limit)) if items else []
-    further = found[-1]["place"] if len(found) == limit else None
-    if as_json:
-        listed = {"items": [item_row(each) for each in found], "next_after": further}
-        print_json({**row, **listed} if items else row)
-        return
-    show_plan(row)
-    if items:
-        seen = [{**item_row(each), "subject": visible(each["subject"])} for each in found]
-        print_rows(seen, (*_ITEMS, "detail"), "Items")
-        if further is not None:
-            typer.echo(f"more rows: --after {further}")
+        verbs.show(plan_text(row, {}))
 
 
 @app.command()
@@ -276,25 +231,6 @@ def apply(
 
 
 @app.command()
-def approve(replay: ReplayId, reason: Reason, dsn: Dsn = None, as_json: AsJson = False) -> None:
-    """Approve, as a second person, a plan that may repeat actions.
-
-    Needed for a reissue above the limit, or a replay planned with --outside-window. Review it first
-    with `show`.
-    """
-    why = reason_of(reason)
-    with Replays.connect(dsn) as store:
-        id_ = store.find(replay)
-        store.approve(id_, why)
-        row = store.show(id_)
-    apply_ = f"holdfast replay apply {id_.hex[:8]}"
-    if as_json:
-        print_json({**row, "apply": apply_})
-    else:
-        typer.echo(f"approved. To repeat the actions:\n  {apply_}")
-
-
-@app.command()
 def status(
     replay: ReplayId,
     wait: Wait = False,
@@ -308,34 +244,6 @@ def status(
         row = watch(store, id_, store.show(id_)["obstacles"]) if wait else store.status(id_)
     _print_progress(row, as_json=as_json)
     raise typer.Exit(exit_code(row) if wait else failures(row))
-
-
-@app.command()
-def cancel(
-    replay: ReplayId, reason: Reason, dsn: Dsn = None, as_json: AsJson = False, _wide: Wide = False
-) -> None:
-    """Cancel a replay: nothing more is sent. Requests in flight finish and are recorded."""
-    why = reason_of(reason)
-    with Replays.connect(dsn) as store:
-        row = store.cancel(store.find(replay), why)
-    _print_progress(row, as_json=as_json)
-
-
-@app.command("list")
-def list_(
-    limit: Limit = 50,
-    before: BeforeTime = None,
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-    _wide: Wide = False,
-) -> None:
-    """List replays, the newest first. Exit code 3: there are none."""
-    below = when_of("--before", before)
-    with Replays.connect(dsn) as store:
-        rows = list(store.list(limit=limit, before=store.moment(below)))
-    older = rows[-1]["created_at"] if len(rows) == limit else None
-    nothing = "there is no replay. Nothing was changed; `holdfast replay plan` makes one."
-    print_page(Page("replays", rows, older), show_list, nothing, as_json=as_json)
 
 
 def _reissue(dsn: str | None, id_: UUID, *, yes: bool, as_json: bool) -> None:
@@ -366,4 +274,4 @@ def _print_progress(row: Row, *, as_json: bool) -> None:
     if as_json:
         print_json(row)
     else:
-        show_progress(row)
+        verbs.show(progress_text(row, {}))

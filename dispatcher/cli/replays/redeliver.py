@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import typer
 
+from holdfast.dispatcher.cli import verbs
 from holdfast.dispatcher.cli.options import (
     AsJson,
     Dsn,
@@ -18,13 +19,7 @@ from holdfast.dispatcher.cli.options import (
     require_terminal,
 )
 from holdfast.dispatcher.cli.output import counted, print_json, print_rows, visible
-from holdfast.dispatcher.cli.replays.views import (
-    approval_command,
-    exit_code,
-    short,
-    show_progress,
-    watch,
-)
+from holdfast.dispatcher.cli.replays.wait import exit_code, watch
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.entries.store import Entries
 from holdfast.dispatcher.operators.replays.actions import (
@@ -36,6 +31,7 @@ from holdfast.dispatcher.operators.replays.actions import (
 )
 from holdfast.dispatcher.operators.replays.rules import few_keys_of
 from holdfast.dispatcher.operators.replays.store import Replays
+from holdfast.dispatcher.operators.replays.verbs import approval_command, progress_text, short
 from holdfast.sink.contract.exits import CommandError, ExitCode
 
 OfEndpoint = Annotated[
@@ -119,7 +115,7 @@ def redeliver(
             f" {approve}\nThen apply it with\n  holdfast replay apply {short(row)}"
         )
     elif wait:
-        show_progress(row)
+        verbs.show(progress_text(row, {}))
     else:
         typer.echo(
             f"replay {short(row)} is {row['state']}: holdfast replay status {short(row)} --wait"

@@ -47,6 +47,9 @@ class Kind(Enum):
     PROPOSAL = "proposal"
     """The id of a proposal; at least its first 8 digits for commands."""
 
+    SHORT_ID = "short id"
+    """An id that the store's `find` completes from its first 8 digits, except for the API."""
+
     CURSOR = "cursor"
     BEFORE_ID = "before id"
     TIME = "time"

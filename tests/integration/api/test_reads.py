@@ -266,6 +266,14 @@ def test_rare_type_look_is_bounded(reading: Api, monkeypatch: pytest.MonkeyPatch
         assert 2 < pages < 20
 
 
+def test_full_last_page_of_replays_and_items_has_no_cursor(reading: Api) -> None:
+    replays = _page(reading, "/replays")["replays"]
+    assert _page(reading, f"/replays?limit={len(replays)}")["next_before"] is None
+    path = f"/replays/{replays[-1]['id']}/items"
+    count = len(_page(reading, path)["items"])
+    assert _page(reading, f"{path}?limit={count}")["next_after"] is None
+
+
 def test_items_of_a_replay_are_paged_too(reading: Api) -> None:
     replay = _page(reading, "/replays")["replays"][-1]["id"]
     full = _page(reading, f"/replays/{replay}/items")["items"]

@@ -221,6 +221,7 @@ def link_to(page: httpx.Response, name: str) -> str | None:
 NAMES = {
     "key": key_text("m_1"),
     "id": str(UUID(int=1)),
+    "replay_id": str(UUID(int=1)),
     "id_": str(UUID(int=1)),
     "number": "1",
     "name": "payouts",

@@ -156,7 +156,28 @@ def pretty(text: str) -> str:
         return text
 
 
+def about(stored: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return a stored filter as names and texts.
+
+    >>> about({"endpoint": "payouts", "states": ["dead"]})
+    [('endpoint', 'payouts'), ('states', 'dead')]
+    """
+    return [
+        (
+            name.replace("_", " "),
+            _listed(value) if isinstance(value, list) else str(value),
+        )
+        for name, value in stored.items()
+    ]
+
+
+def _listed(values: list[Any]) -> str:
+    shown = ", ".join(map(str, values[:3]))
+    return shown if len(values) <= 3 else f"{shown} and {len(values) - 3} more"
+
+
 ALL = {
+    "about": about,
     "clock": clock,
     "counted": counted,
     "lasting": lasting,
@@ -178,7 +199,11 @@ def link(path: str, **query: Any) -> str:
     >>> link("/entries", subject="a b", type=None)
     '/entries?subject=a+b'
     """
-    parameters = {name: value for name, value in query.items() if value is not None and value != ""}
+    parameters = {
+        name: value.isoformat() if isinstance(value, datetime) else value
+        for name, value in query.items()
+        if value is not None and value != ""
+    }
     return f"{quote(path)}?{urlencode(parameters)}" if parameters else quote(path)
 
 

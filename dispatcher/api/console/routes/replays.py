@@ -11,7 +11,7 @@ from fastapi.responses import Response
 
 from holdfast.dispatcher.api import bodies
 from holdfast.dispatcher.api.console.forms.confirm import ask, reason_of, typed, values
-from holdfast.dispatcher.api.console.forms.fields import exact_time, whole_number
+from holdfast.dispatcher.api.console.forms.fields import whole_number
 from holdfast.dispatcher.api.console.forms.replay_form import (
     ReplayFields,
     filter_of,
@@ -70,21 +70,6 @@ def kinds(counts: Row) -> list[Kind]:
     ]
 
 
-def about(stored: Row) -> list[tuple[str, str]]:
-    """Return a stored filter as names and texts.
-
-    >>> about({"endpoint": "payouts", "states": ["dead"]})
-    [('endpoint', 'payouts'), ('states', 'dead')]
-    """
-    return [
-        (
-            name.replace("_", " "),
-            _listed(value) if isinstance(value, list) else str(value),
-        )
-        for name, value in stored.items()
-    ]
-
-
 def order(row: Row) -> str | None:
     """Return the order of the items, and the time range in which they were written."""
     counts = row["counts"]
@@ -123,11 +108,6 @@ def can_cancel(row: Row) -> bool:
     return row["state"] not in ENDED
 
 
-def _listed(values: list[Any]) -> str:
-    shown = ", ".join(map(str, values[:3]))
-    return shown if len(values) <= 3 else f"{shown} and {len(values) - 3} more"
-
-
 OVERLAPS_AMONG_MAX = 20_000
 """For a larger plan, overlaps are those at the time when it was made."""
 
@@ -135,24 +115,6 @@ router = APIRouter(dependencies=[Depends(no_others)])
 
 ReplayId = Annotated[str, Path(max_length=64)]
 Operator = Annotated[Login, Depends(Acting(AccessRole.OPERATOR))]
-
-
-@router.get("/replays")
-def list_replays(request: Request, person: Person, before: str = "") -> Response:
-    """Show replays and reissues, the newest first."""
-    below = exact_time("before", before)
-    with person.session.open(Replays) as store:
-        rows = list(store.list(limit=ROWS + 1, before=below))
-    older: datetime | None = older_than(rows, "created_at")
-    return page(
-        request,
-        person,
-        "delivery/replays.html",
-        rows=[{**row, "about": about(row["filter"])} for row in rows],
-        newest="/replays" if before else None,
-        older=link("/replays", before=older.isoformat()) if older else None,
-        acts=acts(person),
-    )
 
 
 @router.get("/replays/new")
@@ -227,7 +189,6 @@ def show_replay(request: Request, person: Person, id: ReplayId, after: str = "")
         person,
         "delivery/replay.html",
         replay=row,
-        about=about(row["filter"]),
         kinds=kinds(row["counts"]),
         endpoints=[
             {**each, "kept_by": hold_reason(each, clock)} for each in row.get("endpoints", ())
@@ -305,41 +266,6 @@ def apply(request: Request, person: Operator, id: ReplayId, form: Form) -> Respo
     return redirect(
         request, person, f"/replays/{id_}", f"The replay is {row['state']}: {_items(count)}."
     )
-
-
-@router.get("/replays/{id}/cancel")
-def ask_cancel(request: Request, person: Person, id: ReplayId) -> Response:  # noqa: A002 - the parameter's name
-    """Ask for confirmation to cancel a replay."""
-    with person.session.open(Replays) as store:
-        row = store.show(store.find(id))
-    under_way = row["state"] == ReplayState.APPLYING
-    return ask(
-        request,
-        person,
-        Question(
-            title=f"Cancel replay {row['id'].hex[:8]}",
-            action=f"/replays/{row['id']}/cancel",
-            button="Cancel the replay",
-            back=f"/replays/{row['id']}",
-            says=(
-                f"Of {_items(row['item_count'])}, nothing more is sent by this replay.",
-                "Requests in flight finish and are recorded; what was sent stays sent."
-                if under_way
-                else "Nothing of it was sent.",
-            ),
-            danger=True,
-        ),
-    )
-
-
-@router.post("/replays/{id}/cancel")
-def cancel(request: Request, person: Operator, id: ReplayId, form: Form) -> Response:  # noqa: A002 - the parameter's name
-    """Cancel a replay."""
-    reason = reason_of(form)
-    with person.session.open(Replays) as store:
-        id_ = store.find(id)
-        store.cancel(id_, reason)
-    return redirect(request, person, f"/replays/{id_}", "Cancelled: nothing more of it is sent.")
 
 
 def _form(
