@@ -5,6 +5,8 @@ Counting is plain arithmetic in the event loop's thread; families are made at ea
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Protocol
 
 from prometheus_client import Metric
@@ -52,48 +54,74 @@ class Pools(Protocol):
         ...
 
 
+def exported(name: str, help_text: str) -> Mapping[str, str]:
+    """Return what makes a field a counter by endpoint: it begins at 0, and is exported so."""
+    return {"name": name, "help": help_text}
+
+
+@dataclass(slots=True)
 class Measures:
     """Current values. Written by one thread, read by any."""
 
-    def __init__(self) -> None:
-        self.attempts: Counter[Labels] = Counter()
-        """Recorded attempts by endpoint and outcome."""
-        self.unknown: Counter[Labels] = Counter()
-        """By endpoint; includes those that a rescue recorded."""
-        self.fenced: Counter[Labels] = Counter()
-        self.rescued: Counter[Labels] = Counter()
-        self.dead: Counter[Labels] = Counter()
-        self.other_keys: Counter[Labels] = Counter()
-        self.stale: Counter[Labels] = Counter()
-        self.barred: Counter[Labels] = Counter()
-        self.windows_shrunk: Counter[Labels] = Counter()
-        self.replay_items = 0
-        self.attempt_seconds = Histogram(ATTEMPT_SECONDS)
-        self.end_to_end_seconds = Histogram(END_TO_END_SECONDS)
-        self.claim_seconds = Histogram(STORE_SECONDS)
-        self.claim_lanes = Histogram(LANES)
-        self.settle_seconds = Histogram(STORE_SECONDS)
-        self.clock_skew_seconds: float | None = None
-        self.due: Mapping[str, int] = {}
-        self.oldest_due_age_seconds: Mapping[str, float] = {}
-        self.oldest_undelivered_age_seconds: Mapping[str, float] = {}
-        self.breakers: Mapping[str, str] = {}
-        self.partition_days_ahead: int | None = None
-        self.server = ServerState()
-        self.answered_at = seconds()
-        """When the database answered last, by `seconds`; at first, when this process began."""
+    attempts: Counter[Labels] = field(default_factory=Counter)
+    """Recorded attempts by endpoint and outcome."""
+
+    unknown: Counter[Labels] = field(
+        default_factory=Counter,
+        metadata=exported("unknown_outcomes", "Attempts that may have arrived"),
+    )
+    """Includes those that a rescue recorded."""
+
+    fenced: Counter[Labels] = field(
+        default_factory=Counter,
+        metadata=exported("fenced_writes", "Results later than their lease"),
+    )
+    rescued: Counter[Labels] = field(
+        default_factory=Counter,
+        metadata=exported("leases_expired", "Attempts that ended with their lease"),
+    )
+    dead: Counter[Labels] = field(
+        default_factory=Counter, metadata=exported("dead", "Dead letters")
+    )
+    other_keys: Counter[Labels] = field(
+        default_factory=Counter, metadata=exported("other_keys", "Answers about another key")
+    )
+    stale: Counter[Labels] = field(
+        default_factory=Counter, metadata=exported("stale_answers", "First attempts answered stale")
+    )
+    barred: Counter[Labels] = field(
+        default_factory=Counter,
+        metadata=exported("addresses_refused", "Attempts that the address guard refused"),
+    )
+    windows_shrunk: Counter[Labels] = field(
+        default_factory=Counter, metadata=exported("key_windows_shrunk", "Too short key windows")
+    )
+    replay_items: int = 0
+    attempt_seconds: Histogram = field(default_factory=partial(Histogram, ATTEMPT_SECONDS))
+    end_to_end_seconds: Histogram = field(default_factory=partial(Histogram, END_TO_END_SECONDS))
+    claim_seconds: Histogram = field(default_factory=partial(Histogram, STORE_SECONDS))
+    claim_lanes: Histogram = field(default_factory=partial(Histogram, LANES))
+    settle_seconds: Histogram = field(default_factory=partial(Histogram, STORE_SECONDS))
+    clock_skew_seconds: float | None = None
+    due: Mapping[str, int] = field(default_factory=dict)
+    oldest_due_age_seconds: Mapping[str, float] = field(default_factory=dict)
+    oldest_undelivered_age_seconds: Mapping[str, float] = field(default_factory=dict)
+    breakers: Mapping[str, str] = field(default_factory=dict)
+    partition_days_ahead: int | None = None
+    server: ServerState = field(default_factory=ServerState)
+    answered_at: float = field(default_factory=seconds)
+    """When the database answered last, by `seconds`; at first, when this process began."""
+
+    def counters(self) -> Iterator[tuple[str, str, Counter[Labels]]]:
+        """Yield the name, the help text and the values of each counter by endpoint."""
+        for each in fields(self):
+            if each.metadata:
+                yield each.metadata["name"], each.metadata["help"], getattr(self, each.name)
 
     def initialise(self, endpoints: Iterable[str]) -> None:
         """Start every counter of these at 0: Prometheus sees no increase from an absent series."""
-        counters = (self.unknown, self.fenced, self.rescued, self.dead)
         for name in endpoints:
-            for counter in (
-                *counters,
-                self.other_keys,
-                self.stale,
-                self.barred,
-                self.windows_shrunk,
-            ):
+            for _, _, counter in self.counters():
                 counter.setdefault((name,), 0)
             for outcome in Outcome:
                 self.attempts.setdefault((name, outcome.value), 0)
@@ -124,16 +152,10 @@ class DispatcherCollector(Collector):
         yield from families(self._measures.server)
 
     def _counters(self) -> Iterator[Metric]:
-        m, by = self._measures, ["endpoint"]
+        m = self._measures
         yield _counter("attempts", "Recorded attempts", m.attempts, ["endpoint", "outcome"])
-        yield _counter("unknown_outcomes", "Attempts that may have arrived", m.unknown, by)
-        yield _counter("fenced_writes", "Results later than their lease", m.fenced, by)
-        yield _counter("leases_expired", "Attempts that ended with their lease", m.rescued, by)
-        yield _counter("dead", "Dead letters", m.dead, by)
-        yield _counter("other_keys", "Answers about another key", m.other_keys, by)
-        yield _counter("stale_answers", "First attempts answered stale", m.stale, by)
-        yield _counter("addresses_refused", "Attempts that the address guard refused", m.barred, by)
-        yield _counter("key_windows_shrunk", "Too short key windows", m.windows_shrunk, by)
+        for name, help_text, counter in m.counters():
+            yield _counter(name, help_text, counter, ["endpoint"])
         yield _counter("replay_items", "Claimed items of replays", {(): m.replay_items}, [])
         for name, help_text, key in (
             ("dropped_results", "Results dropped during an outage", "dropped_results"),
