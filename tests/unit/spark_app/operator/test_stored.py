@@ -34,17 +34,10 @@ from holdfast.spark_app.input.events import REFUSED
 from holdfast.spark_app.input.lines import parse_lines
 from holdfast.spark_app.operator import pack as module
 from holdfast.spark_app.operator import stored
+from holdfast.spark_app.operator.blobs import SCHEMAS, Kind, from_blob, to_blob
 from holdfast.spark_app.operator.groups import group_numbers, key_group, spark_hash
 from holdfast.spark_app.operator.id_segments import BASE, plan_segment
-from holdfast.spark_app.operator.output import (
-    SCHEMAS,
-    Kind,
-    entries,
-    from_blob,
-    select,
-    to_blob,
-    unpack,
-)
+from holdfast.spark_app.operator.output import entries, select, unpack
 from holdfast.spark_app.operator.pack import PACKED, Packer
 from holdfast.spark_app.operator.stored import GroupValue, SegmentKey, combined, own_names
 from tests.support.job.exposure import (
