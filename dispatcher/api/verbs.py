@@ -69,7 +69,7 @@ def add(made: APIRouter, verb: Verb) -> None:
         made.add_api_route(
             verb.route.path,
             _endpoint(verb, verb.route.path),
-            methods=["POST" if verb.changes else "GET"],
+            methods=[verb.route.method if verb.changes else "GET"],
             status_code=verb.route.status,
             summary=verb.route.summary,
         )

@@ -15,6 +15,7 @@ _MODULES = {
     "late": "late_events.verbs",
     "proposal": "proposals.verbs",
     "quarantine": "quarantine.verbs",
+    "reissue": "reissue.verbs",
     "replay": "replays.verbs",
     "stream": "streams.verbs",
     "subjects": "subjects.verbs",

@@ -222,6 +222,8 @@ class Route(NamedTuple):
     summary: str
     path: str = ""
     status: int = 200
+    method: str = "POST"
+    """Of a change; a read is a GET."""
 
 
 class Model(NamedTuple):
@@ -554,4 +556,6 @@ QueryId = Annotated[
     UUID | None,
     Param("The checkpoint's query id. Default: the one the stream has adopted.", Kind.UUID),
 ]
+Keys = Annotated[list[str], Param("Keys as receivers get them: hf_...", Kind.KEYS)]
 Dsn = Annotated[str | None, Param(kind=Kind.SETTING)]
+ReissueLimit = Annotated[int, Param(kind=Kind.SETTING)]
