@@ -61,6 +61,16 @@ Keys = Annotated[
 ]
 
 
+Rate = Annotated[
+    int,
+    Field(
+        ge=1,
+        le=1_000_000,
+        description="Maximum number of entries per second, over all dispatchers.",
+    ),
+]
+
+
 class RequestBody(BaseModel):
     """A request body. Unknown members and values of another type are refused."""
 

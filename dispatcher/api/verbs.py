@@ -38,9 +38,19 @@ TYPES: dict[Kind, Any] = {
     Kind.TIME: requests.Moment,
     Kind.EXACT_TIME: requests.Moment,
     Kind.REASON: requests.Reason,
+    Kind.RATE: requests.Rate,
 }
 
-DESCRIBED = {Kind.LIMIT, Kind.BEFORE_ID, Kind.CURSOR, Kind.KEY, Kind.KEYS, Kind.IDS, Kind.REASON}
+DESCRIBED = {
+    Kind.LIMIT,
+    Kind.BEFORE_ID,
+    Kind.CURSOR,
+    Kind.KEY,
+    Kind.KEYS,
+    Kind.IDS,
+    Kind.REASON,
+    Kind.RATE,
+}
 """Kinds that are described by their type."""
 
 SESSIONS = {AccessRole.VIEWER: Viewer, AccessRole.OPERATOR: Operator, AccessRole.ADMIN: Admin}

@@ -15,6 +15,7 @@ _MODULES = {
     "late": "late_events.verbs",
     "proposal": "proposals.verbs",
     "quarantine": "quarantine.verbs",
+    "redeliver": "replays.redelivery",
     "reissue": "reissue.verbs",
     "replay": "replays.verbs",
     "stream": "streams.verbs",

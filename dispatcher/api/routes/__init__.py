@@ -37,7 +37,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     _declared("suppressed"),
     _declared("dead"),
     replays.router,
-    replays.redelivery_router,
+    _declared("redeliver"),
     _declared("reissue"),
     _declared("proposal"),
     check.router,

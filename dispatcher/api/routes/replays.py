@@ -11,7 +11,6 @@ from uuid import UUID
 from fastapi import APIRouter, Path, Request
 from pydantic import Field
 from starlette.exceptions import HTTPException
-from typing_extensions import TypedDict
 
 from holdfast.dispatcher.api import verbs
 from holdfast.dispatcher.api.access import Operator, Session
@@ -20,30 +19,25 @@ from holdfast.dispatcher.api.requests import (
     Because,
     Keys,
     Moment,
+    Rate,
     Reason,
     RequestBody,
     Text,
 )
-from holdfast.dispatcher.operators.common.person import lacks_approval
 from holdfast.dispatcher.operators.common.session import Row
-from holdfast.dispatcher.operators.common.verbs import Doc
-from holdfast.dispatcher.operators.entries.store import Entries
 from holdfast.dispatcher.operators.replays.actions import (
     applied,
-    apply_keys,
-    plan_of_keys,
     planned,
-    standing_of,
 )
+from holdfast.dispatcher.operators.replays.redelivery import OUTSIDE_WINDOW
 from holdfast.dispatcher.operators.replays.rules import (
     ReplayFilter,
     ReplayScope,
-    few_keys_of,
     keys_of,
 )
 from holdfast.dispatcher.operators.replays.store import Replays
 from holdfast.dispatcher.operators.replays.verbs import GROUP, Replay, ReplayProgress
-from holdfast.sink.contract.states import AccessRole, ReplayKind
+from holdfast.sink.contract.states import AccessRole
 
 router = APIRouter(prefix=GROUP.path, tags=[GROUP.tag])
 
@@ -56,23 +50,6 @@ ITEMS_ALONE_MAX = 100_000
 PlanId = Annotated[UUID, Path(description="A random UUID chosen by the caller.")]
 
 Batch = Annotated[int, Field(ge=0, le=NUMBER_MAX)]
-
-Rate = Annotated[
-    int,
-    Field(
-        ge=1,
-        le=1_000_000,
-        description="Maximum number of entries per second, over all dispatchers.",
-    ),
-]
-
-OutsideWindow = Annotated[
-    bool,
-    Field(
-        description="Also send keys older than the receiver's key window; the receiver may act"
-        " on them again."
-    ),
-]
 
 
 class Wanted(RequestBody):
@@ -113,7 +90,7 @@ class NewReplay(RequestBody):
     limit: int | None = Field(
         None, ge=1, le=NUMBER_MAX, description="Maximum number of entries, the oldest first."
     )
-    outside_window: OutsideWindow = False
+    outside_window: Annotated[bool, Field(description=OUTSIDE_WINDOW)] = False
     reason: Reason
 
 
@@ -164,94 +141,3 @@ def check_size(session: Session, items: int) -> None:
             " administrator. Nothing was sent; ask one, or make a smaller plan.",
             {"WWW-Authenticate": 'Bearer error="insufficient_scope"'},
         )
-
-
-redelivery_router = APIRouter(prefix="/redeliveries", tags=["replays"])
-
-
-class NewRedelivery(RequestBody):
-    """Entries to send again now."""
-
-    keys: Keys
-    endpoint: Text | None = Field(
-        None,
-        description="Only this endpoint. Default: every endpoint at which the entry can be sent"
-        " again.",
-    )
-    rate: Rate | None = None
-    outside_window: OutsideWindow = False
-    reason: Reason
-
-
-class RedeliveredItem(TypedDict):
-    """An entry at an endpoint, and what will happen to it."""
-
-    key: str
-    subject: str
-    endpoint: str
-    kind: ReplayKind
-    what_happens: str
-
-
-class LeftAlone(TypedDict):
-    """An entry at an endpoint for which nothing is to be done."""
-
-    key: str
-    endpoint: str | None
-    why: str
-
-
-class RedeliveryAnswer(TypedDict):
-    """The replay of these keys; null if there is nothing to do."""
-
-    replay: ReplayProgress | None
-    items: list[RedeliveredItem]
-    nothing: list[LeftAlone]
-    needs_approval: Annotated[
-        bool,
-        Doc(
-            "Nothing is sent yet: another person, an administrator, has to approve the replay"
-            " before it is applied."
-        ),
-    ]
-
-
-@redelivery_router.put(
-    "/{replay_id}",
-    summary="Send entries again under their original keys.",
-    response_model=RedeliveryAnswer,
-)
-def redeliver(
-    request: Request,
-    session: Operator,
-    replay_id: Annotated[
-        UUID, Path(description="The replay's id: a random UUID chosen by the caller.")
-    ],
-    given: NewRedelivery,
-) -> Row:
-    """Plan and apply a replay of these keys. Idempotent."""
-    wanted = few_keys_of(given.keys)
-    with session.open(Entries) as entries:
-        standing = standing_of(entries, wanted)
-    with session.open(Replays) as store:
-        plan = plan_of_keys(
-            store,
-            replay_id,
-            standing,
-            endpoint=given.endpoint,
-            reason=given.reason,
-            rate=given.rate,
-            outside_window=given.outside_window,
-            alone_max=request.app.state.settings.reissue_limit,
-        )
-        waits = lacks_approval(plan.row)
-        if not plan.items:
-            shown = None
-        else:
-            shown = store.status(replay_id) if waits else apply_keys(store, plan)
-    return {
-        "replay": shown,
-        "items": plan.items,
-        "nothing": plan.nothing,
-        "needs_approval": waits and shown is not None,
-    }

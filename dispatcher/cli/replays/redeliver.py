@@ -29,6 +29,7 @@ from holdfast.dispatcher.operators.replays.actions import (
     plan_of_keys,
     standing_of,
 )
+from holdfast.dispatcher.operators.replays.redelivery import ENDPOINT, OUTSIDE_WINDOW
 from holdfast.dispatcher.operators.replays.rules import few_keys_of
 from holdfast.dispatcher.operators.replays.store import Replays
 from holdfast.dispatcher.operators.replays.verbs import approval_command, progress_text, short
@@ -38,7 +39,7 @@ OfEndpoint = Annotated[
     str | None,
     typer.Option(
         "--endpoint",
-        help="Only this endpoint. Default: every endpoint at which the entry can be sent again.",
+        help=ENDPOINT,
     ),
 ]
 Rate = Annotated[
@@ -54,8 +55,7 @@ OutsideWindow = Annotated[
     bool,
     typer.Option(
         "--outside-window",
-        help="Also send keys older than the receiver's key window; the receiver may act on them"
-        " again.",
+        help=OUTSIDE_WINDOW,
     ),
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Show progress until it has ended.")]
