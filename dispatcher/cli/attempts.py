@@ -1,4 +1,4 @@
-"""`holdfast attempts`: the attempts of an entry, of a subject or of all subjects."""
+"""`holdfast attempt`: the attempts of an entry, of a subject or of all subjects."""
 
 from collections.abc import Sequence
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`holdfast entries`: the decisions in the outbox and their delivery state."""
+"""`holdfast entry`: the decisions in the outbox and their delivery state."""
 
 import json
 import time

@@ -44,15 +44,15 @@ COMMANDS = {
     "endpoint": "endpoints.commands:app",
     "stream": DECLARED,
     "batch": DECLARED,
-    "entries": "entries:app",
-    "attempts": "attempts:app",
-    "subjects": DECLARED,
-    "dispatchers": DECLARED,
+    "entry": "entries:app",
+    "attempt": "attempts:app",
+    "subject": DECLARED,
+    "dispatcher": DECLARED,
     "audit": DECLARED,
     "quarantine": "quarantine.commands:app",
     "suppressed": DECLARED,
-    "late": DECLARED,
-    "dead": DECLARED,
+    "late-event": DECLARED,
+    "dead-letter": DECLARED,
     "replay": "replays.commands:app",
     "proposal": DECLARED,
     "config": "config:app",
@@ -104,12 +104,16 @@ def application(first: list[str]) -> typer.Typer:
         callback=root,
     )
     points = {point.name: point for point in entry_points(group="holdfast.commands")}
-    known = {*COMMANDS, *points}
+    known = {*COMMANDS, *registry.ALIASES, *points}
     app.command("version")(show_version)
-    loaded = set() if first in (["--version"], ["version"]) else known.intersection(first) or known
+    named = known.intersection(first)
+    loaded = set() if first in (["--version"], ["version"]) else named or {*COMMANDS, *points}
     for name, place in COMMANDS.items():
         if name in loaded:
             _add(app, name, place)
+    for alias in loaded.intersection(registry.ALIASES):
+        name = registry.ALIASES[alias]
+        _add(app, name, COMMANDS[name], alias)
     for name in sorted(loaded.intersection(points)):
         app.add_typer(_load(points[name], is_named=first == [name]), name=name)
     fill_help(app)
@@ -125,16 +129,18 @@ def command(*first: str) -> Any:
     return exact(_record_json(get_command(application(list(first)))), typer.BadParameter)
 
 
-def _add(app: typer.Typer, name: str, place: str) -> None:
+def _add(app: typer.Typer, name: str, place: str, alias: str | None = None) -> None:
+    """Add a command or a group; under an alias it is in no help."""
+    word, hidden = alias or name, alias is not None
     if place == DECLARED:
-        verbs.add(app, registry.group(name))
+        verbs.add(app, registry.group(name), word, hidden=hidden)
         return
     module, _, attribute = place.partition(":")
     command = getattr(import_module(f"holdfast.dispatcher.cli.{module}"), attribute)
     if isinstance(command, typer.Typer):
-        app.add_typer(command, name=name)
+        app.add_typer(command, name=word, hidden=hidden)
     else:
-        app.command(name)(command)
+        app.command(word, hidden=hidden)(command)
 
 
 def fill_help(app: typer.Typer) -> None:

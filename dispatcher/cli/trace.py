@@ -67,7 +67,7 @@ def _show(found: Row) -> None:
         typer.echo("no endpoint exists")
     if found["older_attempts"]:
         typer.echo(
-            f"more than {ATTEMPTS_MAX} attempts: `holdfast attempts list KEY` lists the older ones"
+            f"more than {ATTEMPTS_MAX} attempts: `holdfast attempt list KEY` lists the older ones"
         )
     size = counted(entry["body_bytes"], "byte")
     if entry["body"] is None:

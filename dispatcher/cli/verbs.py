@@ -60,13 +60,13 @@ WRITTEN = {Kind.TIME, Kind.EXACT_TIME, Kind.KEY, Kind.UUID, Kind.PROPOSAL, Kind.
 """Kinds that a person writes as text, whatever type the verb takes."""
 
 
-def add(app: typer.Typer, declared: Group) -> None:
-    """Add a declared group to the root, or the command that it is."""
+def add(app: typer.Typer, declared: Group, word: str, *, hidden: bool = False) -> None:
+    """Add a declared group to the root under a word, or the command that it is."""
     if declared.is_command:
         [verb] = declared.verbs
-        app.command(declared.word, help=help_of(verb.help))(command(verb))
+        app.command(word, help=help_of(verb.help), hidden=hidden)(command(verb))
     else:
-        app.add_typer(group(declared), name=declared.word)
+        app.add_typer(group(declared), name=word, hidden=hidden)
 
 
 def group(declared: Group) -> typer.Typer:

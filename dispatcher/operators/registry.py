@@ -9,20 +9,31 @@ _MODULES = {
     "audit": "audit.verbs",
     "batch": "streams.batches",
     "database": "database.verbs",
-    "dead": "dead_letters.verbs",
-    "dispatchers": "dispatchers.verbs",
-    "entries": "entries.verbs",
-    "late": "late_events.verbs",
+    "dead-letter": "dead_letters.verbs",
+    "dispatcher": "dispatchers.verbs",
+    "entry": "entries.verbs",
+    "late-event": "late_events.verbs",
     "proposal": "proposals.verbs",
     "quarantine": "quarantine.verbs",
     "redeliver": "replays.redelivery",
     "reissue": "reissue.verbs",
     "replay": "replays.verbs",
     "stream": "streams.verbs",
-    "subjects": "subjects.verbs",
+    "subject": "subjects.verbs",
     "suppressed": "suppressed.verbs",
     "token": "tokens.verbs",
 }
+
+
+ALIASES = {
+    "entries": "entry",
+    "attempts": "attempt",
+    "subjects": "subject",
+    "dispatchers": "dispatcher",
+    "dead": "dead-letter",
+    "late": "late-event",
+}
+"""First words of commands in earlier versions, which continue to work."""
 
 
 def group(word: str) -> Group:

@@ -69,7 +69,7 @@ def run_job(options: JobOptions) -> None:
             f"`job run` needs the package {error.name}, which is not installed:"
             " pip install '/path/to/holdfast[spark]'.",
             ExitCode.USAGE,
-            code="missing_package",
+            code="package_missing",
         ) from error
     submitted = launched_by_spark_submit()
     retention = Retention.covering(options.keep_batches, keep_for_ms, interval_ms)
@@ -112,7 +112,7 @@ def _keep_for(text: str | None, available_now: bool) -> int | None:
             "--keep-for counts the batches of a trigger interval, and --available-now has none."
             " Nothing was started; use --keep-batches.",
             ExitCode.USAGE,
-            code="conflicting_options",
+            code="conflicting_parameters",
         )
     try:
         return milliseconds(text)

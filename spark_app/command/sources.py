@@ -152,4 +152,6 @@ def _of_topics(options: "JobOptions") -> str | None:
 
 
 def _usage(said: str) -> CommandError:
-    return CommandError(f"{said}. Nothing was started.", ExitCode.USAGE, code="conflicting_options")
+    return CommandError(
+        f"{said}. Nothing was started.", ExitCode.USAGE, code="conflicting_parameters"
+    )

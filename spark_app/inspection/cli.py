@@ -36,7 +36,7 @@ def inspect(
         raise CommandError(
             "--batch shows one batch and --diff compares two. Nothing was read; use one of them.",
             ExitCode.USAGE,
-            code="conflicting_options",
+            code="conflicting_parameters",
         )
     if diff is not None and diff[0] > diff[1]:
         raise CommandError(

@@ -8,6 +8,7 @@ import typer.main
 
 from holdfast.deploy.release.pages import pages
 from holdfast.dispatcher.cli.main import application
+from holdfast.dispatcher.operators.registry import ALIASES
 from tests.support.pages import ROOT, name_of
 
 _INLINE = re.compile(r"`holdfast ([a-z][^`\n]*)`")
@@ -41,7 +42,8 @@ def _meant(text: str) -> list[tuple[str, ...]]:
 
 def _faults(text: str) -> Iterator[str]:
     for code in _INLINE.findall(text):
-        for words in _meant(code):
+        for first, *others in _meant(code):
+            words = (ALIASES.get(first, first), *others)  # as the page of an earlier version
             if words not in COMMANDS:
                 yield f"{code}: no command {' '.join(words)}"
                 continue

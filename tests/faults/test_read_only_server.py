@@ -60,7 +60,7 @@ def test_dispatcher_of_a_read_only_server_is_alive_and_not_ready(world: World) -
         assert [need["kind"] for need in status["needs"]] == ["cannot_write"]
         assert _json_of(world.dsn, "overview")["dispatchers_alive"] == 1
         assert [
-            row["alive"] for row in _json_of(world.dsn, "dispatchers", "list")["dispatchers"]
+            row["alive"] for row in _json_of(world.dsn, "dispatcher", "list")["dispatchers"]
         ] == [True]
         _set_read_only(world.db, "off")
         running.until(lambda: health("ready").status_code == 200)

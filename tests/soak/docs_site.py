@@ -88,7 +88,7 @@ def test_code_in_a_table_has_no_backslash() -> None:
     texts = {page: page.read_text() for page in BUILT.rglob("*.html")}
     assert [page for page, text in texts.items() if "\\|" in text] == []
     commands = texts[BUILT / "docs" / "reference" / "commands" / "index.html"]
-    assert "<code>entries list|show|tail</code>" in commands
+    assert "<code>entry list|show|tail</code>" in commands
 
 
 def test_broken_link_stops_the_build(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from holdfast.dispatcher.cli import main as command
 
 _HERE = frozenset(
     {
+        "attempt",
         "attempts",
         "audit",
         "batch",
@@ -27,9 +28,12 @@ _HERE = frozenset(
         "config",
         "database",
         "db",
+        "dispatcher",
         "dispatchers",
+        "dead-letter",
         "dead",
         "endpoint",
+        "entry",
         "entries",
         "overview",
         "proposal",
@@ -40,6 +44,7 @@ _HERE = frozenset(
         "replay",
         "status",
         "stream",
+        "subject",
         "subjects",
         "suppressed",
         "token",

@@ -14,7 +14,7 @@ from holdfast.dispatcher.api.routes.why import Why, explaining
 from holdfast.dispatcher.operators import registry
 from holdfast.dispatcher.operators.why.store import Why as Explains
 
-router = verbs.router(registry.group("subjects"))
+router = verbs.router(registry.group("subject"))
 
 SubjectName = Annotated[Text, Query(description="The exact name of the subject.", min_length=1)]
 

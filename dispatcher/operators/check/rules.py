@@ -56,7 +56,7 @@ _DEFECT = f"{_BY_HAND} If neither is so, it is a defect of Holdfast: keep the ro
 MEANING: dict[Rule, str] = {
     Rule.SEQUENCE_GAP: (
         "An entry of a subject is missing between two others, so a decision is lost."
-        f" {_RESTORE} A lane that takes every type waits at the gap, until `holdfast subjects pass`"
+        f" {_RESTORE} A lane that takes every type waits at the gap, until `holdfast subject pass`"
         " skips it."
     ),
     Rule.SEQUENCE_END: (

@@ -137,7 +137,7 @@ class OperatorSession:
         if row is None:
             raise CommandError(
                 f"no subject is called {name!r}. Nothing was changed; names are compared exactly"
-                " (`holdfast subjects list --prefix`).",
+                " (`holdfast subject list --prefix`).",
                 ExitCode.NOTHING_MATCHED,
                 code="unknown_subject",
             )

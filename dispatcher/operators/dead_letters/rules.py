@@ -65,7 +65,7 @@ def what_helps(row: Mapping[str, Any]) -> list[Advice]:
             " done",
         ),
         Advice(
-            f"holdfast dead dismiss {row['id']}{' --skip' if skip else ''} --reason TEXT",
+            f"holdfast dead-letter dismiss {row['id']}{' --skip' if skip else ''} --reason TEXT",
             f"gives it up: {endpoint} never gets it{behind}",
         ),
     ]

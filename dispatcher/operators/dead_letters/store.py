@@ -107,7 +107,7 @@ class DeadLetters(OperatorSession):
         if missing:
             raise CommandError(
                 f"there is no dead letter {', '.join(map(str, missing))}. Nothing was changed; see"
-                " `holdfast dead list --all`.",
+                " `holdfast dead-letter list --all`.",
                 ExitCode.NOTHING_MATCHED,
                 code="unknown_dead_letter",
             )
@@ -117,7 +117,7 @@ class DeadLetters(OperatorSession):
         found = self._one(
             "dead_letters/scope", {"endpoint": wanted.endpoint, "subject": wanted.subject}
         )
-        for what, where in (("endpoint", "endpoint list"), ("subject", "entries list")):
+        for what, where in (("endpoint", "endpoint list"), ("subject", "entry list")):
             name = getattr(wanted, what)
             if name is not None and found[f"{what}_id"] is None:
                 raise CommandError(

@@ -28,7 +28,7 @@ from holdfast.sink.contract.states import (
 )
 
 GROUP = verbs.Group(
-    "dead",
+    "dead-letter",
     noun="dead letter",
     help="Dead letters: list, show, export, dismiss. `redeliver` sends them again.",
     store=DeadLetters,
@@ -147,7 +147,7 @@ def _list(page: verbs.Page, values: Row) -> verbs.Text:
     columns = _LIST_OPEN if values["open"] and not values["resolved"] else _LIST_ALL
     yield verbs.Table([_seen(row) for row in page.rows], columns, "Dead letters", _LEFT_OUT)
     if any(row["holds_lane"] for row in page.rows):
-        yield "to see what a dead letter holds up and what to do: holdfast dead show ID"
+        yield "to see what a dead letter holds up and what to do: holdfast dead-letter show ID"
 
 
 def _seen(row: Row) -> Row:

@@ -28,7 +28,7 @@ class Dispatchers(OperatorSession):
 
 
 GROUP = verbs.Group(
-    "dispatchers",
+    "dispatcher",
     help="Dispatcher processes, running and crashed.",
     store=Dispatchers,
     path="/dispatchers",

@@ -88,7 +88,7 @@ class Entries(Streams):
         if batch is None:
             raise CommandError(
                 f"no entry has the key {key.text}, and none ever had. Nothing was changed; see"
-                " `holdfast entries list`.",
+                " `holdfast entry list`.",
                 ExitCode.NOTHING_MATCHED,
                 code="unknown_entry",
             )

@@ -19,7 +19,7 @@ from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.states import DeadReason, Outcome
 
 GROUP = verbs.Group(
-    "entries",
+    "entry",
     help="Entries: list the newest, show one, follow new ones.",
     store=Entries,
     path="/entries",

@@ -39,7 +39,7 @@ class LateEvents(OperatorSession):
 
 
 GROUP = verbs.Group(
-    "late",
+    "late-event",
     help="Events that the exposure job did not apply: list.",
     store=LateEvents,
 )

@@ -147,11 +147,11 @@ def _delivery(facts: Mapping[str, Any]) -> Iterator[Need]:
     if stopped := facts["stopped_lanes"]:
         more = "" if facts["stopped_complete"] else "at least "
         sentence = f"{more}{_some(stopped, 'lane waits', 'lanes wait')} behind a dead letter"
-        command = "holdfast subjects list --held stopped"
+        command = "holdfast subject list --held stopped"
         yield Need(NeedKind.STOPPED_LANES, stopped, sentence, command)
     if dead := facts["dead_letters"]:
         sentence = f"{_some(dead, 'dead letter is', 'dead letters are')} open"
-        yield Need(NeedKind.DEAD_LETTERS, dead, sentence, "holdfast dead list")
+        yield Need(NeedKind.DEAD_LETTERS, dead, sentence, "holdfast dead-letter list")
     yield from _stale(facts)
     yield from _endpoints(endpoints)
 
@@ -276,7 +276,7 @@ def _people(facts: Mapping[str, Any]) -> Iterator[Need]:
             f"{_some(silenced, 'subject is', 'subjects are')} silenced by a decision dated more"
             " than a day ahead: each later decision of its stream counts as overtaken until then"
         )
-        command = "holdfast subjects list --silenced"
+        command = "holdfast subject list --silenced"
         yield Need(NeedKind.SILENCED_SUBJECTS, silenced, sentence, command)
     if late := facts["late_ahead"]:
         streams = facts["ahead_streams"]
@@ -285,7 +285,7 @@ def _people(facts: Mapping[str, Any]) -> Iterator[Need]:
             f" of {_names(streams)} was up to {span(facts['ahead_seconds'])} ahead of the clock:"
             " an event dated ahead moved it"
         )
-        command = f"holdfast late list --reason late --stream {streams[0]}"
+        command = f"holdfast late-event list --reason late --stream {streams[0]}"
         yield Need(NeedKind.WATERMARK_AHEAD, late, sentence, command)
     if rows := facts["quarantined"]:
         sentence = f"{_some(rows, 'quarantined row is', 'quarantined rows are')} open"

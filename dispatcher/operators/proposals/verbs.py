@@ -7,6 +7,7 @@ from uuid import UUID
 
 from typing_extensions import TypedDict
 
+from holdfast.dispatcher.operators import registry
 from holdfast.dispatcher.operators.common import verbs
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.common.text import visible
@@ -155,14 +156,15 @@ def _state(row: Row, _: Row) -> verbs.Text:
 
 def _next(row: Row) -> verbs.Text:
     short = row["id"].hex[:8]
-    verb, target = row["verb"].replace(".", " "), last_word(row["target"].partition(" ")[2])
+    noun, _, verb = row["verb"].partition(".")
+    noun, target = registry.ALIASES.get(noun, noun), last_word(row["target"].partition(" ")[2])
     match row["state"]:
         case "planned":
             yield "a second person approves it with"
             yield f"  holdfast proposal approve {short} --reason TEXT"
         case "approved":
             yield "to apply it"
-            yield f"  holdfast {verb} --proposal {short} --reason TEXT {target}"
+            yield f"  holdfast {noun} {verb} --proposal {short} --reason TEXT {target}"
 
 
 @GROUP.verb(

@@ -253,7 +253,7 @@ class Reissues(Entries, ReissueSettling, Repeats):
                 raise CommandError(
                     f"{entry['key']} is still to be delivered to {each['endpoint']!r} under its own"
                     f" key (it is {each['state']}); with a reissue the action would happen twice."
-                    f" Nothing was changed; see `holdfast entries show {entry['key']}`.",
+                    f" Nothing was changed; see `holdfast entry show {entry['key']}`.",
                     code="delivery_pending",
                 )
         for each in self._all("reissue/resent", entry):

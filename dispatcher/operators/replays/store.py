@@ -364,7 +364,7 @@ def _nothing_matched(filter_: ReplayFilter) -> CommandError:
         "`holdfast why KEY` shows which endpoints take an entry, and from when on; `holdfast"
         " endpoint list` has the names."
         if filter_.keys
-        else "See `holdfast entries list`, and `holdfast endpoint list` for the names."
+        else "See `holdfast entry list`, and `holdfast endpoint list` for the names."
     )
     message = f"no entry matches this filter; nothing was planned. {where}"
     return CommandError(message, ExitCode.NOTHING_MATCHED, code="nothing_matched")

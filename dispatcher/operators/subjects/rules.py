@@ -34,7 +34,7 @@ class By:
 def repair_commands(subject: Mapping[str, Any]) -> list[str]:
     """Return a command for each stream in which the subject is silenced."""
     return [
-        f"holdfast subjects repair --stream {row['stream']} --reason TEXT"
+        f"holdfast subject repair --stream {row['stream']} --reason TEXT"
         f" {last_word(subject['name'])}"
         for row in subject["transitions"]
         if row["ahead"]

@@ -49,7 +49,7 @@ def _gap(lane: Row | None, subject: str, endpoint: str) -> Row:
     if lane is None:
         raise CommandError(
             f"there is no lane of {one_line(subject)} at {endpoint}; nothing was changed. Names are"
-            " compared exactly: see `holdfast subjects list` and `holdfast endpoint list`.",
+            " compared exactly: see `holdfast subject list` and `holdfast endpoint list`.",
             ExitCode.NOTHING_MATCHED,
             code="unknown_lane",
         )

@@ -121,7 +121,7 @@ class Subjects(Entries):
         if row is None:
             raise CommandError(
                 f"no subject is called {name!r}. Nothing was changed; names are compared exactly"
-                " (`holdfast subjects list --prefix`).",
+                " (`holdfast subject list --prefix`).",
                 ExitCode.NOTHING_MATCHED,
                 code="unknown_subject",
             )
@@ -208,7 +208,7 @@ class Repairs(Proposals):
         if state is None:
             raise CommandError(
                 f"{one_line(subject)} has no transition state in a stream {stream!r}. Nothing was"
-                " changed; `holdfast subjects show` lists its states.",
+                " changed; `holdfast subject show` lists its states.",
                 ExitCode.NOTHING_MATCHED,
                 code="unknown_state",
             )

@@ -34,7 +34,7 @@ from holdfast.sink.contract.states import (
 )
 
 GROUP = verbs.Group(
-    "subjects",
+    "subject",
     help="Subjects: list, find those that are held up, show, skip a gap, repair.",
     store=Subjects,
     path="/subjects",
@@ -437,7 +437,7 @@ def repair_subject(
         "overtaken": state["overtaken"],
         "overtaken_count": state["overtaken_count"],
         "approve": f"holdfast proposal approve {short} --reason TEXT",
-        "apply": f"holdfast subjects repair --proposal {short} --reason TEXT {last_word(subject)}",
+        "apply": f"holdfast subject repair --proposal {short} --reason TEXT {last_word(subject)}",
     }
 
 

@@ -47,7 +47,7 @@ def require_writable(decision: Mapping[str, Any]) -> None:
     if decision["written_as"] is not None:
         raise CommandError(
             f"{key} was written already, as {decision['written_as']}. Nothing was changed; see"
-            f" `holdfast entries show {decision['written_as']}`. If an approved proposal of it is"
+            f" `holdfast entry show {decision['written_as']}`. If an approved proposal of it is"
             " still open, apply it, which records the write: `holdfast proposal list`.",
             code="already_written",
         )
@@ -58,7 +58,7 @@ def require_writable(decision: Mapping[str, Any]) -> None:
             f"the transition state in {state['stream']} is of"
             f" {rfc3339(state['last_occurred_at'])}, after this decision of"
             f" {rfc3339(decision['occurred_at'])}. Nothing was changed. If the state is ahead of"
-            " the clock, repair the subject first (`holdfast subjects repair`); otherwise a later"
+            " the clock, repair the subject first (`holdfast subject repair`); otherwise a later"
             " decision was written, and this one is obsolete.",
             code="decision_obsolete",
         )

@@ -287,7 +287,7 @@ def _written(result: Row, _: Row) -> verbs.Text:
     changes=True,
     help="Write an overtaken decision under a new key. Its receivers act on it.\n\nProposes it"
     " (exit code 4). After a second person has approved it, --proposal writes it once. Repair a"
-    " silenced subject first (`holdfast subjects repair`). Exit code 3: no such decision is"
+    " silenced subject first (`holdfast subject repair`). Exit code 3: no such decision is"
     " stored.",
     text=_written,
     least=AccessRole.ADMIN,

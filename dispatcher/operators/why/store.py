@@ -221,7 +221,7 @@ class Why(Attempts):
             command = f"holdfast quarantine show {quarantined['id']}"
             return Explanation(None, [], Answer(verdict, words.quarantined(quarantined), command))
         sentence = words.unknown(what, writing(self._conditions().sessions))
-        return Explanation(None, [], Answer(Verdict.UNKNOWN, sentence, "holdfast entries list"))
+        return Explanation(None, [], Answer(Verdict.UNKNOWN, sentence, "holdfast entry list"))
 
     def _conditions(self) -> Conditions:
         """Read dispatchers and sessions; later statements have the login's rights."""

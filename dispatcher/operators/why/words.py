@@ -145,7 +145,7 @@ def gap(subject: str, missing: int) -> str:
 
 def pass_missing(subject: str, endpoint: str) -> str:
     """Return the command that moves the lane past what is missing."""
-    return f"holdfast subjects pass --endpoint {endpoint} --reason TEXT {last_word(subject)}"
+    return f"holdfast subject pass --endpoint {endpoint} --reason TEXT {last_word(subject)}"
 
 
 def behind(sequence: int, key: str) -> str:

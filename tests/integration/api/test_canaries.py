@@ -131,7 +131,7 @@ def test_no_command_shows_them(
     commands = [
         *(("endpoint", "show", "canary"), ("endpoint", "list"), ("audit", "list")),
         *(("config", "show"), ("config", "check"), ("endpoint", "apply", str(file), "--check")),
-        *(("why", "m_canary"), ("trace", KEY), ("overview",), ("status",), ("entries", "list")),
+        *(("why", "m_canary"), ("trace", KEY), ("overview",), ("status",), ("entry", "list")),
         ("endpoint", "set", "canary", "--header", "x-tenant=", *WHY),
         ("endpoint", "pause", "canary", *WHY),
         ("endpoint", "rotate-secret", "canary", "--to", "env:HOLDFAST_SECRET_B", *WHY),
@@ -232,7 +232,12 @@ def test_values_that_a_receiver_repeats_are_nowhere(
         applied(world.dsn, DELIVERED)
         world.drain()
         rows = list(_stored(world.db))
-        commands = [("dead", "list"), ("attempts", "list"), ("why", "m_rejected"), ("overview",)]
+        commands = [
+            ("dead-letter", "list"),
+            ("attempt", "list"),
+            ("why", "m_rejected"),
+            ("overview",),
+        ]
         shown = [world.holdfast(*each) for each in commands]
     for table, row in rows:
         _not_echoed(table, row)

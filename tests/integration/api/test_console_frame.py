@@ -122,7 +122,7 @@ def test_overview_shows_what_needs_a_person(reading: Api) -> None:
         page = browser.get("/")
     text = text_of(page)
     assert "dead letter is open" in text
-    assert "holdfast dead list" in text
+    assert "holdfast dead-letter list" in text
     assert page.text.count("<svg") >= 4
     assert "there · 2" in text
 

@@ -151,7 +151,7 @@ def test_dead_letter_says_why_what_waits_and_what_can_be_done(operator: httpx.Cl
         "It holds its lane: 1 later entry of this subject waits",
         f"holdfast redeliver {key_text(DEAD)} --endpoint payouts",
         "the business action is REPEATED",
-        "holdfast dead dismiss 1 --skip",
+        "holdfast dead-letter dismiss 1 --skip",
         '"exposure_minor": 8500000',
     ):
         assert part in text

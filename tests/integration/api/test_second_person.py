@@ -225,7 +225,7 @@ def test_silenced_subject_is_repaired_by_two_administrators(api: Api) -> None:
     with logged_in(api, "viewer") as browser:
         assert need["command"] in text_of(browser.get("/"))
         page = text_of(browser.get("/subjects/show?name=m_0"))
-        assert "holdfast subjects repair --stream test --reason TEXT m_0" in page
+        assert "holdfast subject repair --stream test --reason TEXT m_0" in page
     apply = {"subject": "m_0", "proposal": id_, **WHY}
     assert api.ask("POST", "/subjects/repair", json=apply).status_code == 409
     assert api.ask("POST", f"/proposals/{id_}/approve", json=WHY).status_code == 409

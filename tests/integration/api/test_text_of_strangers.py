@@ -117,12 +117,12 @@ def test_reason_that_would_act_on_a_terminal_is_refused(api: Api, admin: httpx.C
 
 
 LISTS = {
-    ("entries", "list"): "key",
-    ("attempts", "list"): "finished_at",
-    ("subjects", "list"): "name",
-    ("dispatchers", "list"): "host",
+    ("entry", "list"): "key",
+    ("attempt", "list"): "finished_at",
+    ("subject", "list"): "name",
+    ("dispatcher", "list"): "host",
     ("audit", "list"): "actor",
-    ("dead", "list", "--all"): "id",
+    ("dead-letter", "list", "--all"): "id",
     ("quarantine", "list", "--all"): "id",
     ("suppressed", "list"): "key",
     ("replay", "list"): "state",
@@ -200,7 +200,7 @@ def test_every_list_reads_well_in_a_terminal(reading: Api, columns: int) -> None
 
 @pytest.mark.rest
 def test_wide_list_has_every_column(reading: Api) -> None:
-    [text] = _in_a_terminal(60, [["entries", "list", "--wide"]], reading.dsn)
+    [text] = _in_a_terminal(60, [["entry", "list", "--wide"]], reading.dsn)
     for column in ("key", "subject", "sequence", "type", "occurred at", "written at", "batch id"):
         assert column in text
     assert "not shown" not in text

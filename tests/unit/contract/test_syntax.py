@@ -125,7 +125,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "the kit": _received,
     "the types of an endpoint": lambda text: SETTINGS["types"].check([text]),
     "the types of an endpoint in the API": lambda text: TypeAdapter(Types).validate_python([text]),
-    "subjects repair": _repaired,
+    "subject repair": _repaired,
     "trigger": lambda text: compose(text, subject="m", sequence=1, data=None, changes=[]),
     "conform": lambda text: plan_of(
         "http://127.0.0.1/", [Secret(bytes(32))], seed=1, type_=text, data=b'{"s":"{subject}"}'

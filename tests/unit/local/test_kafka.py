@@ -244,7 +244,7 @@ def test_text_of_an_alert_is_escaped() -> None:
     alert = {
         "state": "firing",
         "labels": {"alertname": "HoldfastEntryDead"},
-        "annotations": {"summary": "<script>x</script>", "run": "holdfast dead list"},
+        "annotations": {"summary": "<script>x</script>", "run": "holdfast dead-letter list"},
     }
     row = _alert(alert)
     assert "<script>" not in row

@@ -89,7 +89,7 @@ def _pages(dsn: str, key: str, option: str, *arguments: str) -> Iterator[list[di
 
 
 def _names(dsn: str, *arguments: str) -> list[str]:
-    pages = _pages(dsn, "subjects", "after", "subjects", "list", *arguments)
+    pages = _pages(dsn, "subjects", "after", "subject", "list", *arguments)
     return [row["name"] for page in pages for row in page]
 
 
@@ -98,15 +98,15 @@ def test_subjects_are_listed_in_the_order_of_their_bytes_page_by_page(scene: str
         assert _names(scene, "--limit", few) == NAMES
     assert _names(scene, "--prefix", "m_", "--limit", "2") == NAMES[1:5]
     assert _names(scene, "--after", "m_late") == NAMES[3:]
-    rows = {row["name"]: row for row in _json(scene, "subjects", "list")["subjects"]}
+    rows = {row["name"]: row for row in _json(scene, "subject", "list")["subjects"]}
     counted = ("lanes", "stopped", "retrying", "behind", "undelivered", "last_sequence")
     assert [rows["m_dead"][each] for each in counted] == [2, 1, 0, 0, 2, 2]
     assert [rows["m_retry"][each] for each in counted] == [2, 0, 1, 0, 1, 1]
     assert [rows["m_late"][each] for each in counted] == [1, 0, 0, 1, 1, 1]
     assert [rows["m_ok"][each] for each in counted] == [2, 0, 0, 0, 0, 2]
-    text = holdfast("subjects", "list", "--limit", "5", dsn=scene).stdout
+    text = holdfast("subject", "list", "--limit", "5", dsn=scene).stdout
     assert "more rows: --after m_retry" in text
-    assert "\x1b" not in holdfast("subjects", "list", dsn=scene).stdout
+    assert "\x1b" not in holdfast("subject", "list", dsn=scene).stdout
 
 
 @pytest.mark.parametrize(("most", "at_first", "at_most"), [(20_000, 9, 9), (1, 1, 50), (1, 2, 2)])
@@ -139,13 +139,13 @@ def test_blocked_subjects_are_listed_when_names_are_walked(
 def test_empty_walk_says_where_it_continues(scene: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HELD_MAX", "SCAN_FIRST", "SCAN_MAX"):
         monkeypatch.setattr(subjects_store, name, 1)
-    done = holdfast("subjects", "list", "--held", "stopped", dsn=scene)
+    done = holdfast("subject", "list", "--held", "stopped", dsn=scene)
     assert (done.returncode, "no match up to here" in done.stdout) == (ExitCode.OK, True)
     assert "--after M_9" in done.stdout
 
 
 def test_subject_is_shown_with_each_lane_and_what_stops_it(scene: str) -> None:
-    subjects = _json(scene, "subjects", "show", "m_dead")
+    subjects = _json(scene, "subject", "show", "m_dead")
     ledger, payouts = subjects["lanes"]
     assert (ledger["endpoint"], ledger["state"], ledger["held"]) == ("ledger", "idle", None)
     assert (ledger["delivered_sequence"], ledger["waiting"], ledger["head_key"]) == (2, 0, None)
@@ -153,18 +153,18 @@ def test_subject_is_shown_with_each_lane_and_what_stops_it(scene: str) -> None:
     assert (payouts["head_sequence"], payouts["dead_reason"]) == (1, "rejected")
     assert [entry["sequence"] for entry in subjects["entries"]] == [2, 1]
     assert payouts["head_key"] == subjects["entries"][1]["key"]
-    text = holdfast("subjects", "show", "m_dead", dsn=scene).stdout
+    text = holdfast("subject", "show", "m_dead", dsn=scene).stdout
     assert f"dead letter {payouts['dead_letter']}, rejected" in text
     assert "holdfast why m_dead" in text
-    [retrying] = _json(scene, "subjects", "show", "m_retry")["lanes"][1:]
+    [retrying] = _json(scene, "subject", "show", "m_retry")["lanes"][1:]
     assert (retrying["held"], retrying["attempt"], retrying["due_at"] is None) == (
         "retrying",
         1,
         False,
     )
-    [later] = _json(scene, "subjects", "show", "m_late")["lanes"]
+    [later] = _json(scene, "subject", "show", "m_late")["lanes"]
     assert (later["endpoint_state"], later["state"], later["held"]) == ("paused", "due", "behind")
-    strange = holdfast("subjects", "show", STRANGE, dsn=scene).stdout
+    strange = holdfast("subject", "show", STRANGE, dsn=scene).stdout
     assert "\x1b" not in strange
 
 
@@ -211,7 +211,7 @@ def test_attempts_of_all_subjects_are_listed_with_small_limits(
 
 def test_attempts_of_everybody_are_listed_the_newest_first(world: World, scene: str) -> None:
     everything = world.db.execute(IN_ORDER).fetchall()
-    pages = list(_pages(scene, "attempts", "before", "attempts", "list", "--limit", "5"))
+    pages = list(_pages(scene, "attempts", "before", "attempt", "list", "--limit", "5"))
     rows = [row for page in pages for row in page]
     assert [len(page) for page in pages] == [5, 5, 3]
     assert [(row["endpoint"], row["subject"]) for row in rows] == [each[:2] for each in everything]
@@ -222,27 +222,27 @@ def test_attempts_of_everybody_are_listed_the_newest_first(world: World, scene: 
     ):
         # What one transaction settled has one time: there may be none before the newest.
         code = ExitCode.OK if wanted else ExitCode.NOTHING_MATCHED
-        done = holdfast("attempts", "list", option, newest, "--json", dsn=scene, code=code)
+        done = holdfast("attempt", "list", option, newest, "--json", dsn=scene, code=code)
         assert (done.json["attempts"] if wanted else []) == wanted
     of = ("--outcome", "rejected", "--endpoint", "payouts")
-    [rejected] = _json(scene, "attempts", "list", *of)["attempts"]
+    [rejected] = _json(scene, "attempt", "list", *of)["attempts"]
     assert rejected["subject"] == "m_dead"
-    assert "\x1b" not in holdfast("attempts", "list", dsn=scene).stdout
+    assert "\x1b" not in holdfast("attempt", "list", dsn=scene).stdout
 
 
 def test_no_newest_attempts_name_older(scene: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SCAN_FIRST", "SCAN_MAX"):
         monkeypatch.setattr(attempts_store, name, 1)
-    done = holdfast("attempts", "list", "--endpoint", "later", dsn=scene, code=ExitCode.OK)
+    done = holdfast("attempt", "list", "--endpoint", "later", dsn=scene, code=ExitCode.OK)
     assert "older rows: --before" in done.stdout
 
 
 def test_dispatchers_are_listed_with_those_that_died(scene: str) -> None:
-    alive, dead = _json(scene, "dispatchers", "list")["dispatchers"]
+    alive, dead = _json(scene, "dispatcher", "list")["dispatchers"]
     assert (alive["host"], alive["alive"], alive["draining"]) == ("here", True, True)
     assert (dead["pid"], dead["alive"]) == (2, False)
     assert 7190 < dead["heartbeat_age_seconds"] < 7800
-    text = holdfast("dispatchers", "list", dsn=scene).stdout
+    text = holdfast("dispatcher", "list", dsn=scene).stdout
     assert "draining" in text
     assert r"there\x1b[2J" in text
     assert "2 h" in text
@@ -269,12 +269,12 @@ def test_audit_trail_is_listed_the_newest_first_by_any_filter(scene: str) -> Non
 @pytest.mark.parametrize(
     ("complaint", "arguments"),
     [
-        ("no subject matches", ["subjects", "list", "--prefix", "nobody"]),
-        ("no subject is called", ["subjects", "show", "nobody"]),
+        ("no subject matches", ["subject", "list", "--prefix", "nobody"]),
+        ("no subject is called", ["subject", "show", "nobody"]),
         ("no action matches", ["audit", "list", "--actor", "nobody"]),
-        ("no attempt matches", ["attempts", "list", "--outcome", "gone"]),
-        ("no attempt matches", ["attempts", "list", "--endpoint", "later"]),
-        ("no endpoint is called", ["attempts", "list", "--endpoint", "nobody"]),
+        ("no attempt matches", ["attempt", "list", "--outcome", "gone"]),
+        ("no attempt matches", ["attempt", "list", "--endpoint", "later"]),
+        ("no endpoint is called", ["attempt", "list", "--endpoint", "nobody"]),
     ],
 )
 def test_unknown_object_is_exit_code_3(complaint: str, arguments: list[str], scene: str) -> None:
@@ -288,14 +288,14 @@ def test_unknown_object_is_exit_code_3(complaint: str, arguments: list[str], sce
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["subjects", "list", "--held", "up"],
-        ["subjects", "list", "--prefix", "a\0"],
-        ["subjects", "list", "--limit", "0"],
-        ["subjects", "show", "a\0"],
+        ["subject", "list", "--held", "up"],
+        ["subject", "list", "--prefix", "a\0"],
+        ["subject", "list", "--limit", "0"],
+        ["subject", "show", "a\0"],
         ["audit", "list", "--since", "tomorrow"],
         ["audit", "list", "--target", "a\0"],
-        ["attempts", "list", "--before", "1.2.3"],
-        ["attempts", "list", "hf_1", "--subject", "m_1"],
+        ["attempt", "list", "--before", "1.2.3"],
+        ["attempt", "list", "hf_1", "--subject", "m_1"],
         ["overview", "--minutes", "181"],
     ],
 )

@@ -1,4 +1,4 @@
-"""`holdfast attempts list` and `holdfast entries tail`: what was tried, and what comes."""
+"""`holdfast attempt list` and `holdfast entry tail`: what was tried, and what comes."""
 
 import json
 import os
@@ -32,7 +32,7 @@ ATTEMPTS = """
 
 
 def _json(dsn: str, *arguments: str) -> dict[str, Any]:
-    return holdfast("attempts", "list", *arguments, "--json", dsn=dsn, code=ExitCode.OK).json
+    return holdfast("attempt", "list", *arguments, "--json", dsn=dsn, code=ExitCode.OK).json
 
 
 def _listed(dsn: str, *arguments: str) -> list[tuple[str, int, int]]:
@@ -62,7 +62,7 @@ def test_attempts_are_listed_page_by_page_the_newest_sequence_first(world: World
     moment = _json(world.dsn, second)["attempts"][0]["finished_at"]
     assert _listed(world.dsn, second, "--since", moment) == [("b", 2, 2), ("a", 2, 2)]
     assert _listed(world.dsn, second, "--until", moment) == [("b", 2, 1), ("a", 2, 1)]
-    text = world.holdfast("attempts", "list", second, "--limit", "1").stdout
+    text = world.holdfast("attempt", "list", second, "--limit", "1").stdout
     assert "older rows: --before 2.2.2" in text
     assert r"no answer\x1b[2J" in text
     assert "\x1b" not in text
@@ -83,7 +83,7 @@ def test_attempts_are_listed_page_by_page_the_newest_sequence_first(world: World
 def test_attempts_without_a_key_are_a_usage_error(
     code: int, complaint: str, arguments: list[str]
 ) -> None:
-    done = holdfast("attempts", "list", *arguments, dsn="postgresql://nobody@127.0.0.1:9/x")
+    done = holdfast("attempt", "list", *arguments, dsn="postgresql://nobody@127.0.0.1:9/x")
     assert done.returncode == code, done.stderr
     assert complaint in done.stderr
 
@@ -97,7 +97,7 @@ def test_unknown_attempts_are_exit_code_3(dsn: str) -> None:
         ("no attempt matches", "--subject", "m_1"),
         ("none ever had", Key.of(["x"]).text),
     ):
-        done = holdfast("attempts", "list", *arguments, dsn=dsn, code=ExitCode.NOTHING_MATCHED)
+        done = holdfast("attempt", "list", *arguments, dsn=dsn, code=ExitCode.NOTHING_MATCHED)
         assert complaint in done.stderr
 
 
@@ -109,7 +109,7 @@ def test_tail_prints_the_newest_entries_with_the_newest_last(dsn: str) -> None:
         decisions.write("m_3", type_=RELEASE)
 
     def tailed(*options: str) -> list[tuple[str, int]]:
-        done = holdfast("entries", "tail", "--json", *options, dsn=dsn, code=ExitCode.OK)
+        done = holdfast("entry", "tail", "--json", *options, dsn=dsn, code=ExitCode.OK)
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         return [(line["subject"], line["sequence"]) for line in lines]
 
@@ -120,9 +120,9 @@ def test_tail_prints_the_newest_entries_with_the_newest_last(dsn: str) -> None:
     assert tailed("--subject", "m_1", "-n", "2") == [("m_1", 2), ("m_1", 3)]
     assert tailed("--stream", "other") == [("m_3", 1)]
     assert tailed("--type", BLOCK) == [("m_1", 1), ("m_1", 3), ("m_2", 1)]
-    (line,) = holdfast("entries", "tail", "-n", "1", dsn=dsn).stdout.splitlines()
+    (line,) = holdfast("entry", "tail", "-n", "1", dsn=dsn).stdout.splitlines()
     assert line.endswith("payout_hold.release  m_3 1  other batch 1")
-    holdfast("entries", "tail", "--stream", "nobody", dsn=dsn, code=ExitCode.NOTHING_MATCHED)
+    holdfast("entry", "tail", "--stream", "nobody", dsn=dsn, code=ExitCode.NOTHING_MATCHED)
 
 
 def test_tail_follows_batches_out_of_order(dsn: str, db: psycopg.Connection) -> None:

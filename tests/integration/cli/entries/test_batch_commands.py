@@ -322,7 +322,7 @@ def _add_endpoint(dsn: str, type_: str) -> None:
 
 @pytest.mark.usefixtures("continued")
 def test_previous_decision_is_traced_to_its_batch_for_reissue(world: World) -> None:
-    [key] = [each["key"] for each in _continued_json(world.dsn, "entries", "list")["entries"]]
+    [key] = [each["key"] for each in _continued_json(world.dsn, "entry", "list")["entries"]]
     assert _continued_json(world.dsn, "trace", key)["batch"]["batch_id"] == 3
     _add_endpoint(world.dsn, BLOCK)
     world.holdfast("reissue", key, "--reason", "test", "--yes", code=ExitCode.OK)

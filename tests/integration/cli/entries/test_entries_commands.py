@@ -1,4 +1,4 @@
-"""`holdfast entries`: found by their key, by whatever is known of them, and page by page."""
+"""`holdfast entry`: found by their key, by whatever is known of them, and page by page."""
 
 import json
 from collections.abc import Iterator
@@ -76,7 +76,7 @@ def test_entry_is_shown_with_bytes_batch_and_trace(world: World, spark: Driver) 
     assert (batch["stream"], batch["batch_id"]) == ("payouts", 0)
     assert batch["query_id"] == str(spark.query_id)
     assert batch["routed_at"] is None
-    text = world.holdfast("entries", "show", key).stdout
+    text = world.holdfast("entry", "show", key).stdout
     assert f"body, {len(body)} bytes:" in text
     assert r"m\x1b[2J\u202e" in text
     assert "no endpoint takes it" in text
@@ -119,7 +119,7 @@ def test_entry_says_where_it_stands_at_each_endpoint(world: World, spark: Driver
     assert (blocks["dead_reason"], blocks["dead_detail"]) == ("rejected", "HTTP 422")
     assert stands(third) == {"all": ("behind", 2), "blocks": ("due", None)}
     world.db.execute("UPDATE holdfast.endpoint SET state = 'paused'")
-    text = world.holdfast("entries", "show", third).stdout
+    text = world.holdfast("entry", "show", third).stdout
     assert "waits behind sequence 2; the endpoint is paused" in text
 
 
@@ -146,7 +146,7 @@ def test_entries_are_listed_by_what_is_known_of_them(world: World, spark: Driver
     assert _listed(world.dsn, "--until", at) == [("m_2", 1), *m_1[3:]]
     assert _listed(world.dsn, "--since", at, "--subject", "m_1") == m_1[:3]
     assert _listed(world.dsn, "--since", at, "--stream", "payouts") == m_1[:3]
-    text = world.holdfast("entries", "list", "--limit", "1").stdout
+    text = world.holdfast("entry", "list", "--limit", "1").stdout
     [line] = [line for line in text.splitlines() if line.startswith("older rows: ")]
     assert _listed(world.dsn, *line.removeprefix("older rows: ").split())[0] == ("m_1", 8)
 
@@ -204,7 +204,7 @@ def test_entries_are_found_by_member_of_data(world: World, spark: Driver) -> Non
         {"endpoint": "all", "outcome": "applied"},
         {"endpoint": "blocks", "outcome": "delivered"},
     ]
-    text = world.holdfast("entries", "list", *wanted, "--show", "exposure_minor").stdout
+    text = world.holdfast("entry", "list", *wanted, "--show", "exposure_minor").stdout
     assert "3 entries: 1 applied, 1 delivered, 2 waiting" in text
 
 
@@ -216,7 +216,7 @@ def test_members_of_data_are_shown_as_asked(world: World, spark: Driver) -> None
     wanted = ["--data", "held=true"]
     for name in ("held", "subject", "lines", "at", "[/x]"):
         wanted += ["--show", name]
-    done = world.holdfast("entries", "list", *wanted, code=ExitCode.OK)
+    done = world.holdfast("entry", "list", *wanted, code=ExitCode.OK)
     header, row = ([*map(str.strip, line[1:-1].split(mark))] for line, mark in _lines(done.stdout))
     shown = dict(zip(header, row, strict=True))
     assert shown["subject"] == "m_1"

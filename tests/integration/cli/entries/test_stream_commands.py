@@ -175,7 +175,7 @@ def late(dsn: str, db: psycopg.Connection) -> str:
 
 
 def _listed(dsn: str, *words: str) -> dict[str, Any]:
-    return holdfast("late", "list", *words, "--json", dsn=dsn, code=ExitCode.OK).json
+    return holdfast("late-event", "list", *words, "--json", dsn=dsn, code=ExitCode.OK).json
 
 
 @pytest.mark.rest
@@ -195,7 +195,7 @@ def test_events_not_applied_have_a_reason_and_a_watermark(late: str) -> None:
         "watermark": "2026-11-02T12:17:30Z",
         "written_at": "2026-11-02T13:00:00Z",
     }
-    done = holdfast("late", "list", "--merchant", "m_0", dsn=late)
+    done = holdfast("late-event", "list", "--merchant", "m_0", dsn=late)
     assert (done.returncode, "e0" in done.stdout, "e2" in done.stdout) == (ExitCode.OK, True, False)
 
 
@@ -219,7 +219,7 @@ def test_pages_follow_each_other(late: str) -> None:
     seen: list[str] = []
     before: tuple[str, ...] = ()
     for _ in range(3):
-        done = holdfast("late", "list", "--limit", "2", *before, "--json", dsn=late)
+        done = holdfast("late-event", "list", "--limit", "2", *before, "--json", dsn=late)
         page = json.loads(done.stdout)
         seen += [row["event_id"] for row in page["late_events"]]
         if page["next_before"] is None:
@@ -238,6 +238,6 @@ def test_pages_follow_each_other(late: str) -> None:
     ],
 )
 def test_no_match_exits_3_in_one_line(late: str, words: tuple[str, ...], code: ExitCode) -> None:
-    done = holdfast("late", "list", *words, dsn=late)
+    done = holdfast("late-event", "list", *words, dsn=late)
     assert (done.returncode, done.stdout) == (code, "")
     assert len(done.stderr.strip().splitlines()) == 1

@@ -175,7 +175,7 @@ def test_tried_entry_wanted_no_more_is_no_gap(world: World) -> None:
     result = only(why(world.dsn, key))
     assert (result["verdict"], result["command"]) == ("not_taken", None)
     assert f"the endpoint takes {RELEASE}, not {BLOCK}" in result["sentence"]
-    shown = world.holdfast("entries", "show", key).stdout
+    shown = world.holdfast("entry", "show", key).stdout
     assert "its type" in shown
     again = world.holdfast("redeliver", key, "--reason", "asked", "--yes")
     assert again.returncode == ExitCode.NOTHING_MATCHED

@@ -1,4 +1,4 @@
-"""`holdfast subjects repair`, and suppressed decisions: seen, and put right by two people."""
+"""`holdfast subject repair`, and suppressed decisions: seen, and put right by two people."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -57,7 +57,7 @@ class Silenced:
         return self.drivers[-1]
 
     def ask(self, *arguments: str) -> tuple[int, dict[str, Any], str]:
-        done = holdfast("subjects", "repair", "m_1", *arguments, *WHY, "--json", dsn=self.dsn)
+        done = holdfast("subject", "repair", "m_1", *arguments, *WHY, "--json", dsn=self.dsn)
         return done.returncode, json.loads(done.stdout or "{}"), done.stderr
 
     def proposed(self, *arguments: str) -> str:
@@ -98,7 +98,7 @@ def test_silenced_subject_is_repaired_by_two_people(silenced: Silenced) -> None:
     assert (result.returncode, "that is you" in result.stderr) == (ExitCode.FAILED, True)
     with acting_as("second"):
         approved = holdfast("proposal", "approve", id_, *WHY, dsn=silenced.dsn)
-    assert f"holdfast subjects repair --proposal {id_[:8]} --reason TEXT m_1" in approved.stdout
+    assert f"holdfast subject repair --proposal {id_[:8]} --reason TEXT m_1" in approved.stdout
     assert silenced.states() == before
 
     code, done, error = silenced.ask("--proposal", id_)
@@ -132,7 +132,7 @@ def test_other_subjects_and_streams_keep_states(world: World, silenced: Silenced
 def test_proposal_of_one_subject_repairs_no_other(silenced: Silenced) -> None:
     id_, before = silenced.approved(), silenced.states()
     silenced.spark.batch(3, decision("m_2", 1))
-    command = ("subjects", "repair", "m_2", "--proposal", id_, *WHY)
+    command = ("subject", "repair", "m_2", "--proposal", id_, *WHY)
     assert holdfast(*command, dsn=silenced.dsn).returncode == ExitCode.FAILED
     assert silenced.db.execute(AUDIT).fetchall() == []
     assert before[0] in silenced.states()
@@ -241,9 +241,9 @@ def test_open_proposals_need_a_person_until_they_are_applied(silenced: Silenced)
 
 
 def test_people_see_the_command_where_they_see_the_state(silenced: Silenced) -> None:
-    shown = holdfast("subjects", "show", "m_1", dsn=silenced.dsn).stdout
-    assert "holdfast subjects repair --stream payouts --reason TEXT m_1" in shown
-    reply = holdfast("subjects", "repair", "m_1", "--stream", "payouts", *WHY, dsn=silenced.dsn)
+    shown = holdfast("subject", "show", "m_1", dsn=silenced.dsn).stdout
+    assert "holdfast subject repair --stream payouts --reason TEXT m_1" in shown
+    reply = holdfast("subject", "repair", "m_1", "--stream", "payouts", *WHY, dsn=silenced.dsn)
     assert reply.returncode == ExitCode.DEGRADED
     assert "holdfast proposal approve" in reply.stdout
     for both in ((), ("--stream", "payouts", "--proposal", "00000000")):
@@ -252,7 +252,7 @@ def test_people_see_the_command_where_they_see_the_state(silenced: Silenced) -> 
 
 
 def _apply(dsn: str, id_: str) -> int:
-    command = ("subjects", "repair", "m_1", "--proposal", id_, *WHY)
+    command = ("subject", "repair", "m_1", "--proposal", id_, *WHY)
     return holdfast(*command, dsn=dsn, process=True).returncode
 
 
@@ -364,7 +364,7 @@ def test_query_for_a_suppressed_key_names_the_next_command(written: str) -> None
     where = f"holdfast suppressed show {key}"
     reply = _json(written, "why", key)[1]
     assert (reply["verdict"], reply["answer"]["command"]) == ("suppressed", where)
-    for command in (("entries", "show"), ("trace",)):
+    for command in (("entry", "show"), ("trace",)):
         done = holdfast(*command, key, dsn=written, code=ExitCode.NOTHING_MATCHED)
         message = " ".join(done.stderr.split())
         assert where in message
@@ -386,18 +386,18 @@ def test_silenced_subject_needs_a_person_until_repaired(world: World) -> None:
     code, reply = _json(world.dsn, "status")
     assert code == ExitCode.DEGRADED
     [need] = [need for need in reply["needs"] if need["kind"] == "silenced_subjects"]
-    assert (need["count"], need["command"]) == (1, "holdfast subjects list --silenced")
-    _, listed = _json(world.dsn, "subjects", "list", "--silenced")
+    assert (need["count"], need["command"]) == (1, "holdfast subject list --silenced")
+    _, listed = _json(world.dsn, "subject", "list", "--silenced")
     assert [row["name"] for row in listed["subjects"]] == ["m_1"]
-    _, shown = _json(world.dsn, "subjects", "show", "m_1")
+    _, shown = _json(world.dsn, "subject", "show", "m_1")
     assert [(row["stream"], row["ahead"]) for row in shown["transitions"]] == [("payouts", True)]
-    world.holdfast("subjects", "list", "--silenced", "--held", "any", code=ExitCode.USAGE)
+    world.holdfast("subject", "list", "--silenced", "--held", "any", code=ExitCode.USAGE)
 
     world.db.execute("SET ROLE holdfast_operator")
     world.db.execute("UPDATE holdfast.transition SET last_occurred_at = now() WHERE ahead")
     _, reply = _json(world.dsn, "overview")
     assert "silenced_subjects" not in [need["kind"] for need in reply["needs"]]
-    assert world.holdfast("subjects", "list", "--silenced").returncode == (ExitCode.NOTHING_MATCHED)
+    assert world.holdfast("subject", "list", "--silenced").returncode == (ExitCode.NOTHING_MATCHED)
 
 
 def test_status_reports_events_late_by_a_watermark_ahead(dsn: str, db: psycopg.Connection) -> None:
@@ -413,7 +413,7 @@ def test_status_reports_events_late_by_a_watermark_ahead(dsn: str, db: psycopg.C
     code, reply = _json(dsn, "status")
     [need] = [need for need in reply["needs"] if need["kind"] == "watermark_ahead"]
     assert (code, need["count"]) == (ExitCode.DEGRADED, 1)
-    assert need["command"] == "holdfast late list --reason late --stream payouts"
+    assert need["command"] == "holdfast late-event list --reason late --stream payouts"
     db.execute("UPDATE holdfast.late_event SET watermark = written_at - interval '1 s'")
     assert "watermark_ahead" not in [need["kind"] for need in _json(dsn, "status")[1]["needs"]]
 

@@ -62,8 +62,8 @@ class Desk:
         return id_
 
     def repair(self) -> None:
-        id_ = self.agreed("subjects", "repair", "m_1", "--stream", "payouts")
-        assert self.ask("subjects", "repair", "m_1", "--proposal", id_)[0] == ExitCode.OK
+        id_ = self.agreed("subject", "repair", "m_1", "--stream", "payouts")
+        assert self.ask("subject", "repair", "m_1", "--proposal", id_)[0] == ExitCode.OK
 
     def approved(self, key: str = KEY.text) -> str:
         return self.agreed("suppressed", "write", key)
@@ -182,7 +182,7 @@ def test_crash_before_booking_writes_once(desk: Desk, monkeypatch: pytest.Monkey
 @pytest.mark.rest
 def test_silenced_subject_must_be_repaired_first(silenced: Desk) -> None:
     code, _, error = silenced.write()
-    assert (code, "holdfast subjects repair" in error) == (ExitCode.FAILED, True)
+    assert (code, "holdfast subject repair" in error) == (ExitCode.FAILED, True)
 
 
 @pytest.mark.rest
@@ -273,13 +273,13 @@ AUDIT_OF_PASS = (
 
 def passed(dsn: str, *words: str) -> dict[str, Any]:
     return holdfast(
-        "subjects", "pass", *words, "--reason", "dropped", "--json", dsn=dsn, code=ExitCode.OK
+        "subject", "pass", *words, "--reason", "dropped", "--json", dsn=dsn, code=ExitCode.OK
     ).json
 
 
 def refused(dsn: str, *words: str, code: ExitCode) -> str:
     before = lanes_of(dsn)
-    done = holdfast("subjects", "pass", *words, "--reason", "dropped", dsn=dsn, code=code)
+    done = holdfast("subject", "pass", *words, "--reason", "dropped", dsn=dsn, code=code)
     assert "nothing was changed" in done.stderr
     assert lanes_of(dsn) == before
     return done.stderr
@@ -300,7 +300,7 @@ def test_lane_continues_after_its_missing_entries_are_passed(world: World) -> No
     world.drain()
     assert world.receiver.seen == []
     why = world.holdfast("why", "m_1")
-    assert "holdfast subjects pass --endpoint payouts --reason TEXT m_1" in why.stdout
+    assert "holdfast subject pass --endpoint payouts --reason TEXT m_1" in why.stdout
 
     done = passed(world.dsn, "m_1", "--endpoint", "payouts")
     assert [done[name] for name in ("passed_from", "passed_to", "next_sequence")] == [1, 2, 3]
@@ -309,9 +309,7 @@ def test_lane_continues_after_its_missing_entries_are_passed(world: World) -> No
     assert world.receiver.sequences("m_1") == [3]
     done = passed(world.dsn, "m_1", "--endpoint", "payouts")
     assert [done[name] for name in ("passed_from", "passed_to", "next_sequence")] == [4, 4, 5]
-    reply = world.holdfast(
-        "subjects", "pass", "m_2", "--endpoint", "payouts", "--reason", "dropped"
-    )
+    reply = world.holdfast("subject", "pass", "m_2", "--endpoint", "payouts", "--reason", "dropped")
     assert reply.stdout == "m_2 at payouts: skipped sequences 1 to 2; it is idle\n"
     world.drain()
     assert (world.receiver.sequences("m_1"), world.receiver.sequences("m_2")) == ([3, 5], [])

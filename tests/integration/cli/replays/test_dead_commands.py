@@ -1,4 +1,4 @@
-"""`holdfast dead`: what was given up is found, explained, taken away and dismissed."""
+"""`holdfast dead-letter`: what was given up is found, explained, taken away and dismissed."""
 
 import json
 from pathlib import Path
@@ -44,7 +44,7 @@ def _json(dsn: str, *arguments: str) -> dict[str, Any]:
 
 
 def _listed(dsn: str, *arguments: str) -> list[tuple[str, str]]:
-    done = holdfast("dead", "list", *arguments, "--json", dsn=dsn)
+    done = holdfast("dead-letter", "list", *arguments, "--json", dsn=dsn)
     rows = json.loads(done.stdout)["dead_letters"]
     assert done.returncode == (ExitCode.OK if rows else ExitCode.NOTHING_MATCHED)
     return sorted((row["endpoint"], row["subject"]) for row in rows)
@@ -82,17 +82,19 @@ def test_they_are_found_explained_and_taken_away(dead: str, tmp_path: Path) -> N
         assert "\x1b" not in text
 
     output = tmp_path / "dead.jsonl"
-    done = holdfast("dead", "export", "--endpoint", "stops", "--output", str(output), dsn=dead)
+    done = holdfast(
+        "dead-letter", "export", "--endpoint", "stops", "--output", str(output), dsn=dead
+    )
     assert "2 dead letters written" in done.stdout
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     assert [json.loads(row["body"])["key"] for row in rows] == [row["key"] for row in rows]
-    assert len(holdfast("dead", "export", dsn=dead).stdout.splitlines()) == 4
+    assert len(holdfast("dead-letter", "export", dsn=dead).stdout.splitlines()) == 4
 
 
 def test_lane_holder_is_given_up_only_on_demand(world: World, dead: str) -> None:
     stops, skips = (_number(dead, name, "m_1") for name in ("stops", "skips"))
     idle = _number(dead, "stops", "m_2")
-    refused = holdfast("dead", "dismiss", stops, skips, "--reason", "moot", dsn=dead)
+    refused = holdfast("dead-letter", "dismiss", stops, skips, "--reason", "moot", dsn=dead)
     assert refused.returncode == ExitCode.USAGE
     for words in ("never gets this decision", "Nothing was changed", "--skip"):
         assert words in refused.stderr
@@ -118,7 +120,7 @@ def test_lane_holder_is_given_up_only_on_demand(world: World, dead: str) -> None
         ("m_1", 3),
     ]
     assert {lane.state for lane in world.lanes().values()} == {LaneState.IDLE}
-    again = holdfast("dead", "dismiss", stops, "--skip", "--reason", "moot", dsn=dead)
+    again = holdfast("dead-letter", "dismiss", stops, "--skip", "--reason", "moot", dsn=dead)
     assert again.returncode == ExitCode.NOTHING_MATCHED
     assert "dismissed already" in again.stderr
 
@@ -144,6 +146,8 @@ def test_only_lanes_still_behind_a_dead_letter_are_counted(dead: str) -> None:
     assert {need["kind"]: need["count"] for need in status["needs"]}["stopped_lanes"] == 2
     for subject in ("m_1", "m_2"):
         letter = _number(dead, "stops", subject)
-        holdfast("dead", "dismiss", letter, "--reason", "x", "--skip", dsn=dead, code=ExitCode.OK)
+        holdfast(
+            "dead-letter", "dismiss", letter, "--reason", "x", "--skip", dsn=dead, code=ExitCode.OK
+        )
     status = holdfast("status", "--json", dsn=dead).json
     assert "stopped_lanes" not in {need["kind"] for need in status["needs"]}

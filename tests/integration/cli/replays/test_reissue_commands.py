@@ -81,7 +81,7 @@ def test_each_confirmed_reissue_gets_a_new_key(world: World) -> None:
     assert came == [(key, 1), (first.text, 2), (second, 3)]
     assert len({json.dumps(seen.content["data"]) for seen in world.receiver.seen}) == 1
     assert [action for action, *_ in world.db.execute(AUDIT)] == ["reissue.plan", "reissue"] * 2
-    listed = holdfast("entries", "list", "--json", dsn=world.dsn).json["entries"]
+    listed = holdfast("entry", "list", "--json", dsn=world.dsn).json["entries"]
     assert [row["stream"] for row in listed] == ["test.reissue", "test.reissue", "test"]
 
 

@@ -111,7 +111,7 @@ def test_failed_items_are_named_with_exit_code_4(world: World, sent: str) -> Non
 def test_outdated_plan_is_refused_and_cancelled_sends_nothing(world: World, sent: str) -> None:
     stale = _plan(sent, "--state", "dead")["id"][:8]
     [number] = world.db.execute("SELECT id FROM holdfast.dead_letter").fetchone() or (0,)
-    holdfast("dead", "dismiss", str(number), "--skip", "--reason", "moot", dsn=sent)
+    holdfast("dead-letter", "dismiss", str(number), "--skip", "--reason", "moot", dsn=sent)
     drain(sent)
     refused = holdfast("replay", "apply", stale, dsn=sent, code=ExitCode.FAILED)
     assert "Nothing was sent" in refused.stderr

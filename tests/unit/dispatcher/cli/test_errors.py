@@ -28,7 +28,7 @@ def test_error_without_json_is_text() -> None:
     [
         (("why", "--json", "--nope", "x"), "No such option: --nope"),
         (("why", "--nope", "--json", "x"), "No such option: --nope"),
-        (("dead", "list", "--limit", "x", "--json"), "'x' is not a valid integer"),
+        (("dead-letter", "list", "--limit", "x", "--json"), "'x' is not a valid integer"),
         (("dead", "nope", "--json"), "No such command 'nope'"),
         (("why", "--json"), "Missing argument 'KEY|SUBJECT'"),
         (("token", "list", "--json", "--json=1"), "does not take a value"),
@@ -44,7 +44,7 @@ def test_usage_errors_are_json_too(arguments: tuple[str, ...], text: str) -> Non
     "arguments",
     [
         ("why", "--", "--json"),
-        ("subjects", "show", "--json-file"),
+        ("subject", "show", "--json-file"),
         ("why", "--nope", "--", "--json"),
     ],
 )
@@ -55,7 +55,10 @@ def test_json_behind_two_dashes_is_no_option(arguments: tuple[str, ...]) -> None
 
 @pytest.mark.parametrize(
     "arguments",
-    [("endpoint", "pause", "a", "--reason", "--json"), ("dead", "list", "--endpoint", "--json")],
+    [
+        ("endpoint", "pause", "a", "--reason", "--json"),
+        ("dead-letter", "list", "--endpoint", "--json"),
+    ],
 )
 def test_value_that_reads_json_is_no_option(arguments: tuple[str, ...]) -> None:
     done = holdfast(*arguments, code=2)

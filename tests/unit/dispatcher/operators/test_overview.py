@@ -137,11 +137,11 @@ def test_each_kind_has_its_count_and_command() -> None:
     assert (silenced["kind"], silenced["count"], silenced["command"]) == (
         "silenced_subjects",
         2,
-        "holdfast subjects list --silenced",
+        "holdfast subject list --silenced",
     )
     ahead = _one(late_ahead=3, ahead_streams=["payouts"], ahead_seconds=210.0)
     assert (ahead["kind"], ahead["count"]) == ("watermark_ahead", 3)
-    assert ahead["command"] == "holdfast late list --reason late --stream payouts"
+    assert ahead["command"] == "holdfast late-event list --reason late --stream payouts"
     assert "up to 3 min 30 s ahead of the clock" in ahead["sentence"]
     assert _one(quarantined=2)["command"] == "holdfast quarantine list"
     diverged = _one(diverged_replays=1, diverged_streams=["payouts"])

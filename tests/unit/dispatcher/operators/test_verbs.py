@@ -12,6 +12,7 @@ from holdfast.dispatcher.operators.common.session import OperatorSession
 from holdfast.dispatcher.operators.common.verbs import Kind, Param, Verb
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.states import AccessRole
+from tests.support.command import holdfast
 
 ROOT = Path(__file__).parents[4]
 VERBS = [verb for group in registry.groups() for verb in group.verbs]
@@ -85,3 +86,14 @@ def test_full_last_page_names_no_further_one() -> None:
     rows = [{"id": number} for number in (3, 2, 1)]
     assert verbs.page_of(rows, 3).further is None
     assert verbs.page_of(rows, 2) == verbs.Page(rows[:2], 2)
+
+
+@pytest.mark.parametrize(("alias", "word"), sorted(registry.ALIASES.items()))
+def test_word_of_an_earlier_version_is_the_same_group(alias: str, word: str) -> None:
+    new, old = (holdfast(each, "--help", process=True, code=ExitCode.OK) for each in (word, alias))
+    assert old.stdout.replace(f"holdfast {alias} ", f"holdfast {word} ").split() == (
+        new.stdout.split()
+    )
+    root = holdfast("--help", process=True, code=ExitCode.OK).stdout
+    assert re.search(rf"^│ {word} ", root, re.MULTILINE)
+    assert not re.search(rf"^│ {alias} ", root, re.MULTILINE)

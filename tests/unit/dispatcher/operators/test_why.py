@@ -325,7 +325,7 @@ def test_holder_of_a_row_is_named_with_the_command_to_end_it() -> None:
 def test_advice_about_a_gap_names_its_subject_to_the_letter(subject: str, word: str) -> None:
     entry = ExplainedEntry(KEY, subject, 3, "payout_hold.block", NOW, BATCH)
     answer = judge(ROW | {"head_sequence": None}, entry, _conditions())
-    assert answer.command == f"holdfast subjects pass --endpoint payouts --reason TEXT {word}"
+    assert answer.command == f"holdfast subject pass --endpoint payouts --reason TEXT {word}"
 
 
 def test_old_snapshot_is_named_and_a_young_one_is_not() -> None:
@@ -479,9 +479,9 @@ def test_entries_waiting_behind_it_are_counted(change: dict[str, Any], message: 
 @pytest.mark.parametrize(
     ("change", "commands"),
     [
-        ({}, ["redeliver", "reissue", "dead"]),
-        ({"reason": "rejected"}, ["redeliver", "reissue", "dead"]),
-        ({"reason": "refused"}, ["endpoint", "redeliver", "reissue", "dead"]),
+        ({}, ["redeliver", "reissue", "dead-letter"]),
+        ({"reason": "rejected"}, ["redeliver", "reissue", "dead-letter"]),
+        ({"reason": "refused"}, ["endpoint", "redeliver", "reissue", "dead-letter"]),
         ({"resolution": "reissued"}, []),
     ],
 )
