@@ -5,6 +5,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, field, fields
+from enum import Enum
 from inspect import Parameter, Signature
 from pathlib import Path
 from types import UnionType
@@ -204,8 +205,14 @@ class JobOptions:
         return bool(self.topic or self.topic_pattern)
 
 
-NOT_WRITTEN = re.compile("secret|password|token|access[.]?key", re.IGNORECASE)
-"""Names of Spark's settings that may hold a secret, as Spark redacts them."""
+_SECRET = re.compile(
+    r"secret|password|token|credential|jaas|access[.]?key|://[^/@\s]+@", re.IGNORECASE
+)
+"""In the name or the value of a setting that may hold a secret; user and password in a URL."""
+
+_REFERENCE = re.compile(r"([^=]*=)?(env|file):")
+"""Values that name where a secret is."""
+
 
 PrintConfig = Annotated[
     bool, typer.Option("--print-config", help="Print these options as such a file, and exit.")
@@ -237,14 +244,18 @@ def read_config(path: Path) -> dict[str, Any]:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
         raise _unusable(path, f"it cannot be read: {error}") from error
-    kinds = {name: _written_as(get_args(kind)[0]) for name, kind, _ in _declared()}
+    kinds = {name: get_args(kind) for name, kind, _ in _declared()}
     for name, value in content.items():
         if name not in kinds:
             raise _unusable(path, f"there is no option {name!r}; there are {', '.join(kinds)}")
-        if type(value) is not kinds[name] or (
+        kind, info = kinds[name]
+        # The value is not quoted: it may be a secret.
+        if type(value) is not _written_as(kind) or (
             isinstance(value, list) and not all(isinstance(each, str) for each in value)
         ):
-            raise _unusable(path, f"{name} must be {_NOUNS[kinds[name]]}, not {value!r}")
+            raise _unusable(path, f"{name} must be {_NOUNS[_written_as(kind)]}")
+        if not _fits(value, kind, info):
+            raise _unusable(path, f"{name} must be {_accepted(kind, info)}, not {value!r}")
     return content
 
 
@@ -255,14 +266,39 @@ def written(options: JobOptions) -> Iterator[str]:
         if name == "dsn":
             yield "# dsn is not written, because it may hold a password: set HOLDFAST_DSN"
             continue
-        if name == "conf":
-            hidden = [each for each in value if NOT_WRITTEN.search(each.partition("=")[0])]
-            yield from (f"# conf {each.partition('=')[0]} is not written" for each in hidden)
-            value = [each for each in value if each not in hidden]
+        texts = value if isinstance(value, list) else [value] if isinstance(value, str) else []
+        hidden = [each for each in texts if _may_be_secret(each)]
+        if hidden:
+            names = ", ".join(each.partition("=")[0] for each in hidden if "=" in each)
+            yield f"# {name} {names}".rstrip() + " is not written, because it may be a secret"
+            value = [each for each in texts if each not in hidden] or None
         if value in (None, [], default):
             continue
         is_text = _written_as(get_args(kind)[0]) is str
         yield f"{name} = {_toml(str(value) if is_text else value)}"
+
+
+def _may_be_secret(text: str) -> bool:
+    return bool(_SECRET.search(text)) and not _REFERENCE.match(text)
+
+
+def _choices(kind: Any) -> list[str]:
+    kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    return [each.value for k in kinds if isinstance(k, type) and issubclass(k, Enum) for each in k]
+
+
+def _fits(value: Any, kind: Any, info: Any) -> bool:
+    if choices := _choices(kind):
+        return value in choices
+    if type(value) is not int:
+        return True
+    return (info.min is None or value >= info.min) and (info.max is None or value <= info.max)
+
+
+def _accepted(kind: Any, info: Any) -> str:
+    if choices := _choices(kind):
+        return f"one of {', '.join(choices)}"
+    return f"at least {info.min}" if info.max is None else f"{info.min} to {info.max}"
 
 
 def _declared() -> Iterator[tuple[str, Any, Any]]:

@@ -42,8 +42,8 @@ def _meant(text: str) -> list[tuple[str, ...]]:
 
 def _faults(text: str) -> Iterator[str]:
     for code in _INLINE.findall(text):
-        for first, *others in _meant(code):
-            words = (ALIASES.get(first, first), *others)  # as the page of an earlier version
+        first, _, rest = code.partition(" ")  # an entry of an earlier version has its words
+        for words in _meant(f"{ALIASES.get(first, first)} {rest}".strip()):
             if words not in COMMANDS:
                 yield f"{code}: no command {' '.join(words)}"
                 continue

@@ -50,6 +50,31 @@ def test_written_file_gives_the_same_options(options: JobOptions) -> None:
     assert JobOptions(**parsed) == options
 
 
+SECRETS = (
+    ("--conf", "spark.hadoop.fs.s3a.secret.key=hush"),
+    ("--conf", "spark.driver.extraJavaOptions=-Dstore.password=hush"),
+    ("--kafka-option", "kafka.ssl.keystore.password=hush"),
+    ("--kafka-option", "kafka.sasl.jaas.config=PlainLogin username=u x=hush"),
+    ("--schema-registry", "http://u:hush@registry"),
+    ("--path", "s3a://key:hush@bucket/events"),
+    ("--master", "spark://u:hush@master:7077"),
+    ("--dsn", "postgresql://u:hush@h/d"),
+)
+
+
+@pytest.mark.parametrize("given", SECRETS, ids=[f"{a} {b.partition('=')[0]}" for a, b in SECRETS])
+def test_printed_file_has_no_secret_of_any_option(given: tuple[str, str]) -> None:
+    done = holdfast("job", "run", *REQUIRED, *given, "--print-config", code=ExitCode.OK)
+    assert "hush" not in done.stdout + done.stderr
+    assert "is not written" in done.stdout
+
+
+def test_reference_to_a_secret_is_written() -> None:
+    given = ("--kafka-option", "kafka.ssl.keystore.password=env:STORE")
+    printed = holdfast("job", "run", *REQUIRED, *given, "--print-config", code=ExitCode.OK).stdout
+    assert tomllib.loads(printed)["kafka_option"] == [given[1]]
+
+
 def test_no_secret_is_written() -> None:
     conf = ["spark.hadoop.fs.s3a.secret.key=hush1", "spark.executor.memory=2g"]
     options = JobOptions(
@@ -74,6 +99,10 @@ def test_no_secret_is_written() -> None:
         ("path = 'events'", ("path", "list of texts")),
         ("path = [1]", ("path", "list of texts")),
         ("path = [", ("cannot be read",)),
+        ("partitions = 0", ("partitions", "at least 1")),
+        ("metrics_port = 70000", ("metrics_port", "0 to 65535")),
+        ("format = 'xml'", ("format", "json")),
+        ("dsn = ['hush']", ("dsn", "a text")),
     ],
 )
 def test_unusable_file_is_refused_by_name(
@@ -85,6 +114,7 @@ def test_unusable_file_is_refused_by_name(
         read_config(file)
     assert (refused.value.exit_code, refused.value.code) == (ExitCode.USAGE, "invalid_config")
     assert all(word in str(refused.value) for word in (str(file), "Nothing was started", *words))
+    assert "hush" not in str(refused.value)
 
 
 def test_missing_file_is_refused(tmp_path: Path) -> None:
@@ -116,7 +146,7 @@ def test_limits_and_required_options_hold_for_a_file(tmp_path: Path) -> None:
     assert "--checkpoint" in refused.stderr
     file.write_text("metrics_port = 70000\n")
     refused = holdfast("job", "run", "--config", str(file), *REQUIRED, code=ExitCode.USAGE)
-    assert "--metrics-port" in refused.stderr
+    assert "metrics_port" in refused.stderr
 
 
 def test_printed_default_is_left_out() -> None:
