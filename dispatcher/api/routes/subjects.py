@@ -5,7 +5,7 @@ A name may contain any character, so it is a query parameter and not a part of t
 
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import APIRouter, Query
 
 from holdfast.dispatcher.api import verbs
 from holdfast.dispatcher.api.access import Viewer
@@ -14,7 +14,13 @@ from holdfast.dispatcher.api.routes.why import Why, explaining
 from holdfast.dispatcher.operators import registry
 from holdfast.dispatcher.operators.why.store import Why as Explains
 
-router = verbs.router(registry.group("subject"))
+GROUP = registry.group("subject")
+FIRST = (GROUP["list"], GROUP["show"])
+"""Before the route of this module, as the description has them; the others after it."""
+
+router = APIRouter(prefix=GROUP.path, tags=[GROUP.tag])
+for _verb in FIRST:
+    verbs.add(router, _verb)
 
 SubjectName = Annotated[Text, Query(description="The exact name of the subject.", min_length=1)]
 
@@ -37,4 +43,6 @@ def explain_subject(
     return Why.of(name, found)
 
 
-router.routes.insert(2, router.routes.pop())  # where the description has it
+for _verb in GROUP.verbs:
+    if _verb not in FIRST:
+        verbs.add(router, _verb)

@@ -149,13 +149,12 @@ GROUP.verb(
 )(Quarantine.export)
 
 
-def some(count: int) -> str:
-    """Return a number of rows with the verb of a sentence."""
+def _rows_are(count: int) -> str:
     return f"{count:,} {'row is' if count == 1 else 'rows are'}"
 
 
 def _resolved_before(rows: list[Row]) -> str:
-    return f"; {some(len(rows))} already resolved" if rows else ""
+    return f"; {_rows_are(len(rows))} already resolved" if rows else ""
 
 
 def _dismissed(result: Row, values: Row) -> verbs.Text:
@@ -172,7 +171,7 @@ def _about(rows: list[Row], before: list[Row]) -> Row:
         "back": "/quarantine",
         "kept": [("id", str(row["id"])) for row in rows],
         "count": len(rows),
-        "warns": [f"{some(len(before))} already resolved and not changed."] if before else [],
+        "warns": [f"{_rows_are(len(before))} already resolved and not changed."] if before else [],
         "columns": _COLUMNS,
         "rows": [
             [str(row["id"]), row["stream"] or "", *(row[name] for name in names), "open"]
@@ -198,7 +197,7 @@ def _ask_dismiss(store: Quarantine, ids: list[int]) -> verbs.Question:
 
 def _after_dismissal(result: Row, values: Row) -> verbs.Done:
     before = _resolved_before(result["resolved_before"])
-    text = f"{some(len(result['dismissed']))} dismissed{before}."
+    text = f"{_rows_are(len(result['dismissed']))} dismissed{before}."
     return verbs.Done(text, GROUP.page(values["ids"]))
 
 
@@ -227,9 +226,9 @@ def _ask_requeue(store: Quarantine, ids: list[int]) -> verbs.Question:
     about, what = _about(rows, before), GROUP.what(rows)
     if older := len([each for each in overtaken if each]):
         about["warns"].append(
-            f"{some(older)} older than the newest decision of its subject. It is refused; with the"
-            " box ticked, or if that decision is of another stream, it is proposed, and a second"
-            " person approves it."
+            f"{_rows_are(older)} older than the newest decision of its subject. It is refused; with"
+            " the box ticked, or if that decision is of another stream, it is proposed, and a"
+            " second person approves it."
         )
         about["columns"] = (*_COLUMNS, "Newer decision of the subject")
         newer = [overtaken_text(each) if each else "-" for each in overtaken]
@@ -252,16 +251,16 @@ def _ask_requeue(store: Quarantine, ids: list[int]) -> verbs.Question:
 
 def _after_requeue(result: PutBack, values: Row) -> verbs.Done:
     done, refused, waiting, before = result
-    text = f"{some(len(done))} put back{_resolved_before(before)}."
+    text = f"{_rows_are(len(done))} put back{_resolved_before(before)}."
     if len(done) == 1:
         text += f" Row {done[0]['id']}: {done[0]['detail']}."
     if refused:
         first = f"row {refused[0]['id']}, {refused[0]['detail']}"
-        text += f" {some(len(refused))} refused again and stay open: {first}."
+        text += f" {_rows_are(len(refused))} refused again and stay open: {first}."
     if waiting:
         newer = overtaken_text(waiting[0]["overtakes"])
         text += (
-            f" {some(len(waiting))} proposed, and a second person approves: row"
+            f" {_rows_are(len(waiting))} proposed, and a second person approves: row"
             f" {waiting[0]['id']}, which would overtake {newer}."
         )
     tone = "bad" if refused or waiting else "good"

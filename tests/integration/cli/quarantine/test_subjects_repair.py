@@ -246,8 +246,14 @@ def test_people_see_the_command_where_they_see_the_state(silenced: Silenced) -> 
     reply = holdfast("subject", "repair", "m_1", "--stream", "payouts", *WHY, dsn=silenced.dsn)
     assert reply.returncode == ExitCode.DEGRADED
     assert "holdfast proposal approve" in reply.stdout
-    for both in ((), ("--stream", "payouts", "--proposal", "00000000")):
-        assert silenced.ask(*both)[0] == ExitCode.USAGE
+    for wrong, code in (
+        ((), "missing_parameter"),
+        (("--stream", "payouts", "--proposal", "00000000"), "conflicting_parameters"),
+        (("--proposal", "00000000", "--to-nothing"), "conflicting_parameters"),
+        (("--proposal", "00000000", "--to-type", "a"), "conflicting_parameters"),
+    ):
+        exit_code, _, error = silenced.ask(*wrong, "--json")
+        assert (exit_code, json.loads(error)["code"]) == (ExitCode.USAGE, code)
     assert silenced.ask("--proposal", "00000000")[0] == ExitCode.NOTHING_MATCHED
 
 
