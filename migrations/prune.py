@@ -132,7 +132,7 @@ def _once(session: psycopg.Connection, parameters: dict[str, object]) -> DayStat
     with session.transaction(), session.cursor(row_factory=class_row(DayState)) as cursor:
         state = cursor.execute(statement("prune_day"), parameters).fetchone()
     if state is None:
-        raise LookupError("prune_day.sql returned no row")
+        raise LookupError("prune_day returned no row")
     return state
 
 

@@ -1,4 +1,4 @@
-"""${message}.
+"""${message.partition(" ")[2]}.
 
 Step: expand (the previous version of Holdfast works on this schema) or contract (a later release).
 Locks: which tables are locked, how strongly, and for how long (`holdfast db upgrade --plan`).

@@ -91,7 +91,7 @@ def one_row(connection: psycopg.Connection, name: str, **values: Any) -> DictRow
     """Execute a statement that always returns a row, and return it."""
     row = execute(connection, name, **values).fetchone()
     if row is None:
-        raise LookupError(f"{name}.sql returned no row")
+        raise LookupError(f"{name} returned no row")
     return row
 
 
@@ -252,7 +252,7 @@ def _take_role(connection: psycopg.Connection, timeouts: Timeouts) -> DictRow:
         ) from error
     row = cursor.fetchone()
     if row is None:
-        raise LookupError("session.sql returned no row")
+        raise LookupError("connection/session returned no row")
     return row
 
 

@@ -10,7 +10,7 @@ LIMIT %(limit)s
 
 
 -- name: count
--- The number of dead letters that export.sql returns.
+-- The number of dead letters that `export` returns.
 -- Uses uq_dead_letter_open where only open ones are wanted; else reads dead_letter.
 SELECT count(*) AS count
 FROM holdfast.dead_letter d

@@ -18,7 +18,7 @@ RETURNING id, name, url, state, order_policy, starts_at
 
 
 -- name: backfill
--- Advances the existing lanes of an endpoint (backfill_add.sql committed them) to the last stored entry. Lanes that are behind
+-- Advances the existing lanes of an endpoint (`backfill_add` committed them) to the last stored entry. Lanes that are behind
 -- are locked in the order of pk_lane, as everywhere, and only after all reads. Uses pk_lane; reads all partitions of entry.
 WITH stored AS MATERIALIZED (
     SELECT e.subject_id, max(e.sequence) AS last_sequence, min(e.priority) AS priority
@@ -159,7 +159,7 @@ ORDER BY s.id
 
 -- name: retype_rest
 -- Before an endpoint takes more types: its idle lanes move past everything routed, and waiting lanes extend up to there. The
--- lanes are locked (hold.sql). Uses pk_lane, ix_batch_unrouted, ix_entry_batch_no; reads every subject.
+-- lanes are locked (`hold`). Uses pk_lane, ix_batch_unrouted, ix_entry_batch_no; reads every subject.
 UPDATE holdfast.lane
 SET delivered_sequence = CASE WHEN lane.delivered_sequence = lane.last_sequence THEN routed.sequence
                               ELSE lane.delivered_sequence END,

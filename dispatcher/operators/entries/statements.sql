@@ -95,8 +95,8 @@ ORDER BY e.batch_no DESC, e.subject_id DESC, e.sequence DESC
 
 
 -- name: list_data
--- As list.sql, of the entries whose `data` has a member with a given value, with `data` and with where each was delivered: the
--- outcome by its receipt, else `delivered`. Uses what list.sql uses, and pk_attempt for the entries of the page.
+-- As `list`, of the entries whose `data` has a member with a given value, with `data` and with where each was delivered: the
+-- outcome by its receipt, else `delivered`. Uses what `list` uses, and pk_attempt for the entries of the page.
 SELECT e.key, s.name AS subject, e.sequence, e.type, e.occurred_at, e.created_at AS written_at, e.priority, e.batch_no, e.subject_id,
        b.stream, b.query_id, b.batch_id, e.data, coalesce(there.delivered, '[]') AS delivered
 FROM (

@@ -255,7 +255,7 @@ ORDER BY p.name, a.finished_at
 
 
 -- name: status_dispatchers
--- The living dispatchers: with a heartbeat since `common/heartbeats.sql`.
+-- The living dispatchers: with a heartbeat since `common/heartbeats`.
 -- Needs no index: a row per process.
 SELECT id, host, pid, version, started_at, heartbeat_at, in_flight, draining
 FROM holdfast.dispatcher_instance

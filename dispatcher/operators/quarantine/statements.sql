@@ -1,5 +1,5 @@
 -- name: count
--- The number of rows that export.sql returns.
+-- The number of rows that `export` returns.
 -- Scans quarantine, at best by ix_quarantine_open; uses uq_batch_batch_no.
 SELECT count(*) AS count
 FROM holdfast.quarantine q

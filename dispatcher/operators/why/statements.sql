@@ -17,7 +17,7 @@ SELECT to_regclass('holdfast.entry_' || to_char(%(at)s::timestamptz AT TIME ZONE
 
 -- name: dispatchers
 -- The dispatchers with the newest heartbeats, crashed ones too; alive means a heartbeat since
--- `common/heartbeats.sql`.
+-- `common/heartbeats`.
 -- Needs no index: a row per process.
 SELECT host, pid, version, started_at, heartbeat_at, in_flight, draining,
        heartbeat_at > %(alive_since)s AS alive

@@ -10,7 +10,7 @@ FOR NO KEY UPDATE SKIP LOCKED
 
 
 -- name: lane_route_hold
--- Locks the lanes of the given batches in the order of pk_lane, as lane_hold.sql does for a settlement, so that the next
+-- Locks the lanes of the given batches in the order of pk_lane, as `lane_hold` does for a settlement, so that the next
 -- statement sees their last versions. Uses ix_entry_batch_no, pk_lane.
 SELECT count(*) AS lanes
 FROM (
@@ -49,7 +49,7 @@ SELECT pg_advisory_xact_lock_shared(hashtext('holdfast.route'))
 
 
 -- name: route_lock_try
--- As route_lock_shared.sql, for a transaction that must not wait: not at all for an endpoint being added, and only briefly for
+-- As `route_lock_shared`, for a transaction that must not wait: not at all for an endpoint being added, and only briefly for
 -- a lane that is locked. Also returns the number of endpoints that may get an entry. Needs no index.
 SELECT set_config('lock_timeout', '100ms', true) AS patience,
        pg_try_advisory_xact_lock_shared(hashtext('holdfast.route')) AS free,

@@ -72,8 +72,8 @@ CROSS JOIN LATERAL (
 
 -- name: lane_settle
 -- Ends leases whose token is still the lane's, and returns those lanes. A missing lane lost its lease, or was changed between
--- snapshot and lock; lane_hold.sql finds the latter by locking it first. Updates each lane in place: another access through
--- pk_lane would visit every version that an old snapshot keeps. Uses pk_lane, backwards as in lane_hold.sql.
+-- snapshot and lock; `lane_hold` finds the latter by locking it first. Updates each lane in place: another access through
+-- pk_lane would visit every version that an old snapshot keeps. Uses pk_lane, backwards as in `lane_hold`.
 WITH held AS MATERIALIZED (
     SELECT r.*, l.version,
            -- The endpoint's running clock.

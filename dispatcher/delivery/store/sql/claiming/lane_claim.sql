@@ -1,5 +1,5 @@
 -- Leases the lanes that lane_due.sql locked and returns their next entries in order. A lane whose next entry is not found is not
--- leased and is returned as one row without an entry: lane_empty.sql decides about it. Uses pk_lane, pk_entry, pk_attempt.
+-- leased and is returned as one row without an entry: `lane_empty` decides about it. Uses pk_lane, pk_entry, pk_attempt.
 -- Partitions are pruned twice. First at the start of the statement, by the settings: the executor opens every partition that is
 -- not pruned then, and bounds from rows cannot prune at that time. Then for each lane, by its own bound, so that one old lane does
 -- not make the others search every day. Both are safe only here, because the rows are locked and cannot change: when Postgres 18

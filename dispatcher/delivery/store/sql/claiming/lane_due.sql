@@ -2,7 +2,7 @@
 -- in settings, so that both statements go to the server in one message: `holdfast.lanes` has the row versions by endpoint,
 -- `holdfast.written_from` and `holdfast.written_to` the range of entry.created_at. A scan range is a part of ix_lane_due with one
 -- priority. It contains no leased lanes and no lanes whose retry is not due yet, so these cost nothing. `free` skips endpoints with
--- a limit (those that pace_take.sql locks). Uses ix_lane_due, pk_endpoint, pk_endpoint_pace.
+-- a limit (those that `pace_take` locks). Uses ix_lane_due, pk_endpoint, pk_endpoint_pace.
 WITH due AS MATERIALIZED (
     SELECT w.endpoint_id, w.entries, locked.*
     FROM unnest(%(endpoint_ids)s::integer[], %(lanes)s::integer[], %(entries)s::integer[])

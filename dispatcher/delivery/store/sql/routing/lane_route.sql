@@ -20,7 +20,7 @@ WITH coming AS MATERIALIZED (
         GROUP BY p.id, e.subject_id
     ) m
     LEFT JOIN LATERAL (
-        -- One lane at a time, as in lane_hold.sql: a plan made while the table was small would scan all of them for each.
+        -- One lane at a time, as in `lane_hold`: a plan made while the table was small would scan all of them for each.
         SELECT lane.ctid AS version, lane.delivered_sequence, lane.last_sequence, lane.priority
         FROM holdfast.lane
         WHERE lane.endpoint_id = m.endpoint_id AND lane.subject_id BETWEEN m.subject_id AND m.subject_id
