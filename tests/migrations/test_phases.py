@@ -58,6 +58,10 @@ SERVER = """
 """
 
 
+pytestmark = pytest.mark.usefixtures("template_database")
+"""Migrated before `pair` adds revisions, which the databases of other tests do not have."""
+
+
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
     """The revisions of this version, and two of the next one."""
