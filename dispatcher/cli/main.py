@@ -111,7 +111,9 @@ def application(first: list[str]) -> typer.Typer:
     for name, place in COMMANDS.items():
         if name in loaded:
             _add(app, name, place)
-    for alias in loaded.intersection(registry.ALIASES):
+    # A hidden word is completed, too: its commands, and not the groups.
+    completed = registry.ALIASES if COMPLETION in os.environ else loaded
+    for alias in registry.ALIASES.keys() & completed:
         name = registry.ALIASES[alias]
         _add(app, name, COMMANDS[name], alias)
     for name in sorted(loaded.intersection(points)):
@@ -127,6 +129,10 @@ def command(*first: str) -> Any:
     Finding the groups takes most of the time of a short command.
     """
     return exact(_record_json(get_command(application(list(first)))), typer.BadParameter)
+
+
+COMPLETION = "_HOLDFAST_COMPLETE"
+"""The variable by which a shell asks for completions."""
 
 
 def _add(app: typer.Typer, name: str, place: str, alias: str | None = None) -> None:

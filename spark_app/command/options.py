@@ -206,12 +206,20 @@ class JobOptions:
 
 
 _SECRET = re.compile(
-    r"secret|password|token|credential|jaas|access[.]?key|://[^/@\s]+@", re.IGNORECASE
+    r"pass(word|phrase|wd)|pwd|secret|token|credential|jaas|(private|api|access|account)[._-]?key"
+    r"|[.](key|sas|auth)\b[^=]*=|://([^/@\s]+|[^/@\s]*:[^@\s]*)@",
+    re.IGNORECASE,
 )
 """In the name or the value of a setting that may hold a secret; user and password in a URL."""
 
-_REFERENCE = re.compile(r"([^=]*=)?(env|file):")
-"""Values that name where a secret is."""
+_SETTING = re.compile(r"([\w.-]+)=")
+"""NAME=VALUE; a URL has no such name, only user and password in front of an equals sign."""
+
+_REFERENCE = re.compile(r"[\w.-]+=(env|file):")
+"""A setting whose value names where a secret is."""
+
+_REFERENCES = ("schema_registry_user", "schema_registry_ca")
+"""Options whose whole value must be such a reference, and is a secret if it is none."""
 
 
 PrintConfig = Annotated[
@@ -267,9 +275,9 @@ def written(options: JobOptions) -> Iterator[str]:
             yield "# dsn is not written, because it may hold a password: set HOLDFAST_DSN"
             continue
         texts = value if isinstance(value, list) else [value] if isinstance(value, str) else []
-        hidden = [each for each in texts if _may_be_secret(each)]
+        hidden = [each for each in texts if _may_be_secret(name, each)]
         if hidden:
-            names = ", ".join(each.partition("=")[0] for each in hidden if "=" in each)
+            names = ", ".join(m[1] for each in hidden if (m := _SETTING.match(each)))
             yield f"# {name} {names}".rstrip() + " is not written, because it may be a secret"
             value = [each for each in texts if each not in hidden] or None
         if value in (None, [], default):
@@ -278,7 +286,9 @@ def written(options: JobOptions) -> Iterator[str]:
         yield f"{name} = {_toml(str(value) if is_text else value)}"
 
 
-def _may_be_secret(text: str) -> bool:
+def _may_be_secret(option: str, text: str) -> bool:
+    if option in _REFERENCES:
+        return not text.startswith(("env:", "file:"))
     return bool(_SECRET.search(text)) and not _REFERENCE.match(text)
 
 

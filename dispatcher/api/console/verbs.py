@@ -119,7 +119,8 @@ def _list(verb: List, screen: Screen) -> Callable[..., Response]:
 
 
 def _show(verb: Verb, screen: Screen) -> Callable[..., Response]:
-    def show(request: Request, person: Person, body: str = "", **values: Any) -> Response:
+    def show(request: Request, person: Person, **values: Any) -> Response:
+        body = values.pop("body", "")
         values |= {name: key_of(values[name]) for name in keys}
         with person.session.open(verb.group.store) as store:
             row = verb.call(store, values)
@@ -130,7 +131,10 @@ def _show(verb: Verb, screen: Screen) -> Callable[..., Response]:
 
     keys = [each.name for each in verb.members if each.param.kind is Kind.KEY]
     types = {each.name: path_type(each) for each in verb.members} | dict.fromkeys(keys, InPath)
-    return signed(show, {name: (kind, REQUIRED) for name, kind in types.items()})
+    parameters: dict[str, tuple[Any, Any]] = {n: (kind, REQUIRED) for n, kind in types.items()}
+    if verb.bodies is not None and verb.bodies.action:
+        parameters["body"] = (str, "")
+    return signed(show, parameters)
 
 
 def _field(member: Member, text: str) -> Field:

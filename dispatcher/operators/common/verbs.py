@@ -348,7 +348,7 @@ class Verb:
         `spell` writes a member's name as the surface does.
         """
         by_name = {each.name: each for each in self.members}
-        given = {n: m for n, m in by_name.items() if values.get(n) not in (None, False, m.default)}
+        given = {n: m for n, m in by_name.items() if _is_given(values.get(n), m.default)}
         for member in given.values():
             needed, excluded = member.param.needs, member.param.excludes
             if needed is not None and needed not in given:
@@ -462,6 +462,11 @@ class Group:
 def some(count: int) -> str:
     """Return a number with the verb of a sentence about the past."""
     return f"{count:,} {'was' if count == 1 else 'were'}"
+
+
+def _is_given(value: Any, default: Any) -> bool:
+    # The number 0 is a value, although it equals False.
+    return value is not None and value is not False and value != default
 
 
 def signed(

@@ -232,7 +232,9 @@ def _adopted(row: Row, _: Row) -> verbs.Text:
 
 
 CHECKPOINT = "Path of the new checkpoint. Default: that of the stream's previous one."
-NOT_READ = ""
+NOT_READ = "\0"
+"""No argument of a command has this character; an empty one means the default."""
+
 FORCE = (
     "Accept the id although the stream has no batch of it. The server does not read checkpoints;"
     " the command does."

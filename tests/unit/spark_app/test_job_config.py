@@ -57,12 +57,23 @@ SECRETS = (
     ("--kafka-option", "kafka.sasl.jaas.config=PlainLogin username=u x=hush"),
     ("--schema-registry", "http://u:hush@registry"),
     ("--path", "s3a://key:hush@bucket/events"),
+    ("--path", "s3a://key:hush@bucket/day=2"),
+    ("--path", "s3a://key:with/hush@bucket/events"),
+    ("--path", "file://u:hush@h/events"),
+    ("--jars", "https://u:hush@nexus/a.jar?v=1"),
+    ("--schema-registry-user", "alice:hush"),
+    ("--kafka-option", "kafka.ssl.keystore.key=hush"),
+    ("--kafka-option", "kafka.sasl.oauthbearer.assertion.passphrase=hush"),
+    ("--conf", "spark.hadoop.fs.azure.account.key.a.dfs.core.windows.net=hush"),
+    ("--conf", "spark.hadoop.fs.azure.sas.fixed.a=hush"),
+    ("--conf", "spark.hadoop.google.cloud.auth.service.account.private.key=hush"),
+    ("--conf", "spark.hadoop.fs.s3a.encryption.key=hush"),
     ("--master", "spark://u:hush@master:7077"),
     ("--dsn", "postgresql://u:hush@h/d"),
 )
 
 
-@pytest.mark.parametrize("given", SECRETS, ids=[f"{a} {b.partition('=')[0]}" for a, b in SECRETS])
+@pytest.mark.parametrize("given", SECRETS, ids=[f"{a} {b}" for a, b in SECRETS])
 def test_printed_file_has_no_secret_of_any_option(given: tuple[str, str]) -> None:
     done = holdfast("job", "run", *REQUIRED, *given, "--print-config", code=ExitCode.OK)
     assert "hush" not in done.stdout + done.stderr
@@ -73,6 +84,9 @@ def test_reference_to_a_secret_is_written() -> None:
     given = ("--kafka-option", "kafka.ssl.keystore.password=env:STORE")
     printed = holdfast("job", "run", *REQUIRED, *given, "--print-config", code=ExitCode.OK).stdout
     assert tomllib.loads(printed)["kafka_option"] == [given[1]]
+    given = ("--schema-registry-user", "file:/run/secrets/registry")
+    printed = holdfast("job", "run", *REQUIRED, *given, "--print-config", code=ExitCode.OK).stdout
+    assert tomllib.loads(printed)["schema_registry_user"] == given[1]
 
 
 def test_no_secret_is_written() -> None:

@@ -5,8 +5,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from fastapi.routing import APIRoute
 from jinja2 import UndefinedError
 
+from holdfast.dispatcher.api.console import verbs
 from holdfast.dispatcher.api.console.forms.confirm import CHOSEN_MAX, numbers_of
 from holdfast.dispatcher.api.console.forms.fields import exact_time, when_of, whole_number
 from holdfast.dispatcher.api.console.frame.templating import SCREENS, environment
@@ -28,6 +30,7 @@ from holdfast.dispatcher.api.console.routes import replays
 from holdfast.dispatcher.api.console.routes.batches import line_diff
 from holdfast.dispatcher.api.console.routes.entries import copy_of, timelines
 from holdfast.dispatcher.api.console.routes.overview import Series, per_minute, percentiles
+from holdfast.dispatcher.operators import registry
 from holdfast.dispatcher.operators.replays.views import hold_reason
 from holdfast.sink.contract.exits import CommandError
 
@@ -336,3 +339,13 @@ def test_choice_that_is_no_numbers_is_refused(texts: list[str]) -> None:
     with pytest.raises(CommandError):
         numbers_of(texts)
     assert numbers_of(["3", "1", "3"]) == [3, 1]
+
+
+def test_page_takes_body_only_where_a_read_is_recorded() -> None:
+    takes = {
+        route.path: "body" in [each.name for each in route.dependant.query_params]
+        for group in registry.groups()
+        for route in verbs.router(group).routes
+        if isinstance(route, APIRoute) and "GET" in route.methods
+    }
+    assert (takes["/dead/{number}"], takes["/database"]) == (True, False)

@@ -1,8 +1,12 @@
 """Declared verbs: what every one of them has, and what their parameters must be together."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
+from uuid import UUID
 
 import pytest
 
@@ -10,6 +14,7 @@ from holdfast.dispatcher.operators import registry
 from holdfast.dispatcher.operators.common import verbs
 from holdfast.dispatcher.operators.common.session import OperatorSession
 from holdfast.dispatcher.operators.common.verbs import Kind, Param, Verb
+from holdfast.dispatcher.operators.streams.verbs import adopt_checkpoint
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.states import AccessRole
 from tests.support.command import holdfast
@@ -51,6 +56,8 @@ def _shown(
     of: Annotated[str | None, Param(Kind.NAME.value)] = None,
     part: Annotated[str | None, Param("x", needs="of")] = None,
     other: Annotated[bool, Param("y", excludes="of")] = False,
+    batch: Annotated[int | None, Param("z", needs="of")] = None,
+    query: Annotated[str | None, Param("q", needs="batch")] = None,
 ) -> None:
     """Nothing."""
 
@@ -63,6 +70,7 @@ GROUP.verb("show", help="Show.")(_shown)
     ("values", "text", "code"),
     [
         ({"part": "p"}, "--part needs --of", "missing_parameter"),
+        ({"batch": 0}, "--batch needs --of", "missing_parameter"),
         (
             {"of": "a", "other": True},
             "--of and --other exclude each other",
@@ -77,7 +85,15 @@ def test_parameters_need_and_exclude_each_other(values: Any, text: str, code: st
     assert str(refused.value).startswith(text)
 
 
-@pytest.mark.parametrize("values", [{}, {"of": "a", "part": "p"}, {"other": True, "of": None}])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"of": "a", "part": "p"},
+        {"other": True, "of": None},
+        {"of": "a", "batch": 0, "query": "q"},
+    ],
+)
 def test_parameters_that_fit_are_taken(values: Any) -> None:
     GROUP["show"].check(values, lambda member: member.name)
 
@@ -88,6 +104,17 @@ def test_full_last_page_names_no_further_one() -> None:
     assert verbs.page_of(rows, 2) == verbs.Page(rows[:2], 2)
 
 
+def test_word_of_an_earlier_version_is_completed() -> None:
+    asked = {
+        "_HOLDFAST_COMPLETE": "complete_bash",
+        "COMP_WORDS": "holdfast dead ",
+        "COMP_CWORD": "2",
+    }
+    command = [str(Path(sys.executable).with_name("holdfast"))]
+    done = subprocess.run(command, env=asked, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["list", "show", "export", "dismiss"]
+
+
 @pytest.mark.parametrize(("alias", "word"), sorted(registry.ALIASES.items()))
 def test_word_of_an_earlier_version_is_the_same_group(alias: str, word: str) -> None:
     new, old = (holdfast(each, "--help", process=True, code=ExitCode.OK) for each in (word, alias))
@@ -95,3 +122,16 @@ def test_word_of_an_earlier_version_is_the_same_group(alias: str, word: str) -> 
     root = holdfast("--help", process=True, code=ExitCode.OK).stdout
     assert re.search(rf"^│ {word} ", root, re.MULTILINE)
     assert not re.search(rf"^│ {alias} ", root, re.MULTILINE)
+
+
+@pytest.mark.parametrize("checkpoint", ["", None])
+def test_empty_checkpoint_of_adopt_is_the_one_on_record(
+    tmp_path: Path, checkpoint: str | None
+) -> None:
+    id_ = UUID(int=7)
+    (tmp_path / "metadata").write_text(f'{{"id": "{id_}"}}')
+    store: Any = SimpleNamespace(adopt=lambda *_, found_in, force: found_in(str(tmp_path)))  # noqa: ARG005 - as the store has it
+    found: Any = adopt_checkpoint(
+        store, name="s", query_id=id_, checkpoint=checkpoint, reason="moved"
+    )
+    assert found == id_
