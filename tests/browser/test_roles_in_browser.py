@@ -8,7 +8,8 @@ from holdfast.dispatcher.api.console import routes
 from tests.support.console.admin_api import Api
 from tests.support.console.browser import KEY, window
 
-VALUES = {"key": KEY.text, "number": 1, "id": "0" * 32, "id_": "0" * 32, "name": "payouts"}
+IDS = dict.fromkeys(("id", "id_", "replay_id"), "0" * 32)
+VALUES = {"key": KEY.text, "number": 1, "name": "payouts", **IDS}
 CHANGES = sorted(
     route.path
     for router in routes.ROUTERS

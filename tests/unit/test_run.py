@@ -35,11 +35,11 @@ import pytest
 
 @pytest.fixture
 def left() -> None:
-    Path("began").touch()
     yield
     Path("ended").touch()
 
 def test_waits(left: None) -> None:
+    Path("began").touch()
     Event().wait(300)
 """
 
