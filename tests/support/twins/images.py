@@ -56,7 +56,9 @@ class Images:
                     content = b"".join(copy)
                 if content:
                     rows[name] = content
-            sequences = dict(self._db.execute(_SEQUENCES, [self._schema]).fetchall())
+            sequences: dict[str, int | None] = dict(
+                self._db.execute(_SEQUENCES, [self._schema]).fetchall()
+            )
         return Image(rows, sequences)
 
     def put_back(self, image: Image) -> None:

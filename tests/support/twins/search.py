@@ -7,7 +7,6 @@ each an hour and other seeds, and prints the first: a run with it finds the same
 import os
 import secrets
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -46,9 +45,7 @@ class Effort:
         )
 
 
-def search(
-    machine: Callable[[], RuleBasedStateMachine], effort: Effort, *, steps: int = 50
-) -> Effort:
+def search(machine: type[RuleBasedStateMachine], effort: Effort, *, steps: int = 50) -> Effort:
     """Run examples of up to `steps` steps until the time is over; raises what an example raises.
 
     What fails is shrunk, and the script that fails is printed with the error.

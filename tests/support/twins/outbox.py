@@ -1,0 +1,307 @@
+"""A real outbox that is driven step by step: sink, dispatchers, receiver and operators.
+
+Each method is one step, taken by the functions that take it in production. `look` returns what a
+twin of a model is compared with.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
+
+import psycopg
+
+from holdfast.dispatcher.delivery.rules.lifecycle import state_of
+from holdfast.dispatcher.operators.check.actions import check
+from holdfast.dispatcher.operators.check.rules import Checked
+from holdfast.dispatcher.operators.check.store import Checks
+from holdfast.dispatcher.operators.common.session import operator_connection
+from holdfast.dispatcher.operators.common.times import When
+from holdfast.dispatcher.operators.dead_letters.store import DeadLetters
+from holdfast.dispatcher.operators.endpoints.settings import DEFAULTS
+from holdfast.dispatcher.operators.endpoints.store import Endpoints
+from holdfast.dispatcher.operators.reissue.actions import write_all
+from holdfast.dispatcher.operators.reissue.store import Reissues
+from holdfast.dispatcher.operators.replays.rules import ReplayFilter
+from holdfast.dispatcher.operators.replays.store import Replays
+from holdfast.dispatcher.outbound.reference_rule import rule_of
+from holdfast.sink.contract.key import Key
+from holdfast.sink.rows.batch import BatchInput, prepare
+from holdfast.sink.transaction.driver_path import InDriver
+from holdfast.sink.transaction.ledger import Written
+from holdfast.sink.transaction.writer import Writer
+from tests.support.dispatch.dispatching import LOOPBACK, SECRET
+from tests.support.dispatch.sender import decision, table
+from tests.support.twins.dispatchers import Dispatcher, Loop
+from tests.support.twins.images import Image, Images
+from tests.support.twins.receiver import Receiver
+
+STREAM = "twin"
+
+_LANES = """
+    SELECT p.name, s.name, l.delivered_sequence, l.last_sequence, l.claimed_sequence, l.attempt,
+           l.rescued, l.token, l.due_at
+    FROM holdfast.lane l
+    JOIN holdfast.subject s ON s.id = l.subject_id
+    JOIN holdfast.endpoint p ON p.id = l.endpoint_id
+"""
+_ATTEMPTS = """
+    SELECT p.name, s.name, a.sequence, a.number, a.outcome::text
+    FROM holdfast.attempt a
+    JOIN holdfast.subject s ON s.id = a.subject_id
+    JOIN holdfast.endpoint p ON p.id = a.endpoint_id
+    ORDER BY 1, 2, 3, 4
+"""
+_DEAD = """
+    SELECT p.name, s.name, d.sequence, d.reason::text, d.attempts, d.resolution::text
+    FROM holdfast.dead_letter d
+    JOIN holdfast.subject s ON s.id = d.subject_id
+    JOIN holdfast.endpoint p ON p.id = d.endpoint_id
+    ORDER BY d.id
+"""
+_ENTRIES = """
+    SELECT s.name, e.sequence, e.key, b.routed_at IS NOT NULL
+    FROM holdfast.entry e
+    JOIN holdfast.subject s ON s.id = e.subject_id
+    JOIN holdfast.batch b USING (batch_no)
+    ORDER BY 1, 2
+"""
+_ITEMS = """
+    SELECT y.id, y.state::text, p.name, s.name, i.sequence, i.kind::text, i.token,
+           i.settled_at IS NOT NULL, i.outcome::text
+    FROM holdfast.replay y
+    JOIN holdfast.replay_item i ON i.replay_id = y.id
+    JOIN holdfast.subject s ON s.id = i.subject_id
+    JOIN holdfast.endpoint p ON p.id = i.endpoint_id
+    ORDER BY y.created_at, i.place
+"""
+_STATES = "SELECT name, state::text FROM holdfast.endpoint ORDER BY 1"
+_UNROUTED = "SELECT batch_no FROM holdfast.batch WHERE routed_at IS NULL ORDER BY 1"
+_EXPIRE = """
+    UPDATE holdfast.{} SET lease_until = now() - interval '1 second' WHERE token = %s
+"""
+_DUE = (
+    "UPDATE holdfast.lane SET due_at = now() WHERE due_at > now() AND token IS NULL",
+    "UPDATE holdfast.replay_item SET due_at = now() WHERE due_at > now() AND token IS NULL",
+)
+
+
+class LaneSeen(NamedTuple):
+    """A lane as the database has it."""
+
+    delivered: int
+    last: int
+    claimed: int
+    attempt: int
+    rescued: int
+    state: str
+    token: UUID | None
+
+
+class DeadSeen(NamedTuple):
+    """A dead letter."""
+
+    endpoint: str
+    subject: str
+    sequence: int
+    reason: str
+    attempts: int
+    resolution: str | None
+
+
+class ItemSeen(NamedTuple):
+    """An item of a replay."""
+
+    replay: UUID
+    state: str
+    endpoint: str
+    subject: str
+    sequence: int
+    kind: str
+    token: UUID | None
+    is_settled: bool
+    outcome: str | None
+
+
+Place = tuple[str, str, int]
+"""Endpoint, subject and sequence."""
+
+
+class Seen(NamedTuple):
+    """What the database and the receiver have."""
+
+    entries: dict[tuple[str, int], tuple[str, bool]]
+    """By subject and sequence: the key, and whether its batch is routed."""
+    lanes: dict[tuple[str, str], LaneSeen]
+    attempts: dict[Place, list[str]]
+    """Outcomes in the order of their numbers, which have no gap."""
+    dead: list[DeadSeen]
+    items: list[ItemSeen]
+    endpoints: dict[str, str]
+    inbox: dict[str, tuple[Any, ...]]
+    """By key: subject, sequence, first outcome."""
+    actions: dict[str, int]
+    """How often the receiver acted on each key."""
+
+
+class Outbox:
+    """The real side."""
+
+    def __init__(self, dsn: str, dispatchers: Sequence[str], stack: ExitStack) -> None:
+        """`stack` ends what is opened here; the secret's variable is set."""
+        self.dsn = dsn
+        self.loop = Loop()
+        stack.callback(self.loop.close)
+        self.db = stack.enter_context(psycopg.connect(dsn, autocommit=True))
+        self.receiver = Receiver(dsn)
+        self.loop.run(self.receiver.open())
+        stack.callback(lambda: self.loop.run(self.receiver.close()))
+        self.dispatchers = {}
+        for name in dispatchers:
+            each = Dispatcher(name, dsn, self.receiver, rule_of(os.environ))
+            self.loop.run(each.open())
+            stack.callback(self._close, each)
+            self.dispatchers[name] = each
+        self._operator = stack.enter_context(operator_connection(dsn))
+        self.endpoints = Endpoints(self._operator)
+        self.replays = Replays(self._operator)
+        self.reissues = Reissues(self._operator)
+        self.dead_letters = DeadLetters(self._operator)
+        self._checks = [stack.enter_context(Checks.connect(dsn)) for _ in range(2)]
+        self._writer = Writer(dsn, STREAM, suppress_repeats=False, first_batch=1)
+        stack.callback(self._writer.close)
+        self._writer.begin_run(uuid4(), uuid4())
+        self._images = Images(self.db)
+        self._batch_id = 0
+        self._windows = 0
+
+    def _close(self, dispatcher: Dispatcher) -> None:
+        self.loop.run(dispatcher.close())
+
+    # People.
+
+    def add_endpoint(self, name: str, **settings: Any) -> None:
+        """Add an endpoint of the receiver, which retries at once."""
+        row = {
+            "name": name,
+            "url": f"{self.receiver.url}/{name}",
+            "secret_refs": [f"env:{SECRET}"],
+            "allow_cidrs": [LOOPBACK],
+            "schedule_seconds": [0] * 3,
+            "breaker_threshold": 0,
+            **settings,
+        }
+        self.endpoints.add_endpoint({**DEFAULTS, **row}, from_beginning=True, reason="a test")
+
+    def set_state(self, name: str, state: str) -> None:
+        """Pause, resume or disable an endpoint."""
+        self.endpoints.set_endpoint_state(name, state, "a test")
+
+    def redeliver(self, key: str, endpoint: str | None = None) -> UUID:
+        """Plan and apply a replay of one key; raises `CommandError` if there is nothing to do."""
+        wanted = ReplayFilter(endpoint=endpoint, keys=(Key.parse(key).digest,))
+        return self.replay(wanted)
+
+    def replay(self, wanted: ReplayFilter) -> UUID:
+        """Plan and apply a replay."""
+        id_: UUID = self.replays.plan(wanted, reason="a test")["id"]
+        self.replays.apply(id_)
+        return id_
+
+    def reissue(self, key: str) -> str:
+        """Plan and write a reissue; returns the new key."""
+        preview = self.reissues.preview(Key.parse(key))
+        id_ = self.reissues.plan([preview], "a test")
+        [done] = write_all(self.dsn, self.reissues, id_)
+        return str(done["new_key"])
+
+    # The sink.
+
+    def ingest(self, *subjects: str) -> list[str]:
+        """Write one batch with an entry of each subject; returns their keys."""
+        rows = []
+        for subject in subjects:
+            self._windows += 1
+            rows.append(decision(subject, self._windows))
+        self._batch_id += 1
+        written = self._writer.write(self._batch_id, InDriver(prepare(BatchInput(table(*rows)))))
+        assert isinstance(written, Written)
+        return [Key.of(row["key"]).text for row in rows]
+
+    # Time, faults and memory.
+
+    def expire(self, token: UUID, *, is_item: bool = False) -> None:
+        """Let the lease of this token end."""
+        table_name = "replay_item" if is_item else "lane"
+        self.db.execute(_EXPIRE.format(table_name).encode(), [token])
+
+    def pass_time(self) -> None:
+        """Let every retry be due."""
+        for statement in _DUE:
+            self.db.execute(statement.encode())
+
+    @contextmanager
+    def hold_batch(self) -> Iterator[None]:
+        """Let another router hold the oldest unrouted batch: a later one is routed first."""
+        with psycopg.connect(self.dsn) as holder:
+            holder.execute(f"{_UNROUTED} LIMIT 1 FOR UPDATE".encode())
+            yield
+            holder.rollback()
+
+    def take(self) -> tuple[Image, int]:
+        """Return a backup: the rows, and the newest batch."""
+        return self._images.take(), self._batch_id
+
+    def put_back(self, backup: tuple[Image, int]) -> None:
+        """Restore a backup. Dispatchers and receiver remember what they know."""
+        image, self._batch_id = backup
+        self._images.put_back(image)
+
+    def begin(self, backup: tuple[Image, int]) -> None:
+        """Begin anew from a backup; nobody remembers anything."""
+        for each in self.dispatchers.values():
+            self.loop.run(each.kill())
+        self.loop.run(self.receiver.drop())
+        self.put_back(backup)
+        self.receiver.forget()
+        self._windows = 0
+        for each in self.dispatchers.values():
+            self.loop.run(each.load())
+
+    # Looking.
+
+    def check(self) -> None:
+        """Run the check that operators run; it finds nothing."""
+        checked = Checked(20)
+        range_ = self._checks[0].range(When(back=timedelta(days=1)), When(), None, None)
+        check(self._checks, range_, checked, lambda *_: None)
+        assert checked.holds, checked.kept
+
+    def look(self) -> Seen:
+        """Return everything that a twin is compared with."""
+        attempts: dict[Place, list[str]] = defaultdict(list)
+        with self.db.transaction():
+            self.db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            for endpoint, subject, sequence, number, outcome in self.db.execute(_ATTEMPTS):
+                outcomes = attempts[endpoint, subject, sequence]
+                outcomes.append(outcome)
+                assert number == len(outcomes), f"{endpoint}/{subject}/{sequence}: {number}"
+            lanes: dict[tuple[str, str], LaneSeen] = {}
+            for endpoint, subject, *counts, token, due_at in self.db.execute(_LANES):
+                state = state_of(token, due_at, counts[0], counts[1])
+                lanes[endpoint, subject] = LaneSeen._make([*counts, state.value, token])
+            entries = {
+                (subject, sequence): (Key(key).text, routed)
+                for subject, sequence, key, routed in self.db.execute(_ENTRIES)
+            }
+            dead = [DeadSeen(*row) for row in self.db.execute(_DEAD)]
+            items = [ItemSeen(*row) for row in self.db.execute(_ITEMS)]
+            states: dict[str, str] = dict(self.db.execute(_STATES).fetchall())
+        return Seen(
+            *(entries, lanes, dict(attempts), dead, items, states),
+            {key: (subject, *rest) for key, subject, *rest in self.receiver.inbox()},
+            dict(self.receiver.actions),
+        )
