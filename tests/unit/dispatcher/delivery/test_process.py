@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.dispatcher.delivery import database_clock
+from holdfast.dispatcher.delivery import database_clock, sender
 from holdfast.dispatcher.delivery.database_clock import DatabaseClock
 from holdfast.dispatcher.delivery.endpoints import Endpoints, Ready
 from holdfast.dispatcher.delivery.health import ANSWER_SECONDS, Health
@@ -210,7 +210,7 @@ class Sent:
 
     def run(self, *entries: Entry, age: float = 0.0) -> Settlement:
         """Send a paced lane that was claimed `age` seconds ago."""
-        sender = Sender(
+        posting = Sender(
             _as_any(SimpleNamespace(ready={1: READY})),
             _as_any(self),
             _as_any(SimpleNamespace(crashed=lambda where, _error: self.crashed.append(where))),
@@ -219,7 +219,7 @@ class Sent:
             clock=DatabaseClock(),
             check_repeat=self.check_repeat,
         )
-        asyncio.run(sender.send(_lane(entries, seconds() - age)))
+        asyncio.run(posting.send(_lane(entries, seconds() - age)))
         (settlement,) = self.settled
         return settlement
 
@@ -252,6 +252,21 @@ def test_paced_entry_is_sent_soon_after_its_claim_or_given_back() -> None:
     assert in_time.run(entry(), age=0.01).move is Move.ADVANCE
     assert late.run(entry(), age=BEGIN_SECONDS + 0.1).move is Move.RELEASE
     assert (in_time.posted, late.posted) == (1, 0)
+
+
+def test_key_is_not_sent_when_its_inquiry_used_up_the_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [seconds()]
+    monkeypatch.setattr(sender, "seconds", lambda: now[-1])
+
+    async def stalled(*_: object) -> Response | None:
+        now.append(now[-1] + ENDPOINT.attempt_seconds)
+        return None
+
+    sent = Sent(check_repeat=stalled)
+    assert sent.run(entry(2)).move is Move.RELEASE
+    assert sent.posted == 0
 
 
 def test_forgotten_key_is_refused_before_its_window_is_loaded() -> None:

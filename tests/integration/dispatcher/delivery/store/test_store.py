@@ -38,6 +38,9 @@ from tests.support.waiting import eventually
 from tests.support.world import World
 
 URL = "http://127.0.0.1:1/"
+LEASE = """
+    UPDATE holdfast.lane
+    SET token = gen_random_uuid(), lease_until = now() + interval '1 minute', turn = turn + 1"""
 ENDPOINT = Endpoint(1, "e", URL, (), 1, 2, 64, (5, 30), OrderPolicy.STOP)
 
 
@@ -125,6 +128,40 @@ async def test_concurrent_claims_never_share_a_lane(world: World, store: Postgre
     assert len({lane.token for claim in claims for lane in claim.lanes}) >= 4
 
 
+async def test_lane_that_another_claims_is_left_to_it(world: World, store: PostgresStore) -> None:
+    endpoint_id = await world.routed(store, "m_1", "m_2")
+    with psycopg.connect(world.dsn) as other:
+        # Nobody waits for a claim that did not commit yet, and nobody shares its lanes.
+        other.execute(f"{LEASE} FROM holdfast.subject s WHERE s.id = subject_id AND s.name = 'm_1'")
+        (lane,) = (await store.claim(wanted(endpoint_id), 0)).lanes
+    assert world.lanes()["m_2"].token == lane.token
+    assert world.lanes()["m_1"].token != lane.token
+
+
+async def test_rescue_takes_only_leases_that_ended(world: World, store: PostgresStore) -> None:
+    endpoint_id = await world.routed(store, "m_1", "m_2")
+    (dead,) = (await store.claim(wanted(endpoint_id, 1), 0)).lanes
+    world.expire_leases()
+    (alive,) = (await store.claim(wanted(endpoint_id, 1), 0)).lanes
+    assert [each.subject_id for each in await store.rescue(16)] == [dead.subject_id]
+    assert {lane.token for lane in world.lanes().values()} == {alive.token, None}
+
+
+async def test_entries_routed_since_the_claim_keep_their_lane_due(
+    world: World, store: PostgresStore
+) -> None:
+    endpoint_id = await world.routed(store, "m_1", types=[BLOCK])
+    world.db.execute("DELETE FROM holdfast.entry")
+    (subject_id,) = world.db.execute("SELECT subject_id FROM holdfast.lane").fetchone() or (0,)
+    world.write("m_1")
+    await store.route(16)
+    # What a claim found that began before.
+    lane = {"endpoint_ids": [endpoint_id], "subject_ids": [subject_id], "delivered": [0]}
+    changed = world.db.execute(statement("claiming/lane_empty"), {**lane, "last": [1]})
+    assert changed.fetchall() == []
+    assert world.lanes()["m_1"] == (0, 2, 0, LaneState.DUE, None)
+
+
 async def test_urgent_lanes_are_claimed_first(world: World, store: PostgresStore) -> None:
     endpoint_id = world.add_endpoint(URL)
     world.write("calm")
@@ -164,6 +201,16 @@ async def test_settlement_in_doubt_is_recognised(world: World, store: PostgresSt
     again = await store.settle(results, repeated=True)
     assert {each.settlement.subject_id for each in again} == {lane.subject_id for lane in claimed}
     assert len(world.attempts()) == 2
+
+
+async def test_rescued_result_in_doubt_was_not_stored(world: World, store: PostgresStore) -> None:
+    endpoint_id = await world.routed(store, "m_1")
+    (lane,) = (await store.claim(wanted(endpoint_id), 0)).lanes
+    world.expire_leases()
+    assert len(await store.rescue(16)) == 1
+    # The rescue recorded the same lease; the receiver's answer is lost all the same.
+    assert await store.settle([judged(lane, Outcome.DELIVERED)], repeated=True) == []
+    assert world.attempts() == [AttemptRow("m_1", 1, 1, "unknown")]
 
 
 async def test_rescue_books_every_possibly_sent_entry(world: World, store: PostgresStore) -> None:
