@@ -386,6 +386,10 @@ def test_claim_fences_the_run_before_and_the_next_run_keeps_its_epoch(world: Wor
     with pytest.raises(UnadoptedCheckpoint):
         stranger.sink.claim(stranger.query_id)
     assert _stream(world.db) == (newer.query_id, 2, newer.run_id)
+    # The claim was for one run: a restart of the same driver takes an epoch of its own.
+    newer.run_id = uuid4()
+    newer.batch(2, decision("m_3"))
+    assert _stream(world.db) == (newer.query_id, 3, newer.run_id)
 
 
 def test_claimed_stream_is_not_taken_back_from_a_newer_driver(world: World) -> None:

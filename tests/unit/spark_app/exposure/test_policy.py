@@ -243,6 +243,13 @@ def test_a_change_after_what_was_decided_is_taken() -> None:
     assert _is_taken(_entry(100), _entry(300, "12:00", "m_1"), _entry(50, "12:30", "m_new"))
 
 
+def test_a_change_from_the_decided_end_on_is_refused() -> None:
+    """The window that ends there was decided by the limits in force at its end."""
+    entries = _entry(100), _entry(300, "12:00", "m_1"), _entry(200, "12:15")
+    assert not _is_taken(*entries, decided=at("12:15"))
+    assert _is_taken(*entries, decided=at("12:15") - 1)
+
+
 def test_an_entry_that_changes_nothing_is_taken() -> None:
     assert _is_taken(_entry(300, "12:00", "m_1"), _entry(100, merchant="m_new"), _entry(100))
     assert _is_taken(_entry(100), _entry(300, "12:00", "m_1"), _entry(300, "12:15", "m_1"))
