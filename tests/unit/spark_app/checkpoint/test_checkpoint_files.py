@@ -100,6 +100,20 @@ def test_checksums_are_rewritten_only_for_intact_files(tmp_path: Path) -> None:
     assert mend(tmp_path) == []
 
 
+def test_no_checksum_is_made_for_a_damaged_state(tmp_path: Path) -> None:
+    """Hadoop's checksum is gone, and Spark's own speaks against the content."""
+    content, state = bytes(2000), tmp_path / "1.changelog"
+    sidecar = spark_sidecar(content, 7)
+    spark_file(state).write_bytes(sidecar)
+    hadoop_file(spark_file(state)).write_bytes(hadoop_sums(sidecar))
+    hadoop_file(state).write_bytes(b"")
+    state.write_bytes(content[:-1] + b"1")
+    assert mend(tmp_path) == []
+    assert hadoop_file(state).read_bytes() == b""
+    state.write_bytes(content)
+    assert mend(tmp_path) == [hadoop_file(state)]
+
+
 def _changelog(before: list[Link], records: list[tuple[bytes, bytes | None]]) -> bytes:
     lineage = json.dumps(
         [{"version": each.version, "checkpointUniqueId": each.unique_id} for each in before]
