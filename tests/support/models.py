@@ -138,7 +138,14 @@ def explore(
             shutil.copy(module, folder)
         Path(folder, f"{model.module}.cfg").write_text(_configuration(model, constants))
         java = Path(find_java(), "bin", "java")
-        tlc = [java, *JAVA_OPTIONS, f"-Djava.io.tmpdir={folder}", "-cp", JAR, "tlc2.TLC"]
+        tlc: list[str | Path] = [
+            java,
+            *JAVA_OPTIONS,
+            f"-Djava.io.tmpdir={folder}",
+            "-cp",
+            JAR,
+            "tlc2.TLC",
+        ]
         done = subprocess.run(
             [*tlc, *TLC_OPTIONS, "-workers", workers, *options, model.module],
             cwd=folder,
@@ -239,7 +246,7 @@ def table(models: Mapping[str, Model]) -> str:
 
 def run(models: Mapping[str, Model], *, size: str, switches: bool, stories: bool) -> list[str]:
     """Explore models, print what each run found, and return what differs from their tables."""
-    faults = []
+    faults: list[str] = []
     for model in models.values():
         found = explore(model, model.constants(size), workers=str(os.cpu_count() or 1))
         faults += faults_of_size(model, size, found)

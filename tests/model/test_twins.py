@@ -1,0 +1,48 @@
+"""The twins in Python have the states and steps of the models that TLC finds."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from tests.support import models
+from tests.support.models import Constants
+from tests.support.twins import delivery, graph
+from tests.support.twins.graph import Graph
+
+explored_by_tlc = pytest.mark.skipif(not models.JAR.exists(), reason="needs `make tla-jar`")
+
+
+def of_delivery(constants: Constants) -> Graph:
+    world = delivery.World.of(constants)
+    limits = ("Faults", "Replays", "Cancels", "Holds", "Pauses")
+    budget = delivery.Budget(*(constants[f"Max{name}"] for name in limits))
+    return graph.of_twin(delivery.init(world, budget), lambda state: delivery.steps(world, state))
+
+
+ALL_ONCE = {f"Max{name}": 1 for name in ("Replays", "Cancels", "Holds", "Pauses")}
+
+TWINS: Mapping[str, tuple[Callable[[Constants], Graph], Constants]] = {
+    "delivery of one entry": (of_delivery, {"Entries": 1, "MaxFaults": 1, **ALL_ONCE}),
+    "delivery of two entries": (of_delivery, {"Entries": 2, "MaxFaults": 1, "MaxReplays": 0}),
+}
+"""The name of the model and a size of it, its twin, and what differs from its small size."""
+
+
+REST = {"delivery of one entry"}
+"""Those that take longer."""
+
+ALL = [pytest.param(name, marks=[pytest.mark.rest] * (name in REST)) for name in TWINS]
+
+
+@explored_by_tlc
+@pytest.mark.parametrize("name", ALL)
+def test_twin_has_the_states_and_steps_of_its_model(name: str) -> None:
+    twin, size = TWINS[name]
+    model = models.load().get(name.split(maxsplit=1)[0])
+    if model is None:
+        pytest.skip("its model is not written yet")
+    constants = {**model.constants("small"), **size}
+    of_model = graph.of_model(model, constants)
+    of_twin = twin(constants)
+    assert graph.differences(of_model, of_twin) == []
+    assert of_model == of_twin
