@@ -224,6 +224,13 @@ def test_signature_over_the_decompressed_body_does_not_verify() -> None:
     assert reason_of(lambda: check(pairs(), gzip.compress(BODY))) == (401, Reason.NO_MATCH)
 
 
-def test_body_of_another_key_is_refused() -> None:
+@pytest.mark.parametrize("idempotency_key", [None, key_of("m_482", 2)], ids=["id", "both"])
+def test_body_of_another_key_is_refused(idempotency_key: str | None) -> None:
     other = body(sequence=2)
-    assert reason_of(lambda: check(pairs(other), other)) == (400, Reason.KEY_MISMATCH)
+    fields = pairs(other, idempotency_key=idempotency_key)
+    assert reason_of(lambda: check(fields, other)) == (400, Reason.KEY_MISMATCH)
+
+
+def test_idempotency_key_of_another_body_is_refused() -> None:
+    fields = pairs(idempotency_key=key_of("m_482", 2))
+    assert reason_of(lambda: check(fields)) == (400, Reason.KEY_MISMATCH)

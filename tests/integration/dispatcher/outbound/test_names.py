@@ -9,15 +9,18 @@ import httpx
 import pytest
 import uvloop
 
+from holdfast.deploy.local.ports import free_port
 from holdfast.dispatcher.outbound.target import Target
 from holdfast.dispatcher.outbound.transport import dialing, names
 from holdfast.dispatcher.outbound.transport.asyncio_engine import AsyncioTransport
 from holdfast.dispatcher.outbound.transport.guard import AddressRefusedError, Guard, ResolveError
 from holdfast.dispatcher.outbound.transport.names import system_addresses
 from holdfast.dispatcher.outbound.transport.transport import Progress
+from holdfast.dispatcher.shared.clock import seconds
 from holdfast.dispatcher.shared.outcome import Response
+from tests.support.dispatch import webhooks
 from tests.support.dispatch.name_server import MANY, NameServer, name_server
-from tests.support.dispatch.transports import LOOPBACK, REQUEST
+from tests.support.dispatch.transports import LOOPBACK, REQUEST, answering
 from tests.support.dispatch.webhooks import WebhookReceiver
 
 LOOPS = (asyncio.new_event_loop, uvloop.new_event_loop)
@@ -174,3 +177,27 @@ def test_refusal_after_a_slow_renewal_is_named(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(dialing, "RENEWAL_PATIENCE_SECONDS", 0.01)
     asyncio.run(work())
+
+
+def test_idle_connection_to_an_address_that_its_name_left_is_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [seconds()]
+    resolve = answering(["127.0.0.2"], ["127.0.0.3"])
+
+    async def work() -> None:
+        transport = AsyncioTransport(resolve=resolve)
+        target = Target(1, second.url.replace(second.host, "receiver.test"), LOOPBACK, 5, 10)
+        for receiver in (second, third):
+            assert await transport.send(target, REQUEST, Progress()) == Response(200)
+            assert len(receiver.seen) == 1
+            now.append(now[-1] + dialing.RESOLVED_SECONDS)
+        await transport.close()
+
+    monkeypatch.setattr(dialing, "seconds", lambda: now[-1])
+    port = free_port()
+    with (
+        webhooks.listening(host="127.0.0.2", port=port) as second,
+        webhooks.listening(host="127.0.0.3", port=port) as third,
+    ):
+        asyncio.run(work())

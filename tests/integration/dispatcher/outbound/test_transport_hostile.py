@@ -199,10 +199,20 @@ def test_what_came_before_the_deadline_is_kept(send: Sending, receiver: WebhookR
 def test_huge_body_is_cut_after_16_kb(
     send: Sending, receiver: WebhookReceiver, start: bytes
 ) -> None:
-    receiver.script = lambda _seen: drip(start, b"z" * 65_536, 0)
+    sent = 0
+
+    async def endless(_seen: Seen, wire: Wire) -> None:
+        nonlocal sent
+        await wire.send(start)
+        while not wire.writer.is_closing():
+            await wire.send(b"z" * 65_536)
+            sent += 65_536
+
+    receiver.script = lambda _seen: endless
     before = psutil.Process().memory_info().rss
     assert send(receiver.url) == Response(200, (), b"z" * 16_384)
     assert psutil.Process().memory_info().rss - before < 30_000_000
+    assert sent < 30_000_000, "no more is read than the kernels' buffers hold"
 
 
 def test_compressed_body_is_not_unpacked(send: Sending, receiver: WebhookReceiver) -> None:
@@ -238,6 +248,15 @@ def test_excessive_headers_end_in_an_answer_or_none_at_all(
     receiver.script = lambda _seen: raw(OK + fields + LENGTH + b"0\r\n\r\n")
     reply: Answer = send(receiver.url, total=5)
     assert isinstance(reply, NoAnswer) or reply == Response(200), reply
+
+
+def test_endless_header_is_cut_off_before_the_deadline(
+    send: Sending, receiver: WebhookReceiver
+) -> None:
+    receiver.script = lambda _seen: drip(OK, b"x: y\r\n" * 10_000, 0)
+    reply = send(receiver.url, total=60)
+    assert isinstance(reply, NoAnswer)
+    assert "within" not in reply.error, "it is its length that ended it, and not the time"
 
 
 def test_status_101_is_a_final_answer(send: Sending, receiver: WebhookReceiver) -> None:

@@ -13,9 +13,11 @@ from threading import Thread
 import pytest
 
 from holdfast.dispatcher.outbound.target import Target
-from holdfast.dispatcher.shared.outcome import NoAnswer, NotSent, Refused, Response
+from holdfast.dispatcher.outbound.transport.certificates import authorities, bundled_authorities
+from holdfast.dispatcher.outbound.transport.transport import Progress
+from holdfast.dispatcher.shared.outcome import Answer, NoAnswer, NotSent, Refused, Response
 from tests.support.dispatch import webhooks
-from tests.support.dispatch.transports import LOOPBACK, Sending, each_engine
+from tests.support.dispatch.transports import LOOPBACK, REQUEST, Sending, each_engine
 from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.servers.certificates import Authority, old, self_signed
 
@@ -43,9 +45,22 @@ def test_authority_of_the_process_is_trusted(send: Sending, ca_file: Path) -> No
 
 def test_authority_of_a_target_is_trusted_only_there(send: Sending) -> None:
     with receiving(AUTHORITY.server()) as (receiver, url):
-        assert send(url, ca_pem=AUTHORITY.pem) == Response(200)
-        assert isinstance(send(url), NotSent)
-        assert isinstance(send(url, ca_pem=STRANGER.pem), NotSent)
+
+        async def work() -> list[Answer]:
+            transport = send.open()
+            targets = [
+                Target(1, url, LOOPBACK, 5, 10, ca_pem=AUTHORITY.pem),
+                Target(2, url, LOOPBACK, 5, 10),
+                Target(3, url, LOOPBACK, 5, 10, ca_pem=STRANGER.pem),
+            ]
+            try:
+                return [await transport.send(each, REQUEST, Progress()) for each in targets]
+            finally:
+                await transport.close()
+
+        theirs, *others = send.run(work())
+        assert theirs == Response(200)
+        assert all(isinstance(answer, NotSent) for answer in others), others
         assert len(receiver.seen) == 1
 
 
@@ -53,6 +68,7 @@ SERVERS = {
     "self-signed": self_signed,
     "unknown authority": STRANGER.server,
     "wrong host": lambda: AUTHORITY.server("elsewhere.test"),
+    "its address": lambda: AUTHORITY.server("127.0.0.1"),
     "expired": lambda: AUTHORITY.server(days=(-9, -1)),
     "not yet valid": lambda: AUTHORITY.server(days=(1, 9)),
     "TLS 1.0": lambda: old(AUTHORITY.server(), ssl.TLSVersion.TLSv1),
@@ -76,6 +92,15 @@ def test_certificate_must_be_for_the_name_and_not_for_the_address(
     with receiving(AUTHORITY.server()) as (receiver, _):
         answer = send(receiver.url, ca_file=ca_file)
         assert isinstance(answer, NotSent), answer
+
+
+@pytest.mark.parametrize("made", [authorities, bundled_authorities])
+def test_nothing_below_tls_1_2_is_spoken(
+    send: Sending, made: Callable[[bytes | None], ssl.SSLContext]
+) -> None:
+    """Also where the system's OpenSSL, unlike most, would speak it."""
+    del send
+    assert made(None).minimum_version is ssl.TLSVersion.TLSv1_2
 
 
 def test_tls_1_2_is_spoken(send: Sending, ca_file: Path) -> None:
