@@ -80,8 +80,12 @@ def call(
     async def send(message: Message) -> None:
         sent.append(message)
 
+    async def run() -> None:
+        async with asyncio.timeout(20):
+            await guarded(scope, receive, send)
+
     guarded = VerifyDeliveries(application or Application(), secrets=SECRETS, **limits)
-    asyncio.run(guarded(scope, receive, send))
+    asyncio.run(run())
     return sent
 
 
