@@ -94,6 +94,17 @@ quick: $(STAMP) links ## unit and contract tests, lint and types, within a minut
 mutations: $(STAMP) ## remove each safety of the code in turn, and name the test that misses it: MUTATIONS="sink epoch_check"
 	@$(BIN)/python -m tests.support.mutations $(MUTATIONS)
 
+MUTMUT := .holdfast/mutants
+
+$(MUTMUT)/bin/mutmut: requirements/mutants.txt
+	@$(PYTHON) -m venv $(MUTMUT)
+	@$(MUTMUT)/bin/pip install --quiet --require-hashes -r $<
+	@touch $@
+
+.PHONY: mutants
+mutants: $(STAMP) $(MUTMUT)/bin/mutmut ## change each line of the pure rules, and list what no test notices: MUTANTS="address.py"
+	@$(BIN)/python -m tests.support.mutants $(MUTANTS)
+
 .PHONY: errors
 errors: $(STAMP) links ## write the errors of the product, with their codes, where a test compares them
 	@$(BIN)/python -m tests.support.errors
@@ -243,6 +254,7 @@ lock: $(STAMP) ## pin every dependency again, with hashes and without an index
 	$(LOCK_AS_TESTED) pyproject.toml --extra api --output-file requirements/api.txt
 	$(LOCK_AS_TESTED) pyproject.toml --extra spark --extra java --output-file requirements/job.txt
 	$(LOCK_AS_TESTED) --group docs --output-file requirements/docs.txt
+	$(LOCK_AS_TESTED) --group mutants --output-file requirements/mutants.txt
 	$(LOCK_AS_TESTED) --group release --output-file requirements/release.txt
 
 .PHONY: package
@@ -288,7 +300,7 @@ $(TOOLS)/bin/twine: requirements/release.txt
 	@touch $@
 
 .PHONY: release-check
-release-check: $(STAMP) $(TOOLS)/bin/twine $(DOCS)/bin/mkdocs ## build and check everything of a release in dist/release: RELEASE="--key FILE --osv FILE --containers podman"
+release-check: $(STAMP) $(TOOLS)/bin/twine $(DOCS)/bin/mkdocs $(MUTMUT)/bin/mutmut ## build and check everything of a release in dist/release: RELEASE="--key FILE --osv FILE --containers podman"
 	@$(BIN)/python -m holdfast.deploy.release check $(RELEASE)
 
 IMAGES := migrate dispatcher api job

@@ -25,6 +25,9 @@ RELEASE = ROOT / "dist" / "release"
 TOOLS = ROOT / ".holdfast" / "release"
 """The environment with twine and pip-audit; `make` makes it."""
 
+MUTANTS = ROOT / ".holdfast" / "mutants"
+"""The environment with mutmut; `make` makes it."""
+
 IMAGES = ("migrate", "dispatcher", "api", "job")
 
 PLANTED = b"planted"
@@ -37,7 +40,11 @@ def check_version(options: argparse.Namespace) -> Report:
 
 def check_licences(_: argparse.Namespace) -> Report:
     """Compare the licence of every dependency with licences.toml."""
-    others = (folder for venv in (pages.WORK, TOOLS) for folder in venv.glob("lib/*/site-packages"))
+    others = (
+        folder
+        for venv in (pages.WORK, TOOLS, MUTANTS)
+        for folder in venv.glob("lib/*/site-packages")
+    )
     return requirements.check_licences([Path(sysconfig.get_paths()["purelib"]), *others])
 
 
