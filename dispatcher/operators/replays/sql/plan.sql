@@ -166,11 +166,12 @@ WHERE stream = %(stream)s
 
 -- name: reissue_of_keys
 -- The newest key of a reissue of each entry.
--- Reads all of replay, a small table of people's plans; uses pk_replay_item.
+-- Reads all of replay, a small table of people's plans; uses pk_replay_item, pk_entry_key.
 SELECT DISTINCT ON (i.key) i.key, i.new_key
 FROM holdfast.replay y
 JOIN holdfast.replay_item i ON i.replay_id = y.id
-WHERE y.verb = 'reissue' AND i.settled_at IS NOT NULL AND i.key = ANY (%(keys)s::uuid[])
+LEFT JOIN holdfast.entry_key k ON i.settled_at IS NULL AND k.key = i.new_key
+WHERE y.verb = 'reissue' AND i.key = ANY (%(keys)s::uuid[]) AND (i.settled_at IS NOT NULL OR k.key IS NOT NULL)
 ORDER BY i.key, y.created_at DESC
 
 

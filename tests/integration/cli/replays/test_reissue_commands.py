@@ -13,6 +13,8 @@ from holdfast.dispatcher.operators.common.session import acting_as
 from holdfast.dispatcher.operators.reissue.actions import write_all
 from holdfast.dispatcher.operators.reissue.rules import parts_of
 from holdfast.dispatcher.operators.reissue.store import Reissues
+from holdfast.dispatcher.operators.replays.rules import ReplayFilter
+from holdfast.dispatcher.operators.replays.store import Replays
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
@@ -172,15 +174,20 @@ def test_no_match_exits_3_and_nonsense_2(dsn: str) -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_dead_reissue_is_booked_on_cancel(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    [dead, key] = _written(world.decisions, world.dsn, "m_dead", "m_1")
+def _die_after_write(world: World, monkeypatch: pytest.MonkeyPatch, *keys: str) -> None:
+    """Reissue keys in a process that dies once the first is written, before that is recorded."""
 
     def dies(*_: object) -> None:
         raise CommandError("died", code="died")
 
     with monkeypatch.context() as patch:
         patch.setattr(Reissues, "settle", dies)
-        assert world.holdfast("reissue", dead, key, *WHY, "--yes").returncode == ExitCode.FAILED
+        assert world.holdfast("reissue", *keys, *WHY, "--yes").returncode == ExitCode.FAILED
+
+
+def test_dead_reissue_is_booked_on_cancel(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    [dead, key] = _written(world.decisions, world.dsn, "m_dead", "m_1")
+    _die_after_write(world, monkeypatch, dead, key)
     [(short,)] = world.db.execute("SELECT left(id::text, 8) FROM holdfast.replay").fetchall()
     done = world.holdfast("replay", "cancel", short, "--reason", "it failed")
     assert "1 of 2 items done" in done.stdout, done.stderr
@@ -209,6 +216,21 @@ def test_reissued_entry_is_not_sent_again_under_its_own_key(world: World) -> Non
     assert f"was reissued as {Key.of(parts_of(Key.parse(dead), 1)).text}" in left["why"]
     world.drain()
     assert [seen.header("webhook-id") for seen in world.receiver.seen].count(dead) == 1
+
+
+def test_dead_reissue_keeps_its_old_key_from_being_sent(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [dead] = _written(world.decisions, world.dsn, "m_dead")
+    with Replays.connect(world.dsn) as replays:
+        plan = replays.plan(ReplayFilter(keys=(Key.parse(dead).digest,)), reason="a test")
+        _die_after_write(world, monkeypatch, dead)
+        with raises_code("plan_outdated"):
+            replays.apply(plan["id"])
+    refused = world.holdfast("redeliver", dead, *WHY, "--yes", code=ExitCode.NOTHING_MATCHED)
+    assert f"was reissued as {Key.of(parts_of(Key.parse(dead), 1)).text}" in refused.stderr
+    world.drain()
+    assert [seen.header("webhook-id") for seen in world.receiver.seen] == [dead]
 
 
 def test_reissue_is_judged_again_where_it_is_written(world: World) -> None:

@@ -1,7 +1,7 @@
 -- Determines for each entry, at each endpoint that takes it or that it was sent to, what a replay would do. Entries delivered
 -- after `as_of`, and entries that another replay will send, are left unchanged; entries that never arrived and were reissued under
 -- another key are left out. Uses pk_lane, pk_endpoint_pace, uq_dead_letter_open, pk_attempt, pk_entry, ix_replay_item_open,
--- pk_replay; reads all of replay, a small table of people's plans, and the items of reissues.
+-- pk_replay, pk_entry_key; reads all of replay, a small table of people's plans, and the items of reissues.
 INSERT INTO pg_temp.holdfast_found (
     endpoint_id, subject_id, sequence, created_at, key, kind, receipt, forgotten, taken_by, place
 )
@@ -65,10 +65,12 @@ FROM (
         LIMIT 1
     ) other ON true
     LEFT JOIN (
+        -- Also one whose process died between writing the new entry and recording that.
         SELECT DISTINCT i.endpoint_id, i.subject_id, i.sequence
         FROM holdfast.replay y
         JOIN holdfast.replay_item i ON i.replay_id = y.id
-        WHERE y.verb = 'reissue' AND i.settled_at IS NOT NULL
+        LEFT JOIN holdfast.entry_key k ON i.settled_at IS NULL AND k.key = i.new_key
+        WHERE y.verb = 'reissue' AND (i.settled_at IS NOT NULL OR k.key IS NOT NULL)
     ) reissued ON reissued.endpoint_id = p.id AND reissued.subject_id = c.subject_id AND reissued.sequence = c.sequence
     WHERE (reissued.endpoint_id IS NULL OR tried.delivered_at IS NOT NULL)
       AND (tried.attempts > 0
