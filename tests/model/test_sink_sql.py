@@ -8,7 +8,12 @@ import pytest
 from holdfast.sink import Fenced, Written
 from tests.support.servers.postgres_proxy import Fault
 from tests.support.twins.pausing import Paused
-from tests.support.twins.sink_database import Decision, SinkDatabase
+from tests.support.twins.search import Effort, search
+from tests.support.twins.sink_database import SinkDatabase
+from tests.support.twins.sink_machine import SinkMachine
+from tests.support.twins.sink_rows import Decision
+
+BLOCK = [Decision("m_1", 1, "block")]
 
 
 @pytest.fixture
@@ -18,26 +23,40 @@ def database(dsn: str, tmp_path: Path) -> Iterator[SinkDatabase]:
     made.close()
 
 
+def _start(database: SinkDatabase, driver: str) -> object:
+    database.start(driver, "c1")
+    return database.begin_run(driver)
+
+
 def test_driver_that_waits_for_its_answer_meets_another_run(database: SinkDatabase) -> None:
     """Between a lost answer and the next attempt another process acts, as in the model."""
-    database.start("d1", "q1")
-    block = [Decision("m_1", 1, "block")]
-    assert database.write("d1", 0, block, Fault.ANSWER_LOST) == Paused("retry")
-    database.checkpoint("q1").plan(0)
-    assert database.start("d2", "q1") is None
-    assert isinstance(database.resume("d1"), Fenced)
-    database.kill("d2")
+    _start(database, "a")
+    assert database.write("a", 0, BLOCK, Fault.ANSWER_LOST) == Paused("retry")
+    database.checkpoint("c1").plan(0)
+    assert _start(database, "b") is None
+    assert isinstance(database.retry("a"), Fenced)
+    database.kill("b")
     written = database.observe()
-    assert written.batches == {"payouts/q1/0": ("r1", 1, "m_1@1 block", 1, 1, 0, 0, 0, 0)}
-    assert written.streams == {"payouts": ("q1", 2, "r2")}
+    assert written.batches == {"c1/0": ("r1", 1, "m_1@1 block", 1, 1, 0, 0, 0, 0)}
+    assert written.streams == {"payouts": ("c1", 2, "r2")}
 
 
 def test_killed_driver_leaves_its_stage(database: SinkDatabase) -> None:
-    database.start("d1", "q1")
-    assert database.stage("d1", 0, [Decision("m_1", 1, "block")]) == Paused("staged")
-    database.kill("d1")
-    assert database.observe().stages == [("payouts", 1, 0)]
-    database.start("d1", "q1")
+    _start(database, "a")
+    assert database.stage("a", 0, BLOCK) == Paused("staged")
+    database.kill("a")
+    assert database.observe().stages == [(1, 0)]
+    _start(database, "a")
     assert database.observe().stages == []
-    assert database.stage("d1", 0, [Decision("m_1", 1, "block")]) == Paused("staged")
-    assert isinstance(database.resume("d1"), Written)
+    assert database.stage("a", 0, BLOCK) == Paused("staged")
+    assert isinstance(database.take_over("a"), Written)
+
+
+@pytest.mark.rest
+def test_tables_and_outcomes_are_those_of_the_model(database: SinkDatabase) -> None:
+    class Machine(SinkMachine):
+        pass
+
+    Machine.database, Machine.effort = database, Effort()
+    search(Machine, Machine.effort)
+    print(Machine.effort)  # noqa: T201

@@ -8,6 +8,7 @@ from tests.support import models
 from tests.support.models import Constants
 from tests.support.twins import delivery, graph
 from tests.support.twins.graph import Graph
+from tests.support.twins.sink_graph import of_sink
 
 explored_by_tlc = pytest.mark.skipif(not models.JAR.exists(), reason="needs `make tla-jar`")
 
@@ -21,14 +22,24 @@ def of_delivery(constants: Constants) -> Graph:
 
 ALL_ONCE = {f"Max{name}": 1 for name in ("Replays", "Cancels", "Holds", "Pauses")}
 
+TWO_CHECKPOINTS = {
+    "Checkpoints": ["c1", "c2"],
+    "Codes": [1, 2],
+    "Drivers": ["a"],
+    **{f"Max{name}": 1 for name in ("Crashes", "Copies", "Restores", "Adopted")},
+}
+
 TWINS: Mapping[str, tuple[Callable[[Constants], Graph], Constants]] = {
     "delivery of one entry": (of_delivery, {"Entries": 1, "MaxFaults": 1, **ALL_ONCE}),
     "delivery of two entries": (of_delivery, {"Entries": 2, "MaxFaults": 1, "MaxReplays": 0}),
+    "sink without copies": (of_sink, {"MaxCopies": 0}),
+    "sink under one checkpoint": (of_sink, {}),
+    "sink under two checkpoints": (of_sink, TWO_CHECKPOINTS),
 }
 """The name of the model and a size of it, its twin, and what differs from its small size."""
 
 
-REST = {"delivery of one entry"}
+REST = {"delivery of one entry", "sink under one checkpoint", "sink under two checkpoints"}
 """Those that take longer."""
 
 ALL = [pytest.param(name, marks=[pytest.mark.rest] * (name in REST)) for name in TWINS]

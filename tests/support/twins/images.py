@@ -44,18 +44,22 @@ class Images:
             )
             for name, columns in db.execute(_TABLES, [schema])
         }
+        # One statement for all tables: most are empty, and each round trip counts.
+        self._used = sql.SQL(" UNION ALL ").join(
+            sql.SQL("SELECT {} WHERE EXISTS (SELECT FROM {})").format(name, table)
+            for name, (table, _) in self._tables.items()
+        )
 
     def take(self) -> Image:
         """Return the rows as they are."""
         rows = {}
         with self._db.transaction():
             self._db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            for name, (table, columns) in self._tables.items():
+            for (name,) in self._db.execute(self._used).fetchall():
+                table, columns = self._tables[name]
                 query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(columns, table)
                 with self._db.cursor().copy(query) as copy:
-                    content = b"".join(copy)
-                if content:
-                    rows[name] = content
+                    rows[name] = b"".join(copy)
             sequences: dict[str, int | None] = dict(
                 self._db.execute(_SEQUENCES, [self._schema]).fetchall()
             )
@@ -66,14 +70,14 @@ class Images:
         with self._db.transaction():
             # Triggers and foreign keys held when the image was taken.
             self._db.execute("SET LOCAL session_replication_role = replica")
-            for table, _ in self._tables.values():
-                self._db.execute(sql.SQL("DELETE FROM {}").format(table))
+            for (name,) in self._db.execute(self._used).fetchall():
+                self._db.execute(sql.SQL("DELETE FROM {}").format(self._tables[name][0]))
             for name, content in image.rows.items():
                 query = sql.SQL("COPY {} ({}) FROM STDIN").format(*self._tables[name])
                 with self._db.cursor().copy(query) as copy:
                     copy.write(content)
-            for name, last in image.sequences.items():
-                self._db.execute(
-                    "SELECT setval(%s::regclass, %s, %s)",
-                    [f"{self._schema}.{name}", last or 1, last is not None],
-                )
+            self._db.execute(
+                "SELECT setval(format('%%I.%%I', %s::text, name)::regclass, coalesce(last, 1),"
+                " last IS NOT NULL) FROM unnest(%s::text[], %s::bigint[]) AS _ (name, last)",
+                [self._schema, list(image.sequences), list(image.sequences.values())],
+            )

@@ -39,6 +39,7 @@ class Call:
         self._stopped = threading.Semaphore(0)
         self._outcome: Any = None
         self.is_killed = False
+        self.pauses = 0
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -78,6 +79,7 @@ class Call:
         call = Call.current()
         if call is None:
             return
+        call.pauses += 1
         call._outcome = Paused(where)
         call._stopped.release()
         call._resumed.acquire()

@@ -4,16 +4,15 @@ A driver is one process of a Spark driver without Spark: it plans a batch in its
 the rows over and commits it there. What it holds in memory is the product's own objects. A person
 acts through the operators' verbs, under two names where a second person is needed.
 
-The names are those of a script that a person reads: queries `q1`, runs `r1` in the order of their
+The names are those of a script that a person reads: queries `c1`, runs `r1` in the order of their
 starts, decisions `m_1@2 block`.
 """
 
 import json
 import shutil
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -25,29 +24,34 @@ from psycopg.rows import dict_row
 
 import holdfast.sink.foreach_batch
 from holdfast.dispatcher.operators.common.session import acting_as, operator_connection
-from holdfast.dispatcher.operators.quarantine.actions import Way, entry_texts, put_back
+from holdfast.dispatcher.operators.quarantine.actions import (
+    PutBack,
+    Way,
+    dismiss,
+    entry_texts,
+    put_back,
+)
 from holdfast.dispatcher.operators.quarantine.store import Quarantine
 from holdfast.dispatcher.operators.streams.store import Streams
 from holdfast.dispatcher.operators.streams.verbs import query_id_in
-from holdfast.dispatcher.operators.suppressed.rules import new_key_of
-from holdfast.dispatcher.operators.suppressed.store import SuppressedDecisions
-from holdfast.dispatcher.operators.suppressed.verbs import write_suppressed
 from holdfast.sink import BatchInput, OutboxSink
 from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.contract.key import Key
 from holdfast.sink.foreach_batch import Identity
+from holdfast.sink.requeue import table_of
 from holdfast.sink.rows.batch import prepare
+from holdfast.sink.transaction import lineage
 from holdfast.sink.transaction.staging import Stage, Summary, drop_stages
-from tests.support.dispatch.sender import BLOCK, RELEASE, decision, table
+from tests.support.dispatch.sender import BLOCK, RELEASE, table
+from tests.support.dispatch.sender import decision as decision_row
 from tests.support.job.driver import PATIENT, in_tasks
 from tests.support.servers.postgres_proxy import Fault, PostgresProxy
 from tests.support.twins.images import Image, Images
 from tests.support.twins.pausing import Call, Paused, retries_pause
+from tests.support.twins.sink import Refused, hand_name
+from tests.support.twins.sink_rows import FAR, HAND, Decision, Observed, State, digest
 
 STREAM: Final = "payouts"
-FAR: Final = 9
-"""The window of a decision that is dated beyond the database's clock."""
-
 _FAR_AT: Final = datetime(9999, 12, 31, tzinfo=UTC)
 _UNFIT: Final = 2**53
 """An amount without a canonical form: its row is quarantined."""
@@ -55,32 +59,6 @@ _UNFIT: Final = 2**53
 _NAMESPACE: Final = UUID("c4e7a5de-52c6-4ab0-9f6e-9d1f1f5f2b6a")
 _TYPES: Final = {"block": BLOCK, "release": RELEASE}
 _ACTIONS: Final = {type_: action for action, type_ in _TYPES.items()}
-
-
-@dataclass(frozen=True, order=True)
-class Decision:
-    """One row of a batch. Its key is subject, window and action; `amount` is its content."""
-
-    subject: str
-    window: int
-    action: str
-    amount: int = 1
-    is_fit: bool = True
-
-    def __str__(self) -> str:
-        content = "unfit" if not self.is_fit else "" if self.amount == 1 else f"x{self.amount}"
-        return f"{self.subject}@{self.window} {self.action} {content}".rstrip()
-
-    @property
-    def key(self) -> str:
-        """Its key by name."""
-        return f"{self.subject}@{self.window} {self.action}"
-
-    def row(self) -> dict[str, Any]:
-        """Return it as a row of `BatchInput.entries`."""
-        amount = self.amount if self.is_fit else _UNFIT
-        row = decision(self.subject, self.window, _TYPES[self.action], amount)
-        return row | {"occurred_at": _FAR_AT} if self.window == FAR else row
 
 
 @dataclass
@@ -119,31 +97,7 @@ class Process:
     query: str
     run_id: UUID
     call: Call | None = None
-
-
-@dataclass
-class Observed:
-    """The rows of the sink's tables, by names."""
-
-    streams: dict[str, tuple[str | None, int, str | None]] = field(default_factory=dict)
-    """Adopted query, epoch and run."""
-    batches: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    """By `stream/query/id`: run, epoch, rows by their digest, and the counts of rows, entries,
-    duplicates, differing, suppressed, quarantined."""
-    entries: dict[str, list[tuple[str, int, str]]] = field(default_factory=dict)
-    """By subject, in the order of their sequence, which has no gap: key, amount and batch."""
-    keys: dict[str, str] = field(default_factory=dict)
-    """The batch that recorded each key."""
-    transitions: dict[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
-    """By stream and subject: last action and window."""
-    sequences: dict[str, int] = field(default_factory=dict)
-    """The last of each subject."""
-    suppressed: dict[tuple[str, str], str] = field(default_factory=dict)
-    """By batch and key: the cause."""
-    quarantine: list[tuple[int, str, str, str | None]] = field(default_factory=list)
-    """Number, batch, reason and resolution."""
-    stages: list[tuple[str, int, int]] = field(default_factory=list)
-    """Stream, epoch and batch id of each."""
+    has_staged_rows: bool = False
 
 
 class SinkDatabase:
@@ -155,6 +109,7 @@ class SinkDatabase:
         self._folder = folder
         self._closing = ExitStack()
         self._closing.enter_context(retries_pause())
+        self._closing.enter_context(_pause_after_the_checkpoint_is_read())
         self._closing.enter_context(_no_last_act_of_the_killed())
         connect = psycopg.connect(dsn, autocommit=True, row_factory=dict_row)
         self.db = self._closing.enter_context(connect)
@@ -162,6 +117,7 @@ class SinkDatabase:
         self.images = Images(plain)
         self._operator = self._closing.enter_context(operator_connection(dsn))
         self._empty = self.images.take()
+        self.db.execute(_KEEP_STAGE)
         self._example = ExitStack()
         self.begin()
 
@@ -173,12 +129,13 @@ class SinkDatabase:
     def begin(self) -> None:
         """Begin an example: an empty database, no driver, no checkpoint."""
         self._end()
-        self.images.put_back(self._empty)
+        self.put_back(self._empty)
         self._processes: dict[str, Process] = {}
         self._checkpoints: dict[str, Checkpoint] = {}
         self._run_names: dict[UUID, str] = {}
         self._digests: dict[bytes, str] = {}
         self._keys: dict[UUID, str] = {}
+        self._rows_by_text: dict[str, Decision] = {}
         self.proxy = self._example.enter_context(PostgresProxy(self._dsn, Fault.ANSWER_LOST))
 
     def _end(self) -> None:
@@ -196,12 +153,11 @@ class SinkDatabase:
             self._checkpoints[query] = made
         return self._checkpoints[query]
 
-    def start(self, driver: str, query: str, lost: Fault | None = None) -> Any:
-        """Start a driver's process on a checkpoint, in place of the one before.
+    def start(self, driver: str, query: str) -> Any:
+        """Start a driver's process on a checkpoint: `Paused` when it has read that.
 
-        Returns None, the exception, or `Paused` where the COMMIT or its answer is lost.
+        Returns an exception where the checkpoint is refused before.
         """
-        self.kill(driver)
         checkpoint = self.checkpoint(query)
         name = f"r{len(self._run_names) + 1}"
         run_id = uuid5(_NAMESPACE, name)
@@ -215,12 +171,18 @@ class SinkDatabase:
         )
         process = self._processes[driver] = Process(sink, query, run_id)
         sink.check()
-        # A start makes partitions before, in a transaction of its own.
-        self._lose(lost, 2)
-        outcome = self._call(process, lambda: sink.start(query_id(query), run_id))
-        if isinstance(outcome, Exception):
-            self.kill(driver)
-        return outcome
+        return self._call(process, lambda: sink.start(query_id(query), run_id))
+
+    def begin_run(self, driver: str, lost: Fault | None = None) -> Any:
+        """Let a driver that has read its checkpoint take the stream.
+
+        Returns None, the exception, or `Paused` where the COMMIT or its answer is lost.
+        """
+        process = self._processes[driver]
+        process.sink.check()
+        assert process.call is not None
+        # The first attempt makes partitions before, in a transaction of its own.
+        return self._resume(driver, lost, 2 if process.call.pauses == 1 else 1)
 
     def kill(self, driver: str) -> None:
         """Kill a driver's process, if it runs."""
@@ -250,6 +212,8 @@ class SinkDatabase:
         process = self._processes[driver]
         made, identity = self._table(rows), self._identity(process, batch_id)
 
+        process.has_staged_rows = bool(rows)
+
         def run_all(stage: Stage) -> list[Summary]:
             summaries = in_tasks(made)(stage)
             Call.pause("staged")
@@ -259,14 +223,22 @@ class SinkDatabase:
             process, lambda: process.sink.apply_staged(made.schema, run_all, identity)
         )
 
-    def resume(self, driver: str, lost: Fault | None = None) -> Any:
-        """Let a paused driver go on; returns as `write`."""
+    def take_over(self, driver: str, lost: Fault | None = None) -> Any:
+        """Let a driver take over what its tasks have staged; returns as `write`."""
+        process = self._processes[driver]
+        process.sink.check()
+        # A session of its own reads the stage before, if it has rows.
+        return self._resume(driver, lost, 3 if process.has_staged_rows else 1)
+
+    def retry(self, driver: str, lost: Fault | None = None) -> Any:
+        """Let a driver try again that got no answer to its COMMIT; returns as `write`."""
+        self._processes[driver].sink.check()
+        return self._resume(driver, lost, 1)
+
+    def _resume(self, driver: str, lost: Fault | None, commit: int) -> Any:
         process = self._processes[driver]
         assert process.call is not None
-        if lost is not None:
-            process.sink.check()
-            # Two transactions look at the stage before.
-            self._lose(lost, 2)
+        self._lose(lost, commit)
         outcome = process.call.resume()
         if not isinstance(outcome, Paused):
             process.call = None
@@ -279,86 +251,97 @@ class SinkDatabase:
         return outcome
 
     def _lose(self, fault: Fault | None, commit: int) -> None:
-        """Lose the n-th COMMIT from now, or its answer."""
-        if fault is not None:
-            self.proxy.struck.clear()
-            self.proxy.strike(commit, fault)
+        """Lose the n-th COMMIT from now, or its answer; none without a fault."""
+        self.proxy.strike(0 if fault is None else commit, fault)
 
     def _identity(self, process: Process, batch_id: int) -> Identity:
         return Identity(query_id(process.query), process.run_id, batch_id)
 
     def _table(self, rows: Sequence[Decision]) -> Any:
-        made = table(*(each.row() for each in rows))
-        self._digests[prepare(BatchInput(made)).digest] = content(rows)
+        made = table(*(row_of(each) for each in rows))
+        self._digests[prepare(BatchInput(made)).digest] = digest(rows)
         for each in rows:
-            key = Key.of(each.row()["key"])
+            key = Key.of(row_of(each)["key"])
             self._keys[key.digest] = each.key
-            self._keys[new_key_of(key).digest] = f"late {each.key}"
+            self._rows_by_text[_label(row_of(each))] = each
         return made
 
     # People.
 
-    def adopt(self, query: str) -> Any:
-        """Let the stream adopt the checkpoint of a query; returns whether it changed anything."""
+    def adopt(self, query: str) -> str:
+        """Let the stream adopt the checkpoint of a query."""
         folder = str(self.checkpoint(query).folder)
-        try:
-            row = Streams(self._operator).adopt(
-                STREAM,
-                query_id(query),
-                "a new checkpoint",
-                found_in=lambda _: query_id_in(folder),
-                force=False,
-            )
-        except CommandError as error:
-            return error
-        return row["changed"]
+        row = Streams(self._operator).adopt(
+            STREAM,
+            query_id(query),
+            "a new checkpoint",
+            found_in=lambda _: query_id_in(folder),
+            force=False,
+        )
+        return "adopted" if row["changed"] else "adopted before"
 
-    def requeue(self, number: int, corrected: Decision | None, *, keep_repeats: bool) -> Any:
-        """Put a quarantined row back; returns the outcome of `put_back`, or the exception.
+    def requeue(self, refused: Refused, row: Decision, *, keep_repeats: bool) -> str:
+        """Put a quarantined row back; returns `requeued`, `refused` or the code of the error.
 
         What needs a second person gets one at once: the proposal is approved and applied.
         """
-        store = Quarantine(self._operator)
-        text = None if corrected is None else entry_json(corrected)
-        way = Way(suppress_repeats=not keep_repeats)
+        store, number = Quarantine(self._operator), self._number(refused)
+        self._table([row])
+        text = None
+        if row != refused.row:
+            text = entry_json(row)
+            self._digests[prepare(BatchInput(table_of(text))).digest] = digest([row])
 
-        def put(proposal: UUID | None = None) -> Any:
+        def put(proposal: UUID | None = None) -> PutBack:
             return put_back(
                 store,
                 self._dsn,
                 [number],
                 "by hand",
                 lambda rows: entry_texts(rows, {number: text}),
-                way,
+                Way(suppress_repeats=not keep_repeats),
                 proposal=proposal,
             )
 
         try:
             outcome = put()
             for each in outcome.proposed:
-                with acting_as("second"):
-                    store.approve(each["proposal"], "seen")
+                if each["approved_by"] is None:
+                    with acting_as("second"):
+                        store.approve(each["proposal"], "seen")
                 outcome = put(each["proposal"])
         except CommandError as error:
-            return error
-        return outcome
+            return error.code
+        return "requeued" if outcome.done else "refused"
 
-    def write_late(self, key: Sequence[str]) -> Any:
-        """Write an overtaken decision after all, by two persons; returns its new key."""
-        store = SuppressedDecisions(self._operator)
-        old = Key.of(key)
-        try:
-            planned = write_suppressed(
-                store, key=old, despite_later=True, reason="late", dsn=self._dsn
+    def dismiss(self, refused: Refused) -> str:
+        """Close a quarantined row."""
+        dismiss(Quarantine(self._operator), [self._number(refused)], "not needed")
+        return "dismissed"
+
+    def _number(self, refused: Refused) -> int:
+        """Return the number of the first open row of those that look the same."""
+        rows = self._refused()
+        return min(
+            number
+            for number, (each, resolution) in rows.items()
+            if each == refused and resolution is None
+        )
+
+    def _refused(self) -> dict[int, tuple[Refused, str | None]]:
+        """Return the quarantined rows by number, with their resolutions."""
+        batches = self._batch_names()
+        return {
+            row["id"]: (
+                Refused(
+                    batches[row["batch_no"]],
+                    self._rows_by_text[_label(json.loads(row["row"]))],
+                    row["reason"],
+                ),
+                row["resolution"],
             )
-            with acting_as("second"):
-                Quarantine(self._operator).approve(planned["proposal"], "seen")
-            written = write_suppressed(
-                store, key=old, proposal=planned["proposal"], reason="late", dsn=self._dsn
-            )
-        except CommandError as error:
-            return error
-        return written["new_key"]
+            for row in self._rows(_QUARANTINE)
+        }
 
     # What a database does.
 
@@ -369,46 +352,76 @@ class SinkDatabase:
     def put_back(self, image: Image) -> None:
         """Restore the database: it is as it was, and what drivers and checkpoints hold is not."""
         self.images.put_back(image)
+        self._restore_stages()
+
+    def _restore_stages(self) -> None:
+        """Make the tables of the stages that the database knows: unlogged, so they are empty."""
+        known = {row["id"] for row in self._rows("SELECT id FROM holdfast.stage")}
+        tables = {row["number"] for row in self._rows(_STAGE_TABLES)}
+        for number in tables | known:
+            self.db.execute(_DROP_STAGE % number)
+        for number in known:
+            for statement in _MAKE_STAGE:
+                self.db.execute(statement % number)
 
     def observe(self) -> Observed:
         """Return the rows of the sink's tables."""
-        seen = Observed()
-        names = {query_id(each): each for each in self._checkpoints}
+        seen, batches, refused = Observed(), self._batch_names(), self._refused()
+        queries = {query_id(each): each for each in self._checkpoints}
         for row in self._rows(_STREAMS):
-            query, run = names.get(row["query_id"]), self._run_names.get(row["run_id"])
+            query, run = (
+                queries.get(row["query_id"], HAND),
+                self._run_names.get(row["run_id"], HAND),
+            )
             seen.streams[row["name"]] = (query, row["epoch"], run)
-        batches = {None: "-"}
         for row in self._rows(_BATCHES):
-            query = names.get(row["query_id"], "hand")
-            name = f"{row['stream']}/{query}/{row['batch_id']}"
-            batches[row["batch_no"]] = name
-            counts = ("row", "entry", "duplicate", "differing", "suppressed", "quarantined")
+            name = batches[row["batch_no"]]
+            if row["query_id"] not in queries:
+                name = hand_name(*refused[row["batch_id"]][0][:2])
+                batches[row["batch_no"]] = name
             seen.batches[name] = (
-                self._run_names.get(row["run_id"], "hand"),
+                self._run_names.get(row["run_id"], HAND),
                 row["epoch"],
                 self._digests.get(row["digest"], "other rows"),
-                *(row[f"{each}_count"] for each in counts),
+                row["row_count"],
+                row["entry_count"],
+                row["duplicate_count"],
+                row["differing_count"],
+                row["suppressed_count"],
+                row["quarantined_count"],
             )
         for row in self._rows(_ENTRIES):
             of = seen.entries.setdefault(row["name"], [])
-            of.append((self._keys[row["key"]], row["amount"], batches[row["batch_no"]]))
+            at, batch = _window(row["occurred_at"]), batches[row["batch_no"]]
+            of.append((self._keys[row["key"]], row["amount"], at, batch))
             assert row["sequence"] == len(of) + row["skipped"], f"a sequence gap: {row}"
         for row in self._rows(_KEYS):
             seen.keys[self._keys[row["key"]]] = batches[row["batch_no"]]
         for row in self._rows(_SUBJECTS):
             seen.sequences[row["name"]] = row["last_sequence"]
-        for row in self._rows(_TRANSITIONS):
-            state = (_ACTIONS[row["last_type"]], _window(row["last_occurred_at"]))
-            seen.transitions[row["stream"], row["name"]] = state
+        for row in self._rows(_STATES):
+            state = State(_ACTIONS[row["last_type"]], _window(row["last_occurred_at"]))
+            seen.states[row["name"]] = state
         for row in self._rows(_SUPPRESSED):
             seen.suppressed[batches[row["batch_no"]], self._keys[row["key"]]] = row["cause"]
-        for row in self._rows(_QUARANTINE):
-            values = (row["id"], batches[row["batch_no"]], row["reason"], row["resolution"])
-            seen.quarantine.append(values)
-        seen.stages = [
-            (row["stream"], row["epoch"], row["batch_id"]) for row in self._rows(_STAGES)
-        ]
+        seen.quarantine = sorted(
+            (each.batch, str(each.row), each.reason, how or "open")
+            for each, how in refused.values()
+        )
+        seen.stages = [(row["epoch"], row["batch_id"]) for row in self._rows(_STAGES)]
+        seen.diverged = sorted(
+            (batches[row["batch_no"]], self._digests[row["digest"]])
+            for row in self._rows(_DIVERGED)
+        )
         return seen
+
+    def _batch_names(self) -> dict[int, str]:
+        """Return the names of batches by number, those that people wrote with their ids."""
+        queries = {query_id(each): each for each in self._checkpoints}
+        return {
+            row["batch_no"]: f"{queries.get(row['query_id'], HAND)}/{row['batch_id']}"
+            for row in self._rows(_BATCHES)
+        }
 
     def _rows(self, query: str) -> list[dict[str, Any]]:
         return self.db.execute(query.encode()).fetchall()
@@ -417,20 +430,37 @@ class SinkDatabase:
 _STREAMS = "SELECT name, query_id, epoch, run_id FROM holdfast.stream ORDER BY 1"
 _BATCHES = "SELECT * FROM holdfast.batch ORDER BY batch_no"
 _ENTRIES = """
-    SELECT name, sequence, key, batch_no,
+    SELECT name, sequence, key, batch_no, occurred_at,
         (convert_from(body, 'UTF8')::jsonb -> 'data' ->> 'exposure_minor')::int AS amount,
         min(sequence) OVER (PARTITION BY subject_id) - 1 AS skipped
     FROM holdfast.entry JOIN holdfast.subject ON subject.id = subject_id ORDER BY 1, 2"""
 _KEYS = "SELECT key, batch_no FROM holdfast.entry_key ORDER BY batch_no, key"
 _SUBJECTS = "SELECT name, last_sequence FROM holdfast.subject ORDER BY 1"
-_TRANSITIONS = """
-    SELECT stream, name, last_type, last_occurred_at
-    FROM holdfast.transition JOIN holdfast.subject ON subject.id = subject_id ORDER BY 1, 2"""
+_STATES = """
+    SELECT name, last_type, last_occurred_at
+    FROM holdfast.transition JOIN holdfast.subject ON subject.id = subject_id ORDER BY 1"""
 _SUPPRESSED = "SELECT batch_no, key, cause::text AS cause FROM holdfast.suppressed ORDER BY 1, 2"
 _QUARANTINE = """
-    SELECT id, batch_no, reason::text AS reason, resolution::text AS resolution
+    SELECT id, batch_no, reason::text AS reason, row, resolution::text AS resolution
     FROM holdfast.quarantine ORDER BY 1"""
-_STAGES = "SELECT stream, epoch, batch_id FROM holdfast.stage ORDER BY 1, 2, 3"
+_STAGES = "SELECT epoch, batch_id FROM holdfast.stage ORDER BY 1, 2"
+_DIVERGED = "SELECT batch_no, digest FROM holdfast.divergence"
+_STAGE_TABLES = """
+    SELECT substr(relname, 7)::bigint AS number FROM pg_class
+    WHERE relnamespace = 'holdfast'::regnamespace AND relname ~ '^stage_[0-9]+$'"""
+_KEEP_STAGE = """
+    DO $$ BEGIN
+        EXECUTE format(
+            'ALTER TABLE holdfast.stage_%s RENAME TO stage_made', holdfast.open_stage('x', 0, 0));
+        CREATE TABLE public.stage (LIKE holdfast.stage_made INCLUDING ALL);
+        DROP TABLE holdfast.stage_made;
+    END $$"""
+_DROP_STAGE = b"DROP TABLE IF EXISTS holdfast.stage_%d"
+_MAKE_STAGE = (
+    b"CREATE UNLOGGED TABLE holdfast.stage_%d (LIKE public.stage INCLUDING ALL)",
+    b"GRANT SELECT, INSERT ON holdfast.stage_%d TO holdfast_sink",
+    b"ALTER TABLE holdfast.stage_%d OWNER TO holdfast_owner",
+)
 
 
 def query_id(query: str) -> UUID:
@@ -438,24 +468,49 @@ def query_id(query: str) -> UUID:
     return uuid5(_NAMESPACE, query)
 
 
-def content(rows: Sequence[Decision]) -> str:
-    """Return the content of a batch: its rows in any order."""
-    return ", ".join(
-        f"{count} * {row}" if count > 1 else str(row)
-        for row, count in sorted(Counter(rows).items())
-    )
+def row_of(decision: Decision) -> dict[str, Any]:
+    """Return a decision as a row of `BatchInput.entries`."""
+    amount = decision.amount if decision.is_fit else _UNFIT + decision.amount
+    row = decision_row(decision.subject, decision.window, _TYPES[decision.action], amount)
+    if decision.at != decision.window:
+        row["occurred_at"] = decision_row(window=decision.at)["occurred_at"]
+    return row | {"occurred_at": _FAR_AT} if decision.at == FAR else row
+
+
+def _label(row: Mapping[str, Any]) -> str:
+    """Return what two rows have in common if they are the same decision with the same content."""
+    return f"{row['key']} {row['data']['exposure_minor']} {_is_far(row['occurred_at'])}"
+
+
+def _is_far(at: object) -> bool:
+    return str(at).startswith("9999")
 
 
 def entry_json(decision: Decision) -> str:
     """Return a decision as a person writes it."""
-    return json.dumps(decision.row(), default=lambda value: value.isoformat())
+    return json.dumps(row_of(decision), default=lambda value: value.isoformat())
 
 
 def _window(at: datetime) -> int:
     if at == _FAR_AT:
         return FAR
-    noon = decision(window=0)["occurred_at"]
-    return int((at - noon) / (decision(window=1)["occurred_at"] - noon))
+    noon = decision_row(window=0)["occurred_at"]
+    return int((at - noon) / (decision_row(window=1)["occurred_at"] - noon))
+
+
+@contextmanager
+def _pause_after_the_checkpoint_is_read() -> Iterator[None]:
+    """A start reads the checkpoint before its transaction, in which it may read it again."""
+    read_checkpoint = lineage.read_checkpoint
+
+    def read(*arguments: Any) -> Any:
+        checkpoint, call = read_checkpoint(*arguments), Call.current()
+        if call is not None and not call.pauses:
+            Call.pause("checkpoint read")
+        return checkpoint
+
+    with patch.object(lineage, "read_checkpoint", read):
+        yield
 
 
 @contextmanager
