@@ -294,6 +294,25 @@ def forgotten(stream: str, batch_id: int, next_id: int) -> LedgerBehind:
     )
 
 
+def require_batch_before(stream: str, batch_id: int, recorded: int | None) -> None:
+    """Compare the first batch that a run writes with the ledger's newest of its query.
+
+    The run's checkpoint was compared when it started. What it committed since, for another driver,
+    the database may have lost before this run took the stream. Raises `LedgerBehind`. For None,
+    see `require_beginning`.
+    """
+    if recorded is None or recorded >= batch_id - 1:
+        return
+    raise LedgerBehind(
+        f"stream {stream!r}: batch {batch_id} would be the next one of this query, but the newest"
+        f" one in the ledger is {recorded}: the database was put back to an older moment (or the"
+        " sink was not called for each batch, which it has to be), and Spark does not run the"
+        " batches between again. Nothing was written. Restore the newest copy of the database; or"
+        f" {_remedy(stream)}: what is missing is decided again under the same keys, and keys that"
+        " are recorded repeat nothing."
+    )
+
+
 def unrepeatable(stream: str, batch_id: int, query_id: UUID, other_id: int) -> LedgerBehind:
     """Return the error of a batch that repeats one which the ledger does not have as it was."""
     return LedgerBehind(

@@ -505,12 +505,14 @@ class Writer:
         """Return the ledger's row of a batch; None where it is new.
 
         Raises `LedgerBehind` for a new batch where the batch that this run wrote before it is gone,
-        and as `require_beginning`. Batches written by hand have no order.
+        or the one before the run's first, and as `require_beginning`. Batches written by hand have
+        no order.
         """
         newest = batch_id if self._newest is None else self._newest
         rows = ledger.read(connection, run, {batch_id, newest})
         if not rows and self._newest is None and acts_for == run.stream:
-            self._newest_recorded(connection, run.query_id, run.run_id, batch_id)
+            recorded = self._newest_recorded(connection, run.query_id, run.run_id, batch_id)
+            lineage.require_batch_before(run.stream, batch_id, recorded)
         if batch_id not in rows and newest not in (batch_id, *rows):
             raise lineage.forgotten(run.stream, newest, batch_id)
         return rows.get(batch_id)

@@ -285,6 +285,25 @@ def test_next_batch_misses_one_that_the_database_lost(world: World) -> None:
     assert isinstance(spark.batch(2, decision("m_3")), Written)
 
 
+@pytest.mark.parametrize("with_checkpoint", [True, False])
+def test_new_run_misses_a_batch_that_the_database_lost(world: World, with_checkpoint: bool) -> None:
+    """Its checkpoint was compared before the driver before committed that batch, or never."""
+    checkpoint = str(world.tmp_path) if with_checkpoint else None
+    older = world.driver(checkpoint=checkpoint)
+    older.batch(0, decision("m_1"))
+    _checkpoint(world.tmp_path, older.query_id, planned=0, committed=0)
+    newer = world.driver(query_id=older.query_id, checkpoint=checkpoint)
+    newer.sink.start(newer.query_id, newer.run_id)
+    _checkpoint(world.tmp_path, older.query_id, planned=2, committed=1)
+    before = contents(world.db)
+    with pytest.raises(LedgerBehind, match=r"batch 2 would be .* in the ledger is 0"):
+        newer.batch(2, decision("m_3"))
+    assert contents(world.db) == before
+    # The lost batch itself may come again.
+    assert isinstance(newer.batch(1, decision("m_2")), Written)
+    assert isinstance(newer.batch(2, decision("m_3")), Written)
+
+
 @pytest.mark.guarantee(3)
 @pytest.mark.parametrize("lost", ["batches", "everything"])
 @pytest.mark.parametrize("staged", [False, True])
