@@ -58,11 +58,6 @@ def _element(node: cst.Dict | cst.List | cst.Set | cst.Tuple) -> Iterator[cst.CS
             yield node.with_changes(elements=rest)
 
 
-def _none(node: cst.Call) -> Iterator[cst.CSTNode]:
-    """Yield a call with None for each of its arguments."""
-    return (each for each in operator_arg_removal(node) if len(each.args) == len(node.args))
-
-
 def _case(node: cst.Match) -> Iterator[cst.CSTNode]:
     """Yield a match without each of its cases, but the one that cannot be reached."""
     for number, case in enumerate(node.cases):
@@ -93,12 +88,12 @@ OWN: list[tuple[type, Mutator]] = [
     *((kind, _element) for kind in (cst.Dict, cst.List, cst.Set, cst.Tuple)),
 ]
 
-_REPLACED = (operator_arg_removal, operator_match, operator_string)
+_REPLACED = (operator_arg_removal, operator_assignment, operator_match, operator_string)
+"""Also None in place of a value, which the type checker finds where it is not allowed."""
 
 IN_BODIES: list[tuple[type, Mutator]] = [
     *((kind, each) for kind, each in mutation_operators if each not in _REPLACED),
     (cst.SimpleString, _word),
-    (cst.Call, _none),
     (cst.Call, _keyword),
     (cst.Match, _case),
     *OWN,
@@ -106,7 +101,6 @@ IN_BODIES: list[tuple[type, Mutator]] = [
 
 _NOT_OUTSIDE = (
     *_REPLACED,
-    operator_assignment,
     operator_augmented_assignment,
     operator_lambda,
     operator_number,

@@ -2,9 +2,11 @@
 
 Tests are collected once. Each mutant is a process that continues from there: in it the functions of
 the module get the code of the mutant, and those tests run that call the function, the shortest
-first, until one fails. A change outside of functions is imported anew instead, with the tests.
+first, until one fails. Constants get the values of the mutant; if no test fails, and where a class
+changes, the module is imported anew with the tests.
 """
 
+import ast
 import gc
 import importlib
 import json
@@ -18,6 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_loader
@@ -143,6 +146,26 @@ def apply(file: str, mutant: Mutant) -> bool:
     return True
 
 
+def assign(file: str, mutant: Mutant) -> bool:
+    """Give the constants of a mutant their values, also where they were imported by their names.
+
+    Returns whether that was possible: a class is not made again.
+    """
+    module = sys.modules[mutant["module"]]
+    tree = ast.parse(mutant["source"])
+    definitions = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    tree.body = [each for each in tree.body if not isinstance(each, definitions)]
+    values = dict(vars(module))
+    exec(compile(tree, file, "exec", dont_inherit=True), values)  # noqa: S102
+    old = dict(vars(module))
+    changed = {name for name, each in old.items() if repr(values[name]) != repr(each)}
+    for other in [each for each in sys.modules.values() if isinstance(each, ModuleType)]:
+        for name in changed & vars(other).keys():
+            if vars(other)[name] is old[name]:
+                setattr(other, name, values[name])
+    return bool(changed)
+
+
 class Loader(SourceFileLoader):
     """Loads a module with the text of a mutant."""
 
@@ -186,28 +209,28 @@ class Tests:
         if baseline.failed:
             return True
         items = {item.nodeid: item for item in session.items}
+        name = module_name(str(Path(self._file).relative_to(Path.cwd())))
         for number, mutant in enumerate(self._mutants):
-            if not mutant["in_body"]:
-                continue
-            called = baseline.tests.get(mutant["function"], [])
-            tests = [items[name] for name in sorted(called, key=baseline.seconds.__getitem__)]
+            called = baseline.tests.get(mutant["function"], []) if mutant["in_body"] else items
+            tests = [items[test] for test in sorted(called, key=baseline.seconds.__getitem__)]
             seconds = sum(baseline.seconds[each.nodeid] for each in tests)
             self._children.start(
                 number,
                 max(SECONDS_MIN, TIMES_MAX * seconds),
-                lambda mutant=mutant, tests=tests: self._run(session, mutant, tests),  # type: ignore[misc]
+                partial(self._run, session, mutant | {"module": name}, tests),
             )
         self._children.finish()
         return True
 
     def _run(self, session: pytest.Session, mutant: Mutant, tests: list[pytest.Item]) -> int:
-        if not apply(self._file, mutant):
+        if not (apply if mutant["in_body"] else assign)(self._file, mutant):
             return NOT_APPLIED
         for test in tests:
             test.config.hook.pytest_runtest_protocol(item=test, nextitem=None)
             if session.testsfailed:
                 return KILLED
-        return SURVIVED
+        # What was made of a constant before is as it was.
+        return SURVIVED if mutant["in_body"] else NOT_APPLIED
 
     def _measure(self, session: pytest.Session) -> int:
         """Run each test and store what it calls."""
@@ -269,7 +292,7 @@ def run(file: str, mutants: list[Mutant], tests: list[str], *, jobs: int, folder
     path = str(Path(file).resolve())
     count = len(mutants)
     mutants = [*mutants, *controls(file, mutants)]
-    anew: list[int] = [at for at, mutant in enumerate(mutants) if not mutant["in_body"]]
+    anew: list[int] = []
 
     def done(number: int, code: int | None) -> None:
         if code == NOT_APPLIED:

@@ -11,10 +11,14 @@ from hypothesis import strategies as st
 
 from holdfast.dispatcher.delivery.rules import breaker, lifecycle
 from holdfast.dispatcher.delivery.rules.breaker import JITTER, OPEN_SECONDS_MAX, Event, open_seconds
-from holdfast.dispatcher.delivery.rules.decide import release, settle
+from holdfast.dispatcher.delivery.rules.decide import detail_of, release, settle
 from holdfast.dispatcher.delivery.rules.lease import fits, lease_seconds_for, may_send
 from holdfast.dispatcher.delivery.rules.lifecycle import Move, state_of
-from holdfast.dispatcher.delivery.rules.schedule import RETRY_AFTER_SECONDS_MAX, retry_delay_us
+from holdfast.dispatcher.delivery.rules.schedule import (
+    RETRY_AFTER_SECONDS_MAX,
+    free_delay_us,
+    retry_delay_us,
+)
 from holdfast.dispatcher.delivery.rules.values import Attempt, Entry, Lane
 from holdfast.dispatcher.outbound.endpoint import Endpoint
 from holdfast.dispatcher.shared.states import LaneState
@@ -58,6 +62,20 @@ def test_lane_of_which_nothing_was_sent_is_charged_nothing() -> None:
     assert settle(given, [], ENDPOINT, draw=0.5) == settlement
 
 
+@pytest.mark.parametrize("settle_until", [None, 120.0])
+def test_settlement_is_of_its_lane_and_token(settle_until: float | None) -> None:
+    given = replace(lane(3, 1), settle_until=settle_until)
+    for settlement in (
+        release(given),
+        settle(given, tried(given, Outcome.FAILED), ENDPOINT, draw=0.5),
+    ):
+        ids = (settlement.endpoint_id, settlement.subject_id, settlement.token)
+        assert ids == (given.endpoint_id, given.subject_id, given.token)
+        assert settlement.trusted_until == (settle_until or given.trusted_until)
+        assert settlement.unsent == 2 - len(settlement.attempts)
+    assert release(replace(given, entries=())).attempt == 0
+
+
 def test_finished_lane_continues_behind_them() -> None:
     given = lane(3, 1)
     settlement = settle(
@@ -65,6 +83,7 @@ def test_finished_lane_continues_behind_them() -> None:
     )
     assert settlement.move is Move.ADVANCE
     assert (settlement.delivered_sequence, settlement.attempt) == (12, 0)
+    assert settlement.rescued == 0
 
 
 def test_claimed_but_unreached_entry_keeps_its_attempts() -> None:
@@ -101,6 +120,8 @@ def test_dead_entry_stops_its_lane_or_is_passed_over(
     settlement = settle(given, tried(given, outcome, status=400), endpoint, draw=0.5)
     assert settlement.dead is not None
     assert (settlement.dead.sequence, settlement.dead.reason) == (11, reason)
+    assert settlement.dead.key == given.entries[0].key
+    assert settlement.dead.created_at == NOW
     assert settlement.dead.attempts == number
     assert settlement.delay_us is None
     if policy is OrderPolicy.STOP:
@@ -160,6 +181,40 @@ def test_only_failures_use_up_the_schedule(ways: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("outcome", "asked", "delay", "asked_us"),
+    [
+        (Outcome.THROTTLED, 7.0, 7, 7_000_000),
+        (Outcome.THROTTLED, 1e9, 86400, 86400_000_000),
+        (Outcome.THROTTLED, 0.0, 30, 0),
+        (Outcome.FAILED, 600.0, 600, 0),
+        (Outcome.FAILED, None, 30, 0),
+    ],
+)
+def test_instruction_to_wait_counts_towards_the_budget(
+    outcome: Outcome, asked: float | None, delay: int, asked_us: int
+) -> None:
+    given = lane(2)
+    (last,) = tried(given, outcome, status=503)
+    endpoint = replace(ENDPOINT, schedule_seconds=(5, 30), budget_seconds=10**9)
+    settlement = settle(given, [replace(last, asked_seconds=asked)], endpoint, draw=0.0)
+    assert settlement.delay_us == (delay if asked else delay * 0.8) * 1_000_000
+    assert settlement.asked_us == asked_us
+
+
+def test_running_request_is_retried_soon() -> None:
+    given = lane(2)
+    settlement = settle(given, tried(given, Outcome.FAILED, status=409), ENDPOINT, draw=0.5)
+    assert settlement.delay_us == 5_000_000
+
+
+def test_rescued_attempts_of_the_last_entry_take_no_step() -> None:
+    given = lane(1, 3)
+    given = replace(given, entries=(given.entries[0], replace(given.entries[1], rescued=2)))
+    attempts = tried(given, Outcome.DELIVERED, Outcome.FAILED)
+    assert settle(given, attempts, ENDPOINT, draw=0.5).delay_us == 5_000_000
+
+
+@pytest.mark.parametrize(
     ("schedule", "number", "seconds"),
     [((), 1, 5), ((5, 30), 1, 5), ((5, 30), 9, 30), ((7200,), 1, 300)],
 )
@@ -183,6 +238,46 @@ def test_deferred_entry_is_dead_when_its_budget_ends() -> None:
     settlement = settle(given, [replace(last, asked_seconds=1.0)], ENDPOINT, draw=0.5)
     assert settlement.dead is not None
     assert settlement.dead.reason is DeadReason.EXHAUSTED
+
+
+@pytest.mark.parametrize(("duration_ms", "is_dead"), [(2999, False), (3000, True)])
+def test_budget_counts_the_attempt_itself(duration_ms: int, is_dead: bool) -> None:
+    endpoint = replace(ENDPOINT, budget_seconds=100)
+    given = replace(lane(1, 1), tried_seconds=97.0)
+    (last,) = tried(given, Outcome.FAILED)
+    last = replace(last, duration_ms=duration_ms)
+    assert (settle(given, [last], endpoint, draw=0.5).dead is not None) is is_dead
+
+
+def test_budget_of_the_head_is_not_that_of_the_next_entry() -> None:
+    given = replace(lane(1, 1), tried_seconds=1000.0)
+    attempts = tried(given, Outcome.DELIVERED, Outcome.FAILED)
+    endpoint = replace(ENDPOINT, budget_seconds=1)
+    assert settle(given, attempts, endpoint, draw=0.5).move is Move.RETRY
+
+
+def test_refused_address_waits_and_gives_nothing_up() -> None:
+    given = lane(9)
+    (last,) = tried(given, Outcome.REFUSED)
+    settlement = settle(given, [replace(last, barred=True)], ENDPOINT, draw=0.5)
+    assert (settlement.move, settlement.delay_us) == (Move.RETRY, 5_000_000)
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "response", "detail"),
+    [
+        (None, None, None, "no answer"),
+        (None, "reset", None, "no answer: reset"),
+        (500, None, "busy", "answered 500: busy"),
+        (500, "cut", "busy", "answered 500: cut"),
+        (500, "x" * 2000, None, f"answered 500: {'x' * 986}"),
+    ],
+)
+def test_detail_has_the_answer_and_its_cause(
+    status: int | None, error: str | None, response: str | None, detail: str
+) -> None:
+    (last,) = tried(lane(1), Outcome.FAILED, status=status)
+    assert detail_of(replace(last, error=error, response=response)) == detail
 
 
 SCHEDULE = (5, 30, 120)
@@ -218,6 +313,18 @@ def test_receiver_may_ask_for_more_time_but_not_for_less() -> None:
     assert retry_delay_us(SCHEDULE, 1, draw=0, asked_seconds=600) == 600 * SECOND
     assert retry_delay_us(SCHEDULE, 2, draw=0.5, asked_seconds=0) == 30 * SECOND
     assert retry_delay_us(SCHEDULE, 1, draw=0, asked_seconds=1e9) == 86400 * SECOND
+
+
+@pytest.mark.parametrize(("schedule", "seconds"), [((2, 30), 2), ((60, 3), 5), ((), 5)])
+def test_delay_without_a_step_is_the_first_if_shorter(
+    schedule: tuple[int, ...], seconds: int
+) -> None:
+    assert free_delay_us(schedule, draw=0.5) == seconds * SECOND
+
+
+def test_time_that_was_asked_for_is_spread_behind_it() -> None:
+    delay = free_delay_us(SCHEDULE, draw=0.5, asked_seconds=100)
+    assert delay == pytest.approx(105 * SECOND)
 
 
 @pytest.mark.parametrize(("number", "seconds"), [(1, 5), (2, 5), (3, 5), (4, 600)])
