@@ -14,12 +14,15 @@ import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from tests.run import prepared
+from tests.support.servers.databases import PREPARED
 
 ROOT = Path(__file__).parents[2]
 TABLES = ROOT / "tests" / "mutations"
@@ -28,6 +31,9 @@ NOT_TABLES = {"equivalent", "modules"}
 """Files there that are not tables of safeties."""
 
 PYTEST = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header", "--tb=short")
+
+MIGRATED = ("migrations/", "sink/contract/")
+"""What a database is made of."""
 
 LIMIT_SECONDS = 900
 """For the tests of one mutation, one of which may wait for what no longer happens."""
@@ -151,10 +157,15 @@ class Copy:
             if staged.name != "links":
                 (folder / ".holdfast" / staged.name).symlink_to(staged)
 
-    def run(self, tests: Iterable[str]) -> tuple[int, str]:
-        """Run tests, and return pytest's exit code and what it printed."""
+    def run(self, tests: Iterable[str], *, migrates: bool = False) -> tuple[int, str]:
+        """Run tests, and return pytest's exit code and what it printed.
+
+        Those of an edit to migrations make their database themselves.
+        """
         environment = {
-            **os.environ,
+            **{
+                name: os.environ[name] for name in os.environ if not (migrates and name == PREPARED)
+            },
             # Before the editable install, which finds the original.
             "PYTHONPATH": str(self._folder / ".holdfast" / "links"),
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -197,7 +208,8 @@ _FAILED = re.compile(r"^FAILED (.+?)(?: - .*)?$", re.MULTILINE)
 def run_one(copy: Copy, mutation: Mutation) -> Ran:
     """Run the tests of a mutation with its edits."""
     with copy.edited(mutation.edits):
-        code, output = copy.run(mutation.tests)
+        migrates = any(edit.file.startswith(MIGRATED) for edit in mutation.edits)
+        code, output = copy.run(mutation.tests, migrates=migrates)
     return Ran(mutation, code, _FAILED.findall(output), output)
 
 
@@ -223,7 +235,11 @@ def run(mutations: Sequence[Mutation], *, jobs: int, verbose: bool) -> int:
             return run_one(copy, mutation)
 
     unnoticed = 0
-    with TemporaryDirectory(prefix="holdfast-mutations-") as folder, ThreadPoolExecutor(jobs) as do:
+    with (
+        nullcontext() if PREPARED in os.environ else prepared(),
+        TemporaryDirectory(prefix="holdfast-mutations-") as folder,
+        ThreadPoolExecutor(jobs) as do,
+    ):
         for number in range(jobs):
             copies.put(Copy(Path(folder, str(number))))
         rooms = sorted({each.room for each in mutations})
