@@ -114,13 +114,14 @@ SMALL, LARGE = "small", "production"
 POD = "spec.template.spec"
 ONE, SPREAD = f"{POD}.containers.0", f"{POD}.topologySpreadConstraints.0"
 OF_CRON, PORT = "spec.jobTemplate.spec.template.spec", "spec.egress.0.ports.0.port"
-DRIVER = "spec.driverSpec.podTemplateSpec.spec"
+DRIVER, EXECUTOR = (f"spec.{part}Spec.podTemplateSpec.spec" for part in ("driver", "executor"))
 DISPATCHER, API = "Deployment holdfast-dispatcher", "Deployment holdfast-api"
 JOB, SPARK = "StatefulSet holdfast-job", "SparkApplication holdfast-job"
 MIGRATE, CONTRACT = "Job holdfast-migrate", "CronJob holdfast-contract"
 NETWORK, BUDGET = "NetworkPolicy holdfast", "PodDisruptionBudget holdfast"
 BINDING = "RoleBinding holdfast-job"
 SIGNING = {"name": "signing", "secret": {"secretName": "holdfast-endpoints", "defaultMode": 288}}
+OF_NODE = {"name": "node", "hostPath": {"path": "/"}}
 FROM_SECRET = [{"secretRef": {"name": "holdfast-endpoints"}}]
 
 
@@ -162,6 +163,22 @@ FIELDS = (
     (SMALL, DISPATCHER, f"{ONE}.env", [], "HOLDFAST_DSN comes from no Secret"),
     (SMALL, API, f"{POD}.volumes", [SIGNING], "holdfast-endpoints, which is not for the api"),
     (SMALL, API, f"{ONE}.envFrom", FROM_SECRET, "holdfast-endpoints, which is not for the api"),
+    # What a pod may do.
+    (SMALL, API, f"{POD}.securityContext.runAsNonRoot", GONE, "runAsNonRoot is not set"),
+    (SMALL, API, f"{POD}.securityContext.runAsUser", 1000, "runAsUser is not a number of 10000"),
+    (SMALL, API, f"{POD}.securityContext.runAsUser", GONE, "runAsUser is not a number of 10000"),
+    (SMALL, API, f"{POD}.securityContext.seccompProfile", GONE, "not RuntimeDefault"),
+    *(
+        (SMALL, API, f"{POD}.{name}", True, f"{name} is set")
+        for name in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace")
+    ),
+    (SMALL, API, f"{POD}.automountServiceAccountToken", GONE, "the token of its account"),
+    (LARGE, SPARK, f"{EXECUTOR}.automountServiceAccountToken", GONE, "the token of its account"),
+    (SMALL, API, f"{POD}.volumes", [OF_NODE], "volume node is a path of the node"),
+    (SMALL, API, f"{ONE}.securityContext.allowPrivilegeEscalation", GONE, "allowPrivilegeE"),
+    (SMALL, API, f"{ONE}.securityContext.readOnlyRootFilesystem", GONE, "readOnlyRootFilesystem"),
+    (SMALL, API, f"{ONE}.securityContext.capabilities", {"drop": ["NET_RAW"]}, "not all dropped"),
+    (SMALL, API, f"{ONE}.securityContext.privileged", True, "it is privileged"),
     # Upgrades.
     (SMALL, MIGRATE, f"{ONE}.args", ["db", "upgrade"], "without --expand"),
     (SMALL, MIGRATE, f"{POD}.restartPolicy", "OnFailure", "restartPolicy is Never"),
@@ -372,6 +389,9 @@ IN_COMPOSE = (
         "--policy=/etc/holdfast/policies.toml",
         "job: no config is at /etc/holdfast/policies.toml",
     ),
+    # What its containers may do.
+    ("  read_only: true\n", "", "its root can be written, or it keeps capabilities"),
+    ("  cap_drop: [ALL]\n", "", "its root can be written, or it keeps capabilities"),
     # What is reached.
     (
         "--bootstrap-servers=kafka:9095",

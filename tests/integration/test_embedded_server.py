@@ -19,6 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from holdfast.deploy.local import binaries
 from holdfast.deploy.local.account import account_for
+from holdfast.deploy.local.locks import acquire
 from holdfast.deploy.local.postgres import EmbeddedPostgres, resolve_server
 from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.contract.schema import SCHEMA_REVISION
@@ -90,6 +91,12 @@ def test_server_keeps_what_it_acknowledged(server: EmbeddedPostgres) -> None:
         row = connection.execute("SELECT datcollate FROM pg_database").fetchone()
         assert row == ("C",)
         assert connection.info.server_version // 10000 == binaries.MAJOR
+
+
+def test_life_lock_is_held_while_the_server_runs(server: EmbeddedPostgres) -> None:
+    """Its children inherit the lock, too: one that outlives it keeps the next server waiting."""
+    with pytest.raises(CommandError, match="it is held"):
+        acquire(server.directory / "life.lock", 0, "it is held")
 
 
 def test_server_never_runs_as_root(server: EmbeddedPostgres) -> None:

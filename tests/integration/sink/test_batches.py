@@ -211,6 +211,7 @@ def test_text_of_every_kind_survives_the_way_into_the_database(world: World) -> 
         ",",
         "a\nb\r\n",
         "\t",
+        "\x01\x1f",
         " ",
         "é",
         "e\u0301",

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.sink import Repeated, ReplayDiverged, Replayed, UnadoptedCheckpoint
 from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.errors import LedgerBehind
 from holdfast.sink.transaction.continuation import Continuation
 from tests.support.dispatch.sender import RELEASE, decision
 from tests.support.job.driver import Driver, MakeDriver
@@ -273,3 +274,17 @@ def test_batch_repeating_another_querys_otherwise_is_refused(world: World) -> No
     after = contents(world.db)
     assert {name for name in after if after[name] != before[name]} <= {"divergence"}
     assert _ledger(world.db)[2:] == [(new.query_id, 0, 0)]
+
+
+def test_batch_repeating_a_batch_that_is_another_now_is_refused(world: World) -> None:
+    """The database was put back, and the batch was written again with other rows."""
+    old, new = world.driver(), world.driver()
+    old.batch(0, decision("m_1"))
+    old.batch(1, decision("m_2"))
+    new.sink.continue_from(_proof(old, 0), new.query_id, 0)
+    before = contents(world.db)
+    other = replace(_proof(old, 1), digest=bytes(32))
+    new.sink.start(new.query_id, new.run_id, repeated=Repeated(until=1, source=other))
+    with pytest.raises(LedgerBehind, match=f"repeats batch 1 of query {old.query_id}"):
+        new.batch(1, decision("m_2"))
+    assert contents(world.db) | {"stream": None} == before | {"stream": None}

@@ -13,7 +13,9 @@ import pytest
 from holdfast.sink import Fenced, Repeated, Replayed, UnadoptedCheckpoint, Written
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.errors import CheckpointBehind, LedgerBehind, ReplayDiverged, SinkUnavailable
+from holdfast.sink.transaction import lineage
 from holdfast.sink.transaction.continuation import Continuation
+from holdfast.sink.transaction.lineage import Files
 from tests.support.dispatch.sender import BLOCK, RELEASE, alternating, decision
 from tests.support.job.driver import PATIENT, Driver, MakeDriver
 from tests.support.job.job_stream import contents, sequences
@@ -234,11 +236,35 @@ def test_older_copy_of_a_checkpoint_moves_no_epoch(world: World, tmp_path: Path)
     _checkpoint(tmp_path, spark.query_id, planned=1, committed=0)
     restored = world.driver(query_id=spark.query_id, checkpoint=str(tmp_path))
     with pytest.raises(CheckpointBehind, match=r"ledger has batch 2 .* batch 1 is the newest"):
+        restored.sink.claim(restored.query_id)
+    with pytest.raises(CheckpointBehind, match=r"ledger has batch 2 .* batch 1 is the newest"):
         restored.batch(2, decision("m_9"))
     assert (contents(world.db), _stream(world.db)) == before
 
     _checkpoint(tmp_path, spark.query_id, planned=2, committed=1)
     assert isinstance(restored.batch(2, decision("m_2")), Replayed)
+
+
+def test_checkpoint_that_grows_meanwhile_is_no_older_copy(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another driver plans a batch and writes it after the checkpoint was read."""
+    first = world.driver(checkpoint=str(tmp_path))
+    first.batch(0, decision("m_1"))
+    _checkpoint(tmp_path, first.query_id, planned=0, committed=0)
+    read, written = lineage.read_checkpoint, list[Written | Replayed]()
+
+    def read_before_it_grows(files: Files | None, query_id: UUID) -> lineage.Checkpoint | None:
+        checkpoint = read(files, query_id)
+        if not written:
+            _checkpoint(tmp_path, first.query_id, planned=1, committed=0)
+            written.append(first.batch(1, decision("m_2")))
+        return checkpoint
+
+    monkeypatch.setattr(lineage, "read_checkpoint", read_before_it_grows)
+    second = world.driver(query_id=first.query_id, checkpoint=str(tmp_path))
+    second.sink.start(second.query_id, second.run_id)
+    assert _stream(world.db) == (first.query_id, 2, second.run_id)
 
 
 def test_repeating_checkpoint_may_be_behind(world: World, tmp_path: Path) -> None:

@@ -98,6 +98,25 @@ def test_server_that_may_forget_a_commit_is_refused() -> None:
         _refuse_unfit(server | {"durable": True, "encoding": "LATIN1"})
 
 
+@pytest.mark.parametrize("setting", ["fsync", "full_page_writes"])
+def test_server_with_an_unsafe_setting_is_refused(world: World, setting: str) -> None:
+    def becomes(value: str) -> bool:
+        with psycopg.connect(world.dsn) as connection:
+            return connection.execute(f"SHOW {setting}".encode()).fetchone() == (value,)
+
+    world.db.execute(f"ALTER SYSTEM SET {setting} = off".encode())
+    try:
+        world.db.execute("SELECT pg_reload_conf()")
+        eventually(lambda: becomes("off"))
+        with pytest.raises(SchemaMismatch, match="it may lose committed data; set both on"):
+            world.driver().batch(0, decision())
+    finally:
+        world.db.execute(f"ALTER SYSTEM RESET {setting}".encode())
+        world.db.execute("SELECT pg_reload_conf()")
+    eventually(lambda: becomes("on"))
+    assert isinstance(world.driver().batch(0, decision()), Written)
+
+
 def test_sink_commits_durably_whatever_the_database_default(world: World) -> None:
     world.db.execute(
         sql.SQL("ALTER DATABASE {} SET synchronous_commit = off").format(_database(world.dsn))

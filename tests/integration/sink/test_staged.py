@@ -159,6 +159,27 @@ def test_attempts_without_a_vote_leave_nothing(driver: MakeDriver, db: psycopg.C
     assert _stages(db) == 0
 
 
+def test_other_rows_of_attempts_without_a_vote_do_not_count(world: World) -> None:
+    """As of a source that gave the attempts different rows."""
+    spark = world.driver(staged=True)
+    rows, unusable = table(*MANY), table(decision("", 1), decision("m_of_a_zombie", 2))
+
+    def run_all(stage: Stage) -> list[Summary]:
+        stage_rows(stage, 7, [unusable])
+        summary = stage_rows(stage, 8, [rows])
+        stage_rows(stage, 9, [unusable])
+        return [summary]
+
+    identity = Identity(spark.query_id, spark.run_id, 0)
+    written = spark.sink.apply_staged(rows.schema, run_all, identity)
+    assert (written.counts.rows, written.counts.entries) == (len(MANY), len(MANY))
+    left = contents(world.db)
+    assert "m_of_a_zombie" not in str(left)
+    assert left["quarantine"] == []
+    again = world.driver(query_id=spark.query_id)
+    assert isinstance(again.batch(0, *MANY), Replayed)
+
+
 def test_attempt_that_comes_after_the_batch_finds_no_stage(world: World) -> None:
     spark = world.driver(staged=True)
     rows = table(*MANY)

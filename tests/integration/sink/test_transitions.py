@@ -15,6 +15,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from holdfast.sink import ReplayDiverged, Replayed, UnadoptedCheckpoint, Written
+from holdfast.sink import requeue as by_hand
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.key import Key
 from holdfast.sink.contract.requeue import REISSUED, REQUEUED, Overtakes
@@ -154,6 +155,21 @@ def test_tolerance_is_an_option_and_is_measured_by_the_databases_clock(world: Wo
 
 
 @pytest.mark.guarantee(8)
+@pytest.mark.parametrize(("shifted", "written"), [("-3 days", 0), ("3 days", 2)])
+def test_what_is_future_is_told_by_the_database(world: World, shifted: str, written: int) -> None:
+    """Its clock differs from that of the driver by days."""
+    world.db.execute(f"""
+        SET allow_system_table_mods = on;
+        ALTER FUNCTION pg_catalog.clock_timestamp() RENAME TO unshifted;
+        CREATE FUNCTION pg_catalog.clock_timestamp() RETURNS timestamptz LANGUAGE sql
+            AS $$ SELECT pg_catalog.unshifted() + interval '{shifted}' $$;
+        """)
+    now = datetime.now(UTC)
+    rows = [decision(f"m_{n}", occurred_at=now + timedelta(days=2 * n)) for n in (0, 1)]
+    assert _fate(world.driver().batch(0, *rows)) == (written, 0, 2 - written)
+
+
+@pytest.mark.guarantee(8)
 @pytest.mark.parametrize("staged", [False, True], ids=["driver", "staged"])
 def test_replay_is_the_same_batch_at_any_time(world: World, staged: bool) -> None:
     rows = [decision("m_1", 1), decision("m_1", 2, RELEASE, occurred_at=FAR)]
@@ -200,12 +216,35 @@ def test_older_entry_is_written_by_hand_only_as_approved(world: World, payouts: 
     before = contents(world.db)
     values: dict[str, Any] = {"suppress_repeats": False}
     assert not _by_hand(world.dsn, "payouts", 1, older, **values)
-    for wrong in (Overtakes(3, newest), Overtakes(4, newer["occurred_at"])):
+    of_this_stream = decision("m_1", 5)["occurred_at"]
+    for wrong in (
+        Overtakes(3, newest),
+        Overtakes(4, newer["occurred_at"]),
+        Overtakes(4, of_this_stream),
+    ):
         assert not _by_hand(world.dsn, "payouts", 1, older, overtakes=wrong, **values)
     assert contents(world.db) == before
     assert _by_hand(world.dsn, "payouts", 1, older, overtakes=Overtakes(4, newest), **values)
     assert _by_hand(world.dsn, "payouts", 1, older, **values), "it is written before"
     assert sequences(world.db, "m_1") == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.guarantee(11)
+def test_entry_by_hand_is_compared_again_under_the_lock(
+    world: World, payouts: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job decides anew after the entry was found to be the newest."""
+    payouts.batch(0, decision("m_1", 1))
+    foresee = by_hand._foresee
+
+    def decide_after(*arguments: Any) -> None:
+        foresee(*arguments)
+        payouts.batch(1, decision("m_1", 4, RELEASE))
+
+    monkeypatch.setattr(by_hand, "_foresee", decide_after)
+    older = decision("m_1", 3, RELEASE)
+    assert not _by_hand(world.dsn, "payouts", 1, older, suppress_repeats=False)
+    assert sequences(world.db, "m_1") == [1, 2]
 
 
 def test_time_of_a_stream_that_wants_repeats_does_not_go_back(world: World) -> None:

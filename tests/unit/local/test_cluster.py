@@ -6,13 +6,21 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import psutil
+import psycopg
 import pytest
+from psycopg import pq
 
 from holdfast.deploy.local import binaries, cluster, java, postgres, process
 from holdfast.deploy.local.account import Account, account_for
 from holdfast.deploy.local.java import MODULE, without_vector_module
+from holdfast.deploy.local.locks import locked
 from holdfast.deploy.local.postgres import EmbeddedPostgres
 from holdfast.sink.contract.exits import CommandError
 
@@ -93,6 +101,116 @@ def test_pid_of_a_living_stranger_is_not_the_server(tmp_path: Path) -> None:
         f"{os.getpid()}\n{tmp_path}\n0\n5432\n/tmp\n\n\nready\n"
     )
     assert process.find(tmp_path) is None
+
+
+class Server:
+    """What `psutil` says of a server of `data`, with what is changed."""
+
+    def __init__(self, data: Path, **changed: Any) -> None:
+        self._facts: dict[str, Any] = {
+            "status": psutil.STATUS_SLEEPING,
+            "name": "postgres",
+            "uids": SimpleNamespace(effective=data.stat().st_uid),
+            "cwd": str(data),
+            "oneshot": nullcontext(),
+            **changed,
+        }
+
+    def __getattr__(self, name: str) -> Callable[[], Any]:
+        return lambda: self._facts[name]
+
+
+def test_server_is_known_by_program_owner_and_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pid of a server that is gone may be that of another one, of other data."""
+    (tmp_path / "postmaster.pid").write_text("7\n")
+
+    def is_found(**changed: Any) -> bool:
+        monkeypatch.setattr(psutil, "Process", lambda _: Server(tmp_path, **changed))
+        return process.find(tmp_path) is not None
+
+    assert is_found()
+    assert not is_found(status=psutil.STATUS_ZOMBIE)
+    assert not is_found(name="python3")
+    assert not is_found(uids=SimpleNamespace(effective=tmp_path.stat().st_uid + 1))
+    assert not is_found(cwd="/var/lib/postgresql/data")
+
+
+def test_lock_file_of_a_running_server_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock_file = tmp_path / "postmaster.pid"
+    lock_file.write_text("7\n")
+    monkeypatch.setattr(psutil, "Process", lambda _: Server(tmp_path))
+    process.remove_stale_lock_file(tmp_path)
+    assert lock_file.exists()
+    monkeypatch.setattr(psutil, "Process", lambda _: Server(tmp_path, name="python3"))
+    process.remove_stale_lock_file(tmp_path)
+    assert not lock_file.exists()
+
+
+def test_cluster_is_kept_while_its_server_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = cluster_of("18", tmp_path)
+    (data / "postmaster.pid").write_text("7\n")
+    monkeypatch.setattr(psutil, "Process", lambda _: Server(data))
+    with pytest.raises(CommandError, match="runs; stop it first"):
+        EmbeddedPostgres(tmp_path).remove()
+    assert data.exists()
+    monkeypatch.undo()
+    EmbeddedPostgres(tmp_path).remove()
+    assert not data.exists()
+
+
+def test_start_waits_for_processes_of_the_last_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backend may outlive its server, and write while the next one recovers."""
+    data = cluster_of(str(binaries.MAJOR), tmp_path)
+    monkeypatch.setattr(cluster, "LEFTOVER_SECONDS", 0.0)
+    with (
+        locked(tmp_path / "life.lock", 0, "it is free"),
+        pytest.raises(CommandError, match="processes of an earlier server still use"),
+    ):
+        EmbeddedPostgres(tmp_path).start()
+    assert [path.name for path in data.iterdir()] == ["PG_VERSION"]
+
+
+def test_socket_of_another_cluster_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = cluster_of("18", tmp_path)
+    known = cluster.load(tmp_path)
+    assert known
+
+    class Connection(nullcontext[None]):
+        folder = data
+
+        def __enter__(self) -> Any:
+            return self
+
+        def execute(self, _: str) -> Any:
+            return SimpleNamespace(fetchone=lambda: (str(self.folder),))
+
+    answers = SimpleNamespace(PGconn=SimpleNamespace(ping=lambda _: pq.Ping.OK), Ping=pq.Ping)
+    monkeypatch.setattr(postgres, "pq", answers)
+    monkeypatch.setattr(psycopg, "connect", lambda *_, **__: Connection())
+    assert postgres._answers(known, "postgresql:///?host=/tmp")
+    monkeypatch.setattr(Connection, "folder", tmp_path / "other")
+    with pytest.raises(CommandError, match="belongs to the server of"):
+        postgres._answers(known, "postgresql:///?host=/tmp")
+
+
+def test_data_of_another_account_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(CommandError, match="belongs to the account"):
+        account_for(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid or 1)
+    assert account_for(None).uid == os.geteuid()
 
 
 def test_socket_folder_is_the_first_that_is_short_enough(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from holdfast.sink.errors import (
     SinkError,
     Transient,
     UnadoptedCheckpoint,
+    UnsafeCheckpoint,
 )
 from holdfast.sink.transaction.lineage import (
     Checkpoint,
@@ -30,6 +31,7 @@ from holdfast.sink.transaction.lineage import (
     read_checkpoint,
     require_beginning,
     require_recorded,
+    require_safe,
     source_offsets,
 )
 from holdfast.sink.transaction.writer import Ownership
@@ -288,6 +290,13 @@ def test_object_store_is_refused_by_name_with_the_reason(scheme: str) -> None:
     reason = FILE_SYSTEMS[scheme.lower()].reason
     with pytest.raises(ValueError, match=rf"{location} .*\({scheme.lower()}\).*{reason}"):
         OutboxSink(DSN, stream="payouts", checkpoint=location)
+
+
+def test_place_where_spark_has_a_path_is_compared_too() -> None:
+    """A path without a scheme may lie on an object store, by `fs.defaultFS`."""
+    require_safe("file:/checkpoints/payouts")
+    with pytest.raises(UnsafeCheckpoint, match=r"s3a://bucket/payouts is on an object store"):
+        require_safe("s3a://bucket/payouts")
 
 
 def test_local_paths_and_hdfs_are_tried_and_others_are_not() -> None:

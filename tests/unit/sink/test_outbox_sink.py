@@ -19,11 +19,23 @@ from opentelemetry import trace as api
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from holdfast.sink import BatchInput, OutboxSink, trace
-from holdfast.sink.errors import NotPrimary, SchemaMismatch, SinkUnavailable
-from holdfast.sink.foreach_batch import STAGED_BYTES, UNKNOWN_BYTES, Identity, PathChoice
+from holdfast.sink.errors import NotPrimary, NotStreaming, SchemaMismatch, SinkUnavailable
+from holdfast.sink.foreach_batch import (
+    STAGED_BYTES,
+    UNKNOWN_BYTES,
+    Identity,
+    PathChoice,
+    _identity,
+)
 from holdfast.sink.requeue import Unfit, _prepared, stream_of
 from holdfast.sink.trace import batch_span
-from holdfast.sink.transaction.database import SECONDS_MAX, Timeouts, _milliseconds, cut_after
+from holdfast.sink.transaction.database import (
+    SECONDS_MAX,
+    Timeouts,
+    _milliseconds,
+    cut_after,
+    error_text,
+)
 from holdfast.sink.transaction.ledger import Counts, Replayed, Written
 from holdfast.sink.transaction.retry import is_transient, until_done
 from tests.support.dispatch.dispatching import header, tracing
@@ -51,6 +63,26 @@ def test_dsn_that_cannot_be_read_is_refused_without_quoting_it() -> None:
     with pytest.raises(ValueError, match=r"^the DSN cannot be read") as raised:
         OutboxSink("app:s3cret@db", stream="payouts")
     assert "s3cret" not in str(raised.value)
+
+
+def test_error_of_the_database_is_shown_without_a_password() -> None:
+    error = psycopg.OperationalError("no server at\n  postgresql://app:canary@db/x password=canary")
+    assert error_text(error) == "no server at postgresql://app:***@db/x password=***"
+
+
+def test_sink_takes_only_the_batch_that_its_thread_runs() -> None:
+    """As where a function calls the sink with a number of its own."""
+    query_id, run_id = (UUID(int=number) for number in (1, 2))
+    properties = {
+        "sql.streaming.queryId": str(query_id),
+        "sql.streaming.runId": str(run_id),
+        "streaming.sql.batchId": "7",
+    }
+    context = SimpleNamespace(getLocalProperty=properties.get)
+    df: Any = SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context))
+    assert _identity(df, 7) == Identity(query_id, run_id, 7)
+    with pytest.raises(NotStreaming, match=r"Spark runs batch 7 .* called for batch 8"):
+        _identity(df, 8)
 
 
 @pytest.mark.parametrize("name", ["", "Payouts", "a b", "x" * 64, "-a"])
