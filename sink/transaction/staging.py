@@ -85,6 +85,9 @@ class Stage:
     stream: str
     timeouts: Timeouts
     number: int = 0
+    attempts_from: int = 0
+    """The run's own numbers of attempts begin here. A restored database gives the number of a table
+    out again, and Spark numbers the attempts of each driver from 0."""
 
     def statement(self, name: str) -> bytes:
         """Return a statement of `holdfast.sink.transaction` for this table."""
@@ -157,7 +160,8 @@ def open_stage(stage: Stage, run: Run, batch_id: int) -> Stage:
         )
         return int(opened["number"])
 
-    return replace(stage, number=stage.work(make))
+    # 62 of the 63 bits that an attempt has, so that no attempt of a run exceeds them.
+    return replace(stage, number=stage.work(make), attempts_from=run.run_id.int >> 66)
 
 
 def drop_stages(stage: Stage, run: Run) -> None:
@@ -280,6 +284,7 @@ def stage_rows(
     `place` is the partition and the attempt number. Failpoint T1 is passed after the first chunk
     and T2 at the end, as `T1/0/0`. Raises `SinkUnavailable`, `StageLost` and `SchemaMismatch`.
     """
+    attempt += stage.attempts_from
     rows = refused = size = 0
     connection: psycopg.Connection | None = None
     try:

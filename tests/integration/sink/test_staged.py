@@ -15,7 +15,14 @@ import pytest
 from holdfast.sink import Fenced, ReplayDiverged, Replayed, Written
 from holdfast.sink.foreach_batch import Identity
 from holdfast.sink.transaction.database import execute, transaction
-from holdfast.sink.transaction.staging import Stage, StageLost, Summary, stage_rows, take_over
+from holdfast.sink.transaction.staging import (
+    Stage,
+    StageLost,
+    Summary,
+    open_stage,
+    stage_rows,
+    take_over,
+)
 from tests.support.dispatch.sender import BLOCK, RELEASE, SCHEMA, alternating, decision, table
 from tests.support.job.decisions import BAD_ROWS
 from tests.support.job.driver import Driver, MakeDriver, in_tasks
@@ -262,6 +269,31 @@ def test_older_run_leaves_the_stage_of_a_newer_one(world: World, epochs_apart: i
     identity = Identity(newer.query_id, newer.run_id, 1)
     assert isinstance(newer.sink.apply_staged(rows.schema, run_all, identity), Written)
     assert _stages(world.db) == 0
+
+
+def test_rows_of_a_fenced_run_in_a_stage_of_the_same_number_are_not_taken(world: World) -> None:
+    """A failover lost the stage and its number; a fenced run that wakes up gets the number."""
+    fenced, owner = world.driver(staged=True), world.driver(staged=True)
+    owner.query_id = fenced.query_id
+    rows, others = table(decision("m_1", minor=1)), table(decision("m_1", minor=2))
+    fenced.batch(0)
+    numbers = "pg_get_serial_sequence('holdfast.stage', 'id')"
+
+    def run_all(stage: Stage) -> list[Summary]:
+        summaries = in_tasks(rows)(stage)
+        world.db.execute(f"DROP TABLE holdfast.stage_{stage.number}")
+        world.db.execute("DELETE FROM holdfast.stage")
+        world.db.execute(f"SELECT setval({numbers}, %s, false)", [stage.number])
+        run = fenced.sink._take(fenced.query_id, fenced.run_id)
+        again = open_stage(fenced.sink._stage, run, 1)
+        assert again.number == stage.number
+        in_tasks(others)(again)
+        return summaries
+
+    identity = Identity(owner.query_id, owner.run_id, 1)
+    with pytest.raises(StageLost):
+        owner.sink.apply_staged(rows.schema, run_all, identity)
+    assert contents(world.db)["entry"] == []
 
 
 def test_keys_that_repeat_are_found_without_a_nested_loop(driver: MakeDriver) -> None:

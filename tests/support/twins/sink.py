@@ -482,7 +482,7 @@ def stage_batch(world: World, d: str) -> Step:
         return None
     stage = Stage(me.epoch, me.batch, me.run)
     left = world.database.without_stages(me.epoch, me.run)
-    after = world.changed(stages=left.stages | {stage})
+    after = world.transaction(replace(left, stages=left.stages | {stage}))
     return after.knows(d, replace(me, stage=stage), "staged")
 
 
