@@ -580,7 +580,7 @@ def observed(world: World) -> Observed:
             for entry in content.entries:
                 row = entry.decision
                 of = seen.entries.setdefault(row.subject, [])
-                of.append((row.key, row.amount, row.at, batch.name))
+                of.append((entry.sequence, row.key, row.amount, row.at, batch.name))
             seen.suppressed |= {(batch.name, row.key): why for row, why in content.suppressed}
     seen.states = dict(states(db.contents))
     seen.quarantine = sorted(

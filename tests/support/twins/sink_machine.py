@@ -248,6 +248,11 @@ class SinkMachine(RuleBasedStateMachine):
         step = sink.dismiss(self.world, refused)
         self._take("dismiss", step, lambda: self.database.dismiss(refused))
 
+    @precondition(lambda self: any(each.entries for each in self.world.database.contents))
+    @rule()
+    def prune(self) -> None:
+        self._take("prune", sink.prune(self.world), self.database.prune)
+
     # Around the steps.
 
     def teardown(self) -> None:

@@ -184,9 +184,8 @@ class Observed:
     )
     """By `query/id`: run, epoch, digest, and the counts of rows, entries, duplicates, differing,
     suppressed, quarantined."""
-    entries: dict[str, list[tuple[str, int, int, str]]] = field(default_factory=dict)
-    """By subject, in the order of their sequence, which has no gap: key, amount, window of its time
-    and batch."""
+    entries: dict[str, list[tuple[int, str, int, int, str]]] = field(default_factory=dict)
+    """By subject: sequence, key, amount, window of its time, and batch."""
     keys: dict[str, str] = field(default_factory=dict)
     """The batch that recorded each key."""
     sequences: dict[str, int] = field(default_factory=dict)
