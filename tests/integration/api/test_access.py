@@ -143,8 +143,9 @@ def test_only_bearer_tokens_count_and_never_those_in_urls(api: Api, scheme: str)
     answer = api.ask("GET", "/status", None, headers={"Authorization": f"{scheme} {secret}"})
     assert answer.status_code == (200 if scheme.lower() == "bearer" else 401)
     assert api.ask("GET", f"/status?access_token={secret}", None).status_code in (401, 422)
-    cookie = {"Cookie": f"holdfast={api.secrets['login']}"}
-    assert api.ask("GET", "/status", None, headers=cookie).status_code == 401
+    login = api.secrets["login"]
+    for headers in ({"Cookie": f"holdfast={login}"}, {"Authorization": f"{scheme} {login}"}):
+        assert api.ask("GET", "/status", None, headers=headers).status_code == 401
 
 
 def test_read_leaves_its_connection_usable_for_a_change(dsn: str) -> None:

@@ -330,6 +330,9 @@ def test_every_answer_has_browser_security_headers(api: Api) -> None:
         policy = answer.headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
+        for limit in ("form-action 'self'", "base-uri 'none'", "frame-ancestors 'none'"):
+            assert limit in policy, "the default source does not limit these"
+        assert answer.headers["x-frame-options"] == "DENY"
         assert "access-control-allow-origin" not in answer.headers
         assert "server" not in answer.headers
     preflight = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}

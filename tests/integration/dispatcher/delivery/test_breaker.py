@@ -33,6 +33,12 @@ from tests.support.world import World
 
 URL = "http://127.0.0.1:1/"
 ENDPOINT = Endpoint(1, "e", URL, (), 1, 2, 64, (0,) * 20, OrderPolicy.STOP)
+PROBED = """
+    UPDATE holdfast.endpoint_pace
+    SET breaker = 'half_open', breaker_until = now() + interval '30 s', probe = gen_random_uuid()"""
+WAITING = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE wait_event_type = 'Lock' AND datname = current_database()"""
 
 
 def wanted(endpoint_id: int, count: int = 100, entries: int = 8) -> ClaimRequest:
@@ -110,6 +116,22 @@ async def test_one_probe_for_many_concurrent_claims(world: World, store: Postgre
     assert (await store.claim(wanted(endpoint_id), 0)).lanes == []
     let_time_pass(world.db, "10 s")
     assert len((await store.claim(wanted(endpoint_id), 0)).lanes) == 1
+
+
+async def test_claim_waits_for_the_probe_of_another_and_takes_none(
+    world: World, store: PostgresStore
+) -> None:
+    endpoint_id = world.add_endpoint(URL, breaker_threshold=3)
+    world.write(*(f"m_{n}" for n in range(10)))
+    await opened(store, endpoint_id)
+    let_time_pass(world.db, "10 s")
+    with psycopg.connect(world.dsn) as other:
+        other.execute(PROBED)
+        claiming = asyncio.create_task(store.claim(wanted(endpoint_id), 0))
+        await asyncio.to_thread(eventually, lambda: world.value(WAITING) == 1)
+        other.commit()
+        claim = await claiming
+    assert claim.lanes == []
 
 
 async def test_dead_prober_blocks_no_longer_than_its_lease(

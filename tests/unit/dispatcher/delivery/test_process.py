@@ -32,6 +32,7 @@ from holdfast.dispatcher.outbound.endpoint import Endpoint
 from holdfast.dispatcher.outbound.key_window import KeyWindow
 from holdfast.dispatcher.outbound.signing import Signer
 from holdfast.dispatcher.outbound.target import Target
+from holdfast.dispatcher.outbound.transport.transport import Progress
 from holdfast.dispatcher.shared.clock import seconds
 from holdfast.dispatcher.shared.outcome import Answer, Response
 from holdfast.dispatcher.shared.rate import BEGIN_SECONDS
@@ -200,12 +201,16 @@ class Sent:
     """A sender with one endpoint that delivers everything; what it sent and settled."""
 
     check_repeat: RepeatCheck | None = None
+    fault_after_sending: Exception | None = None
     posted: int = 0
     crashed: list[str] = field(default_factory=list)
     settled: list[Settlement] = field(default_factory=list)
 
-    async def send(self, *_: object) -> Answer:
+    async def send(self, _target: object, _request: object, progress: Progress) -> Answer:
         self.posted += 1
+        if self.fault_after_sending is not None:
+            progress.sent = True
+            raise self.fault_after_sending
         return Response(200)
 
     def run(self, *entries: Entry, age: float = 0.0) -> Settlement:
@@ -275,6 +280,13 @@ def test_forgotten_key_is_refused_before_its_window_is_loaded() -> None:
     (attempt,) = sent.run(entry(2, forgotten=True)).attempts
     assert attempt.outcome is Outcome.REFUSED
     assert sent.posted == 0
+
+
+def test_fault_after_sending_leaves_the_outcome_unknown() -> None:
+    sent = Sent(fault_after_sending=RuntimeError("the answer cannot be read"))
+    (attempt,) = sent.run(entry()).attempts
+    assert (attempt.outcome, attempt.ours) == (Outcome.UNKNOWN, True)
+    assert (sent.posted, sent.crashed) == (1, ["send"])
 
 
 def test_receiver_whose_inquiry_fails_is_sent_the_key_again() -> None:

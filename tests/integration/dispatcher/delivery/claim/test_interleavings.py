@@ -106,6 +106,19 @@ async def test_unwanted_dead_letter_holds_no_lane(world: World, store: PostgresS
     assert world.db.execute(DEAD_LETTERS).fetchall() == [(1, "redelivered")]
 
 
+async def test_replay_releases_no_lane_that_went_on(world: World, store: PostgresStore) -> None:
+    endpoint_id = await world.routed(store, "m_1", types=[BLOCK, RELEASE])
+    (lane,) = await claimed(store, endpoint_id)
+    await store.settle([judged(lane, Outcome.REJECTED)], repeated=False)
+    id_ = applied(world.dsn, DEAD)
+    retype(world.dsn, RELEASE)
+    before = world.lanes()
+    assert before["m_1"].state is LaneState.IDLE
+    assert await claimed_items(store, endpoint_id) == []
+    assert world.lanes() == before
+    assert progress(world.dsn, id_)["needless"] == 1
+
+
 @pytest.mark.parametrize("gone", [False, True])
 async def test_wanted_or_pruned_dead_letter_holds_its_lane(
     world: World, store: PostgresStore, *, gone: bool

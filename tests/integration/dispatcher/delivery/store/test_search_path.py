@@ -173,8 +173,10 @@ def test_every_function_uses_the_server_search_path(db: psycopg.Connection) -> N
 
 
 def test_sessions_of_other_commands_use_the_server_search_path(evil: str) -> None:
-    """The payouts service; schema commands, also after a ROLLBACK; a receiver's inbox."""
+    """The payouts service; operators; schema commands, also after a ROLLBACK; an inbox."""
     shown = "SHOW search_path"
+    with operator_connection(evil) as operator:
+        assert operator.execute(shown).fetchone() == {"search_path": SEARCH_PATH}
     with payouts(evil) as session:
         assert session.execute(shown).fetchone() == {"search_path": SEARCH_PATH}
     with migrating(evil) as other:

@@ -138,6 +138,18 @@ async def test_lane_that_another_claims_is_left_to_it(world: World, store: Postg
     assert world.lanes()["m_1"].token != lane.token
 
 
+@pytest.mark.parametrize("state", ["paused", "disabled"])
+async def test_nothing_is_claimed_for_an_endpoint_that_was_just_paused(
+    world: World, store: PostgresStore, state: str
+) -> None:
+    endpoint_id = await world.routed(store, "m_1")
+    # A dispatcher that loaded it before still asks for it.
+    world.db.execute("UPDATE holdfast.endpoint SET state = %s", [state])
+    assert (await store.claim(wanted(endpoint_id), 0)).lanes == []
+    world.db.execute("UPDATE holdfast.endpoint SET state = 'active'")
+    assert len((await store.claim(wanted(endpoint_id), 0)).lanes) == 1
+
+
 async def test_rescue_takes_only_leases_that_ended(world: World, store: PostgresStore) -> None:
     endpoint_id = await world.routed(store, "m_1", "m_2")
     (dead,) = (await store.claim(wanted(endpoint_id, 1), 0)).lanes
