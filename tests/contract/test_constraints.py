@@ -13,6 +13,7 @@ from psycopg import sql
 ZEROS = "decode(repeat('00', 32), 'hex')"
 APPROVED = "approved_at = now(), approved_by = 'b', approved_by_person = 'bob'"
 A_KEY = "'00000000-0000-0000-0000-000000000001'"
+ANOTHER = "gen_random_uuid()"
 
 VALID: Mapping[str, Mapping[str, str]] = {
     "stream": {"name": "'payouts'"},
@@ -248,24 +249,24 @@ TWICE = {
     "pk_stream": ("stream", {}),
     "pk_batch": ("batch", {"batch_no": "99"}),
     "uq_batch_batch_no": ("batch", {"batch_id": "1"}),
-    "pk_entry_key": ("entry_key", {}),
+    "pk_entry_key": ("entry_key", {"batch_no": "2", "content": ANOTHER}),
     "uq_subject_name": ("subject", {"id": "99"}),
-    "pk_transition": ("transition", {}),
-    "pk_entry": ("entry", {}),
-    "pk_suppressed": ("suppressed", {}),
+    "pk_transition": ("transition", {"last_type": "'b'"}),
+    "pk_entry": ("entry", {"key": ANOTHER}),
+    "pk_suppressed": ("suppressed", {"subject_id": "2"}),
     "uq_divergence_batch_no": ("divergence", {"id": "99"}),
-    "pk_exposure_window": ("exposure_window", {}),
+    "pk_exposure_window": ("exposure_window", {"revision": "2"}),
     "uq_endpoint_name": ("endpoint", {"id": "99"}),
     "pk_lane_key": ("lane_key", {}),
-    "pk_attempt": ("attempt", {}),
+    "pk_attempt": ("attempt", {"token": ANOTHER}),
     "uq_dead_letter_open": ("dead_letter", {"id": "99"}),
-    "pk_replay_item": ("replay_item", {}),
+    "pk_replay_item": ("replay_item", {"key": ANOTHER}),
     "uq_access_token_name": (
         "access_token",
-        {"id": "gen_random_uuid()", "sha256": f"sha256({ZEROS})"},
+        {"id": ANOTHER, "sha256": f"sha256({ZEROS})"},
     ),
-    "uq_access_token_sha256": ("access_token", {"id": "gen_random_uuid()", "name": "'other'"}),
-    "uq_proposal_open": ("proposal", {"id": "gen_random_uuid()"}),
+    "uq_access_token_sha256": ("access_token", {"id": ANOTHER, "name": "'other'"}),
+    "uq_proposal_open": ("proposal", {"id": ANOTHER}),
 }
 """The keys by which something exists once: the table, and what else differs in the second row."""
 

@@ -5,6 +5,7 @@ from contextlib import closing
 from uuid import UUID, uuid4
 
 import psycopg
+import pyarrow as pa
 import pytest
 
 from holdfast.sink import OutboxSink, UnadoptedCheckpoint
@@ -12,6 +13,9 @@ from holdfast.sink.contract.roles import SINK
 from holdfast.sink.errors import SchemaMismatch, SinkUnavailable
 from holdfast.sink.transaction.database import Timeouts, open_session, transaction
 from holdfast.spark_app.checkpoint.initial import Initial, Past, _statement, read_past
+from holdfast.spark_app.exposure import schema
+from holdfast.spark_app.operator import output
+from holdfast.spark_app.operator.blobs import Kind, to_blob
 from tests.support.dispatch.sender import BLOCK, RELEASE, decision
 from tests.support.job.driver import PATIENT, Driver
 from tests.support.job.jobs import at, micros
@@ -84,6 +88,26 @@ def test_nothing_of_another_stream_is_taken(world: World, driver: Driver, other:
     _publish(world.db, "m_3", "12:15")
     initial = read_past(driver.sink, "payouts", driver.query_id).initial
     assert initial == Initial(micros(at("12:15")), {"m_1": micros(at("12:15"))})
+
+
+def test_published_window_keeps_its_newest_revision(db: psycopg.Connection) -> None:
+    """An adopted checkpoint that recomputes the stream emits it again from revision 1 on."""
+    publish = output.writer("payouts")
+    window = {
+        "merchant_id": "m_1",
+        "window_start": at("12:00"),
+        "window_end": at("12:15"),
+        "exposure_minor": 0,
+        "currency": "USD",
+        "policy_version": "v",
+    }
+    for revision in (1, 3, 2):
+        emitted = [{**window, "revision": revision, "exposure_minor": revision}]
+        blob = to_blob(pa.Table.from_pylist(emitted, schema.WINDOWS))
+        with db.transaction():
+            publish(db, pa.table({"kind": [Kind.WINDOWS.value], "blob": [blob]}))
+    kept = db.execute("SELECT revision, exposure_minor FROM holdfast.exposure_window")
+    assert kept.fetchall() == [(3, 3)]
 
 
 def test_a_query_that_has_written_a_batch_is_known(driver: Driver) -> None:

@@ -21,6 +21,7 @@ from holdfast.spark_app.input.formats import Format
 from holdfast.spark_app.input.kafka_faults import KafkaFault
 from holdfast.spark_app.input.missing_files import FileGone
 from holdfast.spark_app.input.sources import Kafka, Ticks
+from holdfast.spark_app.lifecycle import attempt
 from holdfast.spark_app.lifecycle.batches import Batches, Stopped
 from holdfast.spark_app.lifecycle.failure import explain
 from holdfast.spark_app.lifecycle.idle_clock import IdleClock
@@ -146,6 +147,24 @@ def test_new_stream_is_claimed_by_its_first_batch() -> None:
     assert sink.runs == []
     batches(None, 0)  # type: ignore[arg-type] # no DataFrame is looked at
     assert sink.batches == [0]
+
+
+def test_stream_is_taken_before_the_checkpoint_is_read_to_decide(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Until then another driver may change it; a start that does not fit fences nobody."""
+    steps: list[str] = []
+
+    def step(name: str, result: object) -> None:
+        monkeypatch.setattr(attempt, name, lambda *_: (steps.append(name), result)[1])
+
+    step("require_fit", None)
+    step("take", True)
+    step("claim", "the job of the checkpoint")
+    step("require_ledger", None)
+    unused: Any = None
+    assert attempt._claimed(unused, unused, unused, None) == ("the job of the checkpoint", True)
+    assert steps == ["require_fit", "take", "claim", "require_ledger"]
 
 
 WAITS = {"isDataAvailable": False, "message": "Waiting for next trigger"}
