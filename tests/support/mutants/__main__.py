@@ -85,17 +85,18 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("no such module in tests/mutations/modules.toml")
     write = sys.stdout.write
     write(ROW.format("module", "mutants", "noticed", "recorded", "survived", "seconds"))
-    faults: list[str] = []
+    failed = False
     for module in selected:
         ran, used = run(module, rows, chosen.jobs)
         killed = ran.mutants - len(ran.survivors) - len(used)
         seconds = f"{ran.seconds:.0f}"
         write(ROW.format(module.file, ran.mutants, killed, len(used), len(ran.survivors), seconds))
-        sys.stdout.flush()
-        faults += [f"No test notices:\n{each.row()}" for each in ran.survivors]
+        faults = [f"No test notices:\n{each.row()}" for each in ran.survivors]
         faults += [f"A test notices, or it is gone:\n{each.row()}" for each in ran.noticed]
-    write("".join(f"\n{each}" for each in faults))
-    return int(bool(faults))
+        write("".join(f"\n{each}" for each in faults))
+        sys.stdout.flush()
+        failed |= bool(faults)
+    return int(failed)
 
 
 if __name__ == "__main__":

@@ -71,6 +71,11 @@ def test_unavailable_is_throttling_only_when_it_says_for_how_long() -> None:
     assert classify(Response(500, ("5",))) is Outcome.FAILED
 
 
+def test_refusal_is_of_the_entry_unless_it_says_otherwise() -> None:
+    assert classify(Refused("body of 2 MB")) is Outcome.REFUSED
+    assert not Refused("body of 2 MB").of_endpoint
+
+
 def test_a_byte_on_the_wire_makes_a_failure_unknown() -> None:
     assert classify(NotSent("connection refused")) is Outcome.FAILED
     assert classify(NoAnswer("connection reset")) is Outcome.UNKNOWN

@@ -334,7 +334,7 @@ def test_running_request_is_asked_again_soon_but_not_for_ever(number: int, secon
 
 
 def test_lease_has_room_for_the_slowest_endpoint() -> None:
-    assert lease_seconds_for([2.0, 30.0]) == 35
+    assert lease_seconds_for([2.0, 40.0]) == 45
     assert lease_seconds_for([]) == 35
     assert fits(35, 30)
     assert not fits(31, 30)
