@@ -179,6 +179,7 @@ def partition_days(db: psycopg.Connection, table: str) -> set[date]:
 def _used(db: psycopg.Connection) -> set[date]:
     rows = db.execute("""
         SELECT (created_at AT TIME ZONE 'UTC')::date FROM holdfast.entry
+        UNION SELECT (suppressed_at AT TIME ZONE 'UTC')::date FROM holdfast.suppressed
         UNION SELECT (finished_at AT TIME ZONE 'UTC')::date FROM holdfast.attempt""")
     return {day for (day,) in rows}
 

@@ -26,6 +26,7 @@ EVENTS = 12
 DRIVERS = ("a", "b")
 BUSY = ("planned", "unknown", "written")
 ALIVE = ("starting", "running", "planned", "unknown", "written")
+NEW = ("c1", "c2", "c3", "c4")
 CHECKPOINTS = st.runner().flatmap(lambda machine: st.sampled_from(machine.checkpoints()))
 CODES = st.sampled_from([1, 1, 1, 2])
 ANSWERS = {
@@ -219,10 +220,19 @@ class SinkMachine(RuleBasedStateMachine):
     # People.
 
     @precondition(lambda self: self.world.database.query)
-    @rule(checkpoint=CHECKPOINTS)
+    @rule(checkpoint=st.sampled_from(["c1", "c2"]))
     def adopt(self, checkpoint: str) -> None:
         step = sink.adopt(self.world, checkpoint)
         self._take("adopt", step, lambda: self.database.adopt(checkpoint))
+
+    @some("down")
+    @rule(driver=among("down"))
+    def begin_new_checkpoint(self, driver: str) -> None:
+        """What a person does whose checkpoint and ledger do not match any more."""
+        unused = [each for each in NEW if self.world.folder_of(each) == Folder()]
+        if unused:
+            self.adopt(unused[0])
+            self.start(driver, unused[0], 1)
 
     @precondition(lambda self: self._open())
     @rule(
