@@ -77,8 +77,13 @@ def _keyword(node: cst.Call) -> Iterator[cst.CSTNode]:
             yield node.with_changes(args=[*node.args[:number], *node.args[number + 1 :]])
 
 
+CODECS = {"ascii", "utf-8", "sha256"}
+"""Names that may be written in any case."""
+
+
 def _word(node: cst.SimpleString) -> Iterable[cst.CSTNode]:
-    return () if " " in node.value or len(node.value) < 3 else operator_string(node)
+    is_text = " " in node.value or len(node.value) < 3 or node.value.strip("\"'") in CODECS
+    return () if is_text else operator_string(node)
 
 
 OWN: list[tuple[type, Mutator]] = [

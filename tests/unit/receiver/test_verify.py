@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from holdfast.receiver import Delivery, Reason, Secret, VerificationError, verify
-from holdfast.receiver.message.verify import verify_signature
+from holdfast.receiver.message.verify import verify_inquiry, verify_signature
 from tests.support.dispatch.sender import KEY_BYTES, OTHER_KEY_BYTES, body, headers, key_of, sign
 
 NOW = 1_793_620_000
@@ -193,6 +193,15 @@ def test_receivers_clock_may_be_in_any_zone() -> None:
 def test_delivery_beyond_the_tolerance_is_refused(timestamp: int, reason: Reason) -> None:
     fields = headers(BODY, timestamp=timestamp)
     assert reason_of(lambda: verify(fields, BODY, [SECRET], now=CLOCK)) == (401, reason)
+
+
+def test_inquiry_is_judged_by_the_given_tolerance() -> None:
+    fields = headers(b"", id_=KEY, timestamp=NOW - 10)
+    assert verify_inquiry(fields, b"", KEY, [SECRET], now=CLOCK, tolerance_seconds=10).key == KEY
+    refused = reason_of(
+        lambda: verify_inquiry(fields, b"", KEY, [SECRET], now=CLOCK, tolerance_seconds=9)
+    )
+    assert refused == (401, Reason.TOO_OLD)
 
 
 @pytest.mark.parametrize(
