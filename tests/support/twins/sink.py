@@ -2,8 +2,8 @@
 
 An action returns the state after it, or None where the model has no such step. `successors` are all
 steps of the model with every safety in place; the test compares their graph with TLC's. Beside what
-the model has, a database has the rows that its batches led to (`sink_rows`), and steps that are in
-the machine alone: rows that tasks stage, rows that people put back, days that are dropped.
+the model has, a database has the rows that its batches led to (`sink_rows`), stages of tasks, and
+what people did to rows (`sink_people`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,17 +12,7 @@ from itertools import product
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from tests.support.twins.sink_rows import (
-    HAND,
-    Content,
-    Decision,
-    Observed,
-    by_hand,
-    digest,
-    sequences,
-    states,
-    written,
-)
+from tests.support.twins.sink_rows import HAND, Content, Decision, Overtaken, digest, written
 
 NO_LIMIT: Final = 10**9
 NONE: Final = -1
@@ -60,18 +50,38 @@ class Batch(NamedTuple):
     adopted: str | None
     """The run and the query of the stream's row at its COMMIT."""
     content: Content
-    of: tuple[str, Decision] | None = None
-    """Of a row that is put back: its batch, and the row as it was refused."""
+    of: "Refused | None" = None
+    """Of a row that is put back: as it was refused."""
 
     @property
     def name(self) -> str:
         """Its name in a script."""
-        return f"{self.query}/{self.number}" if self.of is None else hand_name(*self.of)
+        return f"{self.query}/{self.number}" if self.of is None else self.of.name
 
 
-def hand_name(batch: str, row: Decision) -> str:
-    """Return the name of the batch of a row that is put back."""
-    return f"{HAND}: {row} of {batch}"
+class Refused(NamedTuple):
+    """A row of the quarantine."""
+
+    batch: str
+    row: Decision
+    reason: str
+    nth: int = 0
+    """Among those of its batch that look the same."""
+
+    @property
+    def name(self) -> str:
+        """The name of the batch in which it is put back."""
+        return f"{HAND}: {self.row} of {self.batch}"
+
+
+class Proposal(NamedTuple):
+    """A row that somebody wants to put back, and that needs a second person."""
+
+    refused: Refused
+    row: Decision
+    keep_repeats: bool
+    overtakes: Overtaken | None
+    is_approved: bool = False
 
 
 class Stage(NamedTuple):
@@ -92,8 +102,10 @@ class Database:
     ledger: tuple[Batch, ...] = ()
     hand_epoch: int = 0
     """Of the stream of rows that are put back."""
-    resolved: tuple[tuple[str, Decision, str], ...] = ()
-    """Quarantined rows that are resolved: batch, row and how."""
+    resolved: frozenset[tuple[Refused, str]] = frozenset()
+    """Quarantined rows that are resolved, and how."""
+    proposals: frozenset[Proposal] = frozenset()
+    """Those that are open."""
     pruned: int = 0
     """Of so many batches the days of entries and suppressed decisions are dropped."""
     stages: frozenset[Stage] = frozenset()
@@ -491,101 +503,3 @@ def is_lost(db: Database, me: Driver, rows: Sequence[Decision]) -> bool:
     if me.stage is None:
         return False
     return me.stage not in db.stages or (me.stage_is_empty and bool(rows))
-
-
-class Refused(NamedTuple):
-    """A row of the quarantine."""
-
-    batch: str
-    row: Decision
-    reason: str
-
-
-def quarantine(db: Database) -> list[tuple[Refused, str | None]]:
-    """Return the quarantined rows with their resolutions, the resolved ones of equals first."""
-    rows = []
-    resolved = list(db.resolved)
-    for batch in db.ledger:
-        for row, reason in batch.content.quarantined:
-            resolution = None
-            for each in resolved:
-                if each[:2] == (batch.name, row):
-                    resolution = each[2]
-                    resolved.remove(each)
-                    break
-            rows.append((Refused(batch.name, row, reason), resolution))
-    return rows
-
-
-def requeue(world: World, refused: Refused, row: Decision, *, keep_repeats: bool) -> Step:
-    """People put a quarantined row back, as it is kept or corrected."""
-    db = world.database
-    if (refused, None) not in quarantine(db):
-        return None
-    content = by_hand(db.contents, row, keep_repeats=keep_repeats)
-    if content is None:
-        return replace(world, outcome="refused")
-    batch = Batch(
-        HAND, NONE, 0, 0, 0, db.hand_epoch + 1, 0, None, content, (refused.batch, refused.row)
-    )
-    after = replace(
-        db,
-        ledger=(*db.ledger, batch),
-        hand_epoch=db.hand_epoch + 1,
-        resolved=(*db.resolved, (refused.batch, refused.row, "requeued")),
-    )
-    return replace(world.transaction(after), outcome="requeued")
-
-
-def dismiss(world: World, refused: Refused) -> Step:
-    """A person closes a quarantined row."""
-    db = world.database
-    if (refused, None) not in quarantine(db):
-        return None
-    resolved = (*db.resolved, (refused.batch, refused.row, "dismissed"))
-    return replace(world.transaction(replace(db, resolved=resolved)), outcome="dismissed")
-
-
-def prune(world: World) -> Step:
-    """The days of all that is written so far are dropped; keys and batches stay."""
-    db = world.database
-    if db.pruned == len(db.ledger):
-        return None
-    return replace(world.transaction(replace(db, pruned=len(db.ledger))), outcome="pruned")
-
-
-def observed(world: World) -> Observed:
-    """Return the rows that the tables have to have."""
-    db = world.database
-    seen = Observed(sequences=dict(sequences(db.contents)))
-    if db.epoch:
-        seen.streams["payouts"] = (db.query, db.epoch, f"r{db.run}")
-    if db.hand_epoch:
-        seen.streams["payouts.requeue"] = (HAND, db.hand_epoch, HAND)
-    for place, batch in enumerate(db.ledger):
-        content = batch.content
-        seen.batches[batch.name] = (
-            HAND if batch.of else f"r{batch.run}",
-            batch.epoch,
-            digest(content.rows),
-            len(content.rows),
-            len(content.entries),
-            content.duplicates,
-            content.differing,
-            len(content.suppressed),
-            len(content.quarantined),
-        )
-        seen.keys |= {row.key: batch.name for row in content.recorded}
-        if place >= db.pruned:
-            for entry in content.entries:
-                row = entry.decision
-                of = seen.entries.setdefault(row.subject, [])
-                of.append((entry.sequence, row.key, row.amount, row.at, batch.name))
-            seen.suppressed |= {(batch.name, row.key): why for row, why in content.suppressed}
-    seen.states = dict(states(db.contents))
-    seen.quarantine = sorted(
-        (each.batch, str(each.row), each.reason, how or "open") for each, how in quarantine(db)
-    )
-    seen.stages = sorted((stage.epoch, stage.batch) for stage in db.stages)
-    seen.diverged = sorted(db.diverged)
-    return seen

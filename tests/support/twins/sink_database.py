@@ -10,6 +10,7 @@ starts, decisions `m_1@2 block`.
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -25,7 +26,6 @@ from psycopg.rows import dict_row
 import holdfast.sink.foreach_batch
 from holdfast.dispatcher.operators.common.session import acting_as, operator_connection
 from holdfast.dispatcher.operators.quarantine.actions import (
-    PutBack,
     Way,
     dismiss,
     entry_texts,
@@ -50,8 +50,17 @@ from tests.support.job.driver import PATIENT, in_tasks
 from tests.support.servers.postgres_proxy import Fault, PostgresProxy
 from tests.support.twins.images import Image, Images
 from tests.support.twins.pausing import Call, Paused, retries_pause
-from tests.support.twins.sink import Refused, hand_name
-from tests.support.twins.sink_rows import FAR, HAND, Decision, Observed, State, digest
+from tests.support.twins.sink import Proposal, Refused
+from tests.support.twins.sink_people import OPEN, proposal_name
+from tests.support.twins.sink_rows import (
+    FAR,
+    HAND,
+    Decision,
+    Observed,
+    Overtaken,
+    State,
+    digest,
+)
 
 STREAM: Final = "payouts"
 _FAR_AT: Final = datetime(9999, 12, 31, tzinfo=UTC)
@@ -283,38 +292,64 @@ class SinkDatabase:
         return "adopted" if row["changed"] else "adopted before"
 
     def requeue(self, refused: Refused, row: Decision, *, keep_repeats: bool) -> str:
-        """Put a quarantined row back; returns `requeued`, `refused` or the code of the error.
+        """Put a quarantined row back; returns `requeued`, `refused`, `proposed` or an error's code.
 
-        What needs a second person gets one at once: the proposal is approved and applied.
+        The row as it is kept, or else corrected.
         """
-        store, number = Quarantine(self._operator), self._number(refused)
         self._table([row])
         text = None
         if row != refused.row:
             text = entry_json(row)
             self._digests[prepare(BatchInput(table_of(text))).digest] = digest([row])
+        return self._put_back(refused, text, Way(suppress_repeats=not keep_repeats))
 
-        def put(proposal: UUID | None = None) -> PutBack:
-            return put_back(
+    def approve(self, proposal: Proposal) -> str:
+        """Approve a proposal, as a second person."""
+        with acting_as("second"):
+            Quarantine(self._operator).approve(self._proposal(proposal), "seen")
+        return "approved"
+
+    def apply(self, proposal: Proposal) -> str:
+        """Do what was proposed; returns as `requeue`."""
+        return self._put_back(proposal.refused, None, Way(), self._proposal(proposal))
+
+    def _put_back(
+        self, refused: Refused, text: str | None, way: Way, proposal: UUID | None = None
+    ) -> str:
+        store, number = Quarantine(self._operator), self._number(refused)
+        try:
+            outcome = put_back(
                 store,
                 self._dsn,
                 [number],
                 "by hand",
                 lambda rows: entry_texts(rows, {number: text}),
-                Way(suppress_repeats=not keep_repeats),
+                way,
                 proposal=proposal,
             )
-
-        try:
-            outcome = put()
-            for each in outcome.proposed:
-                if each["approved_by"] is None:
-                    with acting_as("second"):
-                        store.approve(each["proposal"], "seen")
-                outcome = put(each["proposal"])
         except CommandError as error:
             return error.code
-        return "requeued" if outcome.done else "refused"
+        return "proposed" if outcome.proposed else "requeued" if outcome.done else "refused"
+
+    def _proposal(self, proposal: Proposal) -> UUID:
+        """Return the id of an open proposal."""
+        return self._proposals()[proposal_name(proposal)]
+
+    def _proposals(self) -> dict[str, UUID]:
+        """Return the ids of open proposals by their names."""
+        refused, names = self._refused(), {}
+        for row in self._rows(_PROPOSALS):
+            detail, text = row["detail"], json.loads(row["detail"]["text"])
+            over = detail.get("overtakes")
+            proposal = Proposal(
+                refused[int(row["target"].split()[1])][0],
+                self._rows_by_text[_label(text)],
+                not detail["suppress_repeats"],
+                over and _overtaken(over),
+                row["approved_at"] is not None,
+            )
+            names[proposal_name(proposal)] = row["id"]
+        return names
 
     def dismiss(self, refused: Refused) -> str:
         """Close a quarantined row."""
@@ -322,28 +357,20 @@ class SinkDatabase:
         return "dismissed"
 
     def _number(self, refused: Refused) -> int:
-        """Return the number of the first open row of those that look the same."""
-        rows = self._refused()
-        return min(
-            number
-            for number, (each, resolution) in rows.items()
-            if each == refused and resolution is None
-        )
+        """Return the number of a quarantined row."""
+        return next(number for number, (each, _) in self._refused().items() if each == refused)
 
-    def _refused(self) -> dict[int, tuple[Refused, str | None]]:
+    def _refused(self) -> dict[int, tuple[Refused, str]]:
         """Return the quarantined rows by number, with their resolutions."""
-        batches = self._batch_names()
-        return {
-            row["id"]: (
-                Refused(
-                    batches[row["batch_no"]],
-                    self._rows_by_text[_label(json.loads(row["row"]))],
-                    row["reason"],
-                ),
-                row["resolution"],
-            )
-            for row in self._rows(_QUARANTINE)
-        }
+        batches, rows = self._batch_names(), {}
+        alike = Counter[Refused]()
+        for row in self._rows(_QUARANTINE):
+            decision = self._rows_by_text[_label(json.loads(row["row"]))]
+            refused = Refused(batches[row["batch_no"]], decision, row["reason"])
+            nth = alike[refused]
+            alike[refused] += 1
+            rows[row["id"]] = (refused._replace(nth=nth), row["resolution"] or OPEN)
+        return rows
 
     def prune(self) -> str:
         """Drop the days of everything that is written so far, months later."""
@@ -386,7 +413,7 @@ class SinkDatabase:
         for row in self._rows(_BATCHES):
             name = batches[row["batch_no"]]
             if row["query_id"] not in queries:
-                name = hand_name(*refused[row["batch_id"]][0][:2])
+                name = refused[row["batch_id"]][0].name
                 batches[row["batch_no"]] = name
             seen.batches[name] = (
                 self._run_names.get(row["run_id"], HAND),
@@ -413,7 +440,7 @@ class SinkDatabase:
         for row in self._rows(_SUPPRESSED):
             seen.suppressed[batches[row["batch_no"]], self._keys[row["key"]]] = row["cause"]
         seen.quarantine = sorted(
-            (each.batch, str(each.row), each.reason, how or "open")
+            (each.batch, str(each.row), each.reason, each.nth, how)
             for each, how in refused.values()
         )
         seen.stages = [(row["epoch"], row["batch_id"]) for row in self._rows(_STAGES)]
@@ -421,6 +448,7 @@ class SinkDatabase:
             (batches[row["batch_no"]], self._digests[row["digest"]])
             for row in self._rows(_DIVERGED)
         )
+        seen.proposals = sorted(self._proposals())
         return seen
 
     def _batch_names(self) -> dict[int, str]:
@@ -452,6 +480,9 @@ _QUARANTINE = """
     FROM holdfast.quarantine ORDER BY 1"""
 _STAGES = "SELECT epoch, batch_id FROM holdfast.stage ORDER BY 1, 2"
 _DIVERGED = "SELECT batch_no, digest FROM holdfast.divergence"
+_PROPOSALS = """
+    SELECT id, target, detail, approved_at FROM holdfast.proposal
+    WHERE applied_at IS NULL AND cancelled_at IS NULL"""
 _STAGE_TABLES = """
     SELECT substr(relname, 7)::bigint AS number FROM pg_class
     WHERE relnamespace = 'holdfast'::regnamespace AND relname ~ '^stage_[0-9]+$'"""
@@ -482,6 +513,12 @@ def row_of(decision: Decision) -> dict[str, Any]:
     if decision.at != decision.window:
         row["occurred_at"] = decision_row(window=decision.at)["occurred_at"]
     return row | {"occurred_at": _FAR_AT} if decision.at == FAR else row
+
+
+def _overtaken(row: Mapping[str, Any]) -> Overtaken:
+    """Return what a proposal would overtake, as far as its name has it."""
+    entry = None if row["sequence"] is None else (row["sequence"], row["key"])
+    return Overtaken(row["type"], 0, entry, row["last_sequence"])
 
 
 def _label(row: Mapping[str, Any]) -> str:

@@ -13,12 +13,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from holdfast.sink import Replayed, Written
 from holdfast.sink.errors import SinkError
 from tests.support.servers.postgres_proxy import Fault
-from tests.support.twins import sink
+from tests.support.twins import sink, sink_people
 from tests.support.twins.images import Image
 from tests.support.twins.pausing import Paused
 from tests.support.twins.search import Effort
-from tests.support.twins.sink import DOWN, NONE, Constants, Folder, Refused, Step, World
+from tests.support.twins.sink import DOWN, NONE, Constants, Folder, Proposal, Refused, Step, World
 from tests.support.twins.sink_database import SinkDatabase
+from tests.support.twins.sink_people import OPEN, proposal_name
 from tests.support.twins.sink_rows import FAR, Decision, corrected
 
 EVENTS = 12
@@ -245,23 +246,37 @@ class SinkMachine(RuleBasedStateMachine):
         rows = self._open()
         refused = rows[place % len(rows)]
         row = corrected(refused.row, dated) if is_corrected else refused.row
-        step = sink.requeue(self.world, refused, row, keep_repeats=keep_repeats)
+        step = sink_people.requeue(self.world, refused, row, keep_repeats=keep_repeats)
         self._take(
             "requeue", step, lambda: self.database.requeue(refused, row, keep_repeats=keep_repeats)
         )
+
+    @precondition(lambda self: self.world.database.proposals)
+    @rule(place=st.integers(0, 3))
+    def approve(self, place: int) -> None:
+        proposal = self._proposal(place)
+        step = sink_people.approve(self.world, proposal)
+        self._take("approve", step, lambda: self.database.approve(proposal))
+
+    @precondition(lambda self: self.world.database.proposals)
+    @rule(place=st.integers(0, 3))
+    def apply(self, place: int) -> None:
+        proposal = self._proposal(place)
+        step = sink_people.apply(self.world, proposal)
+        self._take("apply", step, lambda: self.database.apply(proposal))
 
     @precondition(lambda self: self._open())
     @rule(place=st.integers(0, 5))
     def dismiss(self, place: int) -> None:
         rows = self._open()
         refused = rows[place % len(rows)]
-        step = sink.dismiss(self.world, refused)
+        step = sink_people.dismiss(self.world, refused)
         self._take("dismiss", step, lambda: self.database.dismiss(refused))
 
     @precondition(lambda self: any(each.entries for each in self.world.database.contents))
     @rule()
     def prune(self) -> None:
-        self._take("prune", sink.prune(self.world), self.database.prune)
+        self._take("prune", sink_people.prune(self.world), self.database.prune)
 
     # Around the steps.
 
@@ -278,8 +293,12 @@ class SinkMachine(RuleBasedStateMachine):
         return [each for each in DRIVERS if self.world.driver_of(each).state in states]
 
     def _open(self) -> list[Refused]:
-        rows = sink.quarantine(self.world.database)
-        return sorted({each for each, resolution in rows if resolution is None})
+        rows = sink_people.quarantine(self.world.database)
+        return sorted(each for each, resolution in rows.items() if resolution == OPEN)
+
+    def _proposal(self, place: int) -> Proposal:
+        proposals = sorted(self.world.database.proposals, key=proposal_name)
+        return proposals[place % len(proposals)]
 
     def _take(
         self, name: str, step: Step, act: Callable[[], Any], driver: str | None = None
@@ -295,7 +314,7 @@ class SinkMachine(RuleBasedStateMachine):
         if driver is not None and step.driver_of(driver) == DOWN:
             self.database.kill(driver)
         self.world = step
-        differences = sink.observed(step).differences(self.database.observe())
+        differences = sink_people.observed(step).differences(self.database.observe())
         assert not differences, "\n".join(differences)
         return True
 

@@ -153,6 +153,45 @@ class State(NamedTuple):
     at: int
 
 
+class Overtaken(NamedTuple):
+    """The newest decision of a subject, as a person sees it before an older one follows it."""
+
+    action: str
+    at: int
+    entry: tuple[int, str] | None
+    """Its sequence and key; None once its day is dropped."""
+    last_sequence: int
+
+
+def overtaken(
+    before: Sequence[Content],
+    row: Decision,
+    *,
+    keep_repeats: bool,
+    dated_by_hand: bool,
+    pruned: int,
+) -> Overtaken | None:
+    """Return the decision that a row would overtake if it was put back; None: it is the newest."""
+    newest = states(before).get(row.subject)
+    if newest is None:
+        return None
+    if not keep_repeats and (row.at < newest.at or row.action == newest.action):
+        return None
+    entries = [
+        entry
+        for batch in before[pruned:]
+        for entry in batch.entries
+        if (entry.decision.subject, entry.decision.at) == (row.subject, newest.at)
+    ]
+    last = max(entries, default=None)
+    action = newest.action if last is None else last.decision.action
+    is_as_old = row.at == newest.at and row.action != action
+    if row.at >= newest.at and not is_as_old and not dated_by_hand:
+        return None
+    entry = None if last is None else (last.sequence, last.decision.key)
+    return Overtaken(action, newest.at, entry, sequences(before)[row.subject])
+
+
 def keys(batches: Iterable[Content]) -> dict[str, int]:
     """Return the recorded keys, each with the amount it was recorded with."""
     return {row.key: row.amount for batch in batches for row in batch.recorded}
@@ -194,12 +233,14 @@ class Observed:
     """By subject."""
     suppressed: dict[tuple[str, str], str] = field(default_factory=dict)
     """By batch and key: the cause."""
-    quarantine: list[tuple[str, str, str, str]] = field(default_factory=list)
-    """Batch, row, reason and resolution."""
+    quarantine: list[tuple[str, str, str, int, str]] = field(default_factory=list)
+    """Batch, row, reason, which of those that look the same, and resolution."""
     stages: list[tuple[int, int]] = field(default_factory=list)
     """Epoch and batch id of each."""
     diverged: list[tuple[str, str]] = field(default_factory=list)
     """Batch, and digest of its replay."""
+    proposals: list[str] = field(default_factory=list)
+    """Those that are open, in words."""
 
     def differences(self, other: "Observed") -> list[str]:
         """Return what differs, a line for each table: what this one has, and the other."""
