@@ -225,6 +225,8 @@ def test_seconds_and_dates_are_understood(value: str, seconds: float) -> None:
         "Mon, 02 Nov 2026 12:02:00 -0000",
         "Mon, 02 Nov 2026 12:02:00",
         "Mon, 02 Nov 99999 12:02:00 GMT",
+        "Mon, 01 Jan 99999999999 00:00 +0000",  # beyond an integer of C
+        "Mon, 1 Jan 2020 0:99999999999:0 GMT",
         "Mon, 02 Nov 2026 25:02:00 GMT",
     ],
 )
