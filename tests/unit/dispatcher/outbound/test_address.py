@@ -171,13 +171,21 @@ def test_allowing_a_tunnel_does_not_allow_what_is_inside() -> None:
     assert refusal("64:ff9b::8.8.8.8", (ip_network("64:ff9b::/96"),)) is None
 
 
+def test_zone_changes_nothing() -> None:
+    loopback = (ip_network("::1/128"),)
+    assert refusal("::1%lo", loopback) is None
+    assert is_allowed("::1%lo", loopback)
+    assert refusal("::1%lo", ()) is not None
+    assert not is_allowed("::1%lo", ())
+
+
 # The deny list that webhook senders publish, by an address from within each network.
 PUBLISHED = (
     *("0.1.2.3", "10.1.2.3", "100.64.1.2", "127.1.2.3", "169.254.1.2", "172.16.1.2", "192.0.0.1"),
     *("192.0.2.1", "192.88.99.1", "192.168.1.2", "198.18.1.2", "198.51.100.1", "203.0.113.1"),
     *("224.0.0.1", "240.0.0.1", "255.255.255.255", "::", "::1", "::8.8.8.8", "64:ff9b::8.8.8.8"),
     *("64:ff9b:1::1", "100::1", "2001:db8::1", "2002:808:808::", "3fff::1", "5f00::1", "fc00::1"),
-    *("fd00:ec2::254", "fe80::1", "ff00::1"),
+    *("fd00:ec2::254", "fe80::1", "ff00::1", "2001:0:808:808:0:ffff:f7f7:f7f7"),
 )
 
 
