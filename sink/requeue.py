@@ -65,6 +65,7 @@ class _Target:
     suppress_repeats: bool
     acts_for: str
     overtakes: Overtakes | None
+    last_sequence: int | None
 
     def begin(self) -> None:
         """Take the stream and create it where it is new: only for a row that can be written."""
@@ -85,6 +86,7 @@ def requeue(
     suppress_repeats: bool,
     suffix: str = REQUEUED,
     overtakes: Overtakes | None = None,
+    last_sequence: int | None = None,
 ) -> Iterator[Requeued]:
     """As `holdfast.sink.contract.requeue.Requeue`."""
     name = stream_of(stream, suffix)
@@ -95,7 +97,7 @@ def requeue(
         raise CommandError(f"{error}. Nothing was changed.", code="invalid_stream") from None
     try:
         acts_for = writer.read(lambda connection: _acts_for(connection, stream))
-        target = _Target(writer, run, suppress_repeats, acts_for, overtakes)
+        target = _Target(writer, run, suppress_repeats, acts_for, overtakes, last_sequence)
         for number, text in rows.items():
             yield _requeue(target, number, text)
     except SinkError as error:
@@ -245,7 +247,9 @@ def _require_newest(
 ) -> None:
     """Raise `_NothingNew` where the one entry would follow a newer decision that nobody approved.
 
-    `written`: 1 if the subject's sequence counts the entry already.
+    Also where it would follow one that nobody compared: of two types of one time, and of a time
+    that was given by hand, the times do not tell which is newer. `written`: 1 if the subject's
+    sequence counts the entry already.
     """
     [row] = batch.arrived.select(["subject", "type", "occurred_at"]).to_pylist()
     parameters = {"subject": row["subject"], "type": row["type"], "stream": target.acts_for}
@@ -262,6 +266,11 @@ def _require_newest(
         raise _NothingNew(
             f"its subject has a newer decision, of {rfc3339(newest['occurred_at'])}: to write it"
             " after that needs a second person"
+        )
+    compared = target.last_sequence
+    if compared is not None and newest["last_sequence"] != compared + written:
+        raise _NothingNew(
+            "a decision of its subject was written while this one was compared: repeat the command"
         )
 
 

@@ -59,12 +59,15 @@ class Requeue(Protocol):
         suppress_repeats: bool,
         suffix: str = REQUEUED,
         overtakes: Overtakes | None = None,
+        last_sequence: int | None = None,
     ) -> Iterator[Requeued]:
         """Yield the outcome of each row as soon as it is known.
 
         `rows` are JSON texts of entries by their number, which is their batch's in the stream
         `<stream><suffix>`; `stream` is the one that they were refused, or first written, in. A row
         that occurred before the newest decision of its subject is written only with `overtakes`.
+        `last_sequence` is that of the subject before the caller compared its decisions; a row is
+        refused when another entry was written since.
         Raises `CommandError` when the database cannot be written to; the rows yielded
         before stand.
         """

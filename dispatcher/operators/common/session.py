@@ -152,6 +152,11 @@ class OperatorSession:
         parameters = {"subject": subject, "stream": stream, "type": type_}
         return self._maybe("common/newest_decision", parameters)
 
+    def _last_sequence(self, subject: str, stream: str | None, type_: str) -> int:
+        """Return a subject's last sequence: 0 for an unknown one. Read it before its decisions."""
+        newest = self._newest_decision(subject, stream, type_)
+        return 0 if newest is None else int(newest["last_sequence"])
+
     def _heartbeats(self) -> Row:
         """Return since when heartbeats are of living dispatchers (`alive_since`), and `read_only`.
 

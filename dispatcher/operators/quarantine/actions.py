@@ -141,8 +141,10 @@ def put_entries(
                     meanwhile.append(now)
                     continue
                 now["put_back"] = store.put_back([number]).get(number)
+                sequence = store.last_sequence(now, texts[number])
                 with allowed(store, now, texts[number], way, proposal) as audited:
-                    over = partial(write, overtakes=may_overtake(audited["overtakes"]))
+                    newer = may_overtake(audited["overtakes"])
+                    over = partial(write, overtakes=newer, last_sequence=sequence)
                     detail = _put_back(over, now, texts[number])
                     if now["put_back"] and texts[number] == now["row"]:
                         audited["written"] = None  # The existing entry may be of a corrected row.

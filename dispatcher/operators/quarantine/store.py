@@ -131,6 +131,16 @@ class Quarantine(Proposals):
         by_hand = place.dated_by_hand
         return overtaken(newest, place.occurred_at, place.type, dated_by_hand=by_hand)
 
+    def last_sequence(self, row: Row, text: str) -> int | None:
+        """Return the last sequence of the subject of a row with `text`, to read before `overtakes`.
+
+        None for one that the sink would refuse.
+        """
+        place = placing(row, text)
+        if place is None:
+            return None
+        return self._last_sequence(place.subject, row["stream"], place.type)
+
     def resolve(
         self,
         ids: Sequence[int],

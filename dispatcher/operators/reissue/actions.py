@@ -61,6 +61,7 @@ def write_all(dsn: str | None, store: Reissues, id_: UUID) -> list[Row]:
         with store.lock_item(id_, item) as mine:
             if not mine:
                 continue
+            sequence = store.last_sequence(entry)
             [outcome] = write(
                 dsn or "",
                 stream,
@@ -68,6 +69,7 @@ def write_all(dsn: str | None, store: Reissues, id_: UUID) -> list[Row]:
                 suppress_repeats=False,
                 suffix=REISSUED,
                 overtakes=store.overtakes(entry, item),
+                last_sequence=sequence,
             )
             if not outcome.written:
                 raise CommandError(

@@ -223,6 +223,10 @@ class Reissues(Entries, ReissueSettling, Repeats):
             )
         return now
 
+    def last_sequence(self, entry: Row) -> int:
+        """Return the last sequence of an entry's subject, to read before `overtakes`."""
+        return self._last_sequence(entry["subject"], entry["batch"]["stream"], entry["type"])
+
     def _overtaken(self, entry: Row) -> Row | None:
         newest = self._newest_decision(entry["subject"], entry["batch"]["stream"], entry["type"])
         return overtaken(newest, entry["occurred_at"], entry["type"], sequence=entry["sequence"])

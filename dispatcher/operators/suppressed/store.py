@@ -180,14 +180,18 @@ class OvertakenDecisions(SuppressedDecisions, Proposals):
     @contextmanager
     def writing(
         self, key: Key, proposal: UUID, reason: str
-    ) -> Iterator[tuple[Row, str, Row | None]]:
-        """Yield the decision, its text and the one it overtakes; the block writes it; record it.
+    ) -> Iterator[tuple[Row, str, Row | None, int]]:
+        """Yield what the block writes, and record it.
+
+        The decision, its text, the one it overtakes, and the subject's last sequence before.
 
         A decision that was written before is only recorded. Raises `CommandError` unless the
         proposal is approved and of exactly this entry, and when the subject's state changed since.
         """
         with self.applying(proposal, VERB, target(key)) as plan:
             decision, detail = self.decision(key), plan["detail"]
+            stream = decision["batch"]["stream"]
+            sequence = self._last_sequence(decision["subject"], stream, decision["type"])
             text = text_of(decision)
             if (sha256(text), new_key_of(key).text) != (detail["sha256"], detail["new_key"]):
                 raise CommandError(
@@ -200,7 +204,7 @@ class OvertakenDecisions(SuppressedDecisions, Proposals):
                     raise _moved(decision, proposal)
                 require_writable(decision)
             self.try_audit()
-            yield decision, text, detail.get("overtakes")
+            yield decision, text, detail.get("overtakes"), sequence
             audited = {name: detail[name] for name in ("subject", "type", "new_key", "sha256")}
             who = {"planned_by": plan["actor"], "approved_by": plan["approved_by"]}
             self._audit(VERB, key.text, reason, {**audited, "proposal": proposal, **who})

@@ -39,7 +39,7 @@ def write_overtaken(
     lock, so it never follows a newer decision of the job.
     """
     new_key, write = new_key_of(key), writer()
-    with store.writing(key, proposal, reason) as (decision, text, overtakes):
+    with store.writing(key, proposal, reason) as (decision, text, overtakes, sequence):
         [outcome] = write(
             dsn or "",
             decision["batch"]["stream"],
@@ -47,6 +47,7 @@ def write_overtaken(
             suppress_repeats=True,
             suffix=REISSUED,
             overtakes=may_overtake(overtakes),
+            last_sequence=sequence,
         )
         if not outcome.written:
             raise CommandError(

@@ -15,10 +15,12 @@ import pytest
 
 from holdfast.dispatcher.cli.quarantine.row_files import write_lines
 from holdfast.dispatcher.operators.common.session import Row, acting_as
+from holdfast.dispatcher.operators.quarantine import actions
 from holdfast.dispatcher.operators.quarantine.actions import open_among, put_entries, put_lines
 from holdfast.dispatcher.operators.quarantine.store import Quarantine
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.requeue import writer
 from holdfast.sink.contract.states import QuarantineResolution
 from holdfast.sink.requeue import requeue
 from tests.support.command import holdfast
@@ -345,6 +347,32 @@ def test_row_approved_over_one_decision_overtakes_no_other(world: World, tmp_pat
     code, _, error = _requeue(world.dsn, number, "--proposal", id_)
     assert (code, "have changed since proposal" in " ".join(error.split())) == (1, True), error
     assert sequences(world.db, "m_9") == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("kept", "corrected"),
+    [(UNFIT | SAME_TIME, GOOD | SAME_TIME), (UNREADABLE, NEWEST)],
+    ids=["of the same time", "dated by hand"],
+)
+def test_decision_written_while_one_person_compares_is_not_overtaken(
+    world: World, monkeypatch: pytest.MonkeyPatch, kept: dict[str, Any], corrected: dict[str, Any]
+) -> None:
+    [number] = set_aside(world.dsn, ("bad_data", json.dumps(kept)))
+    write = writer()
+
+    def later(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        _decide(world.dsn, world.db, "payouts", 1, LATER)
+        return write(*arguments, **options)
+
+    monkeypatch.setattr(actions, "writer", lambda: later)
+    file = _file(world.tmp_path, corrected)
+    code, reply, error = _requeue(world.dsn, number, "--row", file)
+    assert sequences(world.db, "m_9") == [1], "the decision of one person is not the last"
+    assert (code, reply["requeued"]) == (ExitCode.FAILED, []), error
+    assert "while this one was compared" in reply["refused"][0]["detail"]
+    [proposed] = _requeue(world.dsn, number, "--row", file)[1]["proposed"]
+    assert proposed["overtakes"]["key"] == Key.of(LATER["key"]).text
 
 
 def _decide(
