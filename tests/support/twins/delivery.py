@@ -550,21 +550,22 @@ def _resolved(s: State, subject: str, n: int) -> Map[str, Words]:
     return s.dead.but(subject, _with(s.dead[subject], n, "resolved"))
 
 
-def redeliver(_w: World, s: State, subject: str, n: int) -> Iterator[State]:
+def redeliver(_w: World, s: State, subject: str, n: int) -> State | None:
     """A replay of one entry: it frees the lane that its dead letter stops, or is sent beside it."""
     lane, budget = s.lane[subject], _spend(s, "replays")
     if n not in s.written[subject] - s.cancelled[subject] or budget is None:
-        return
+        return None
     if stopped(s, subject, n) and not _locked(s, subject):
-        yield s._replace(
+        return s._replace(
             lane=s.lane.but(subject, lane._replace(due=True, steps=0)),
             dead=_resolved(s, subject, n),
             budget=budget,
         )
-    if lane.exists and n <= lane.delivered and s.item.state == "none":
-        yield s._replace(
-            item=Item("due", subject, n), resent=_add(s.resent, subject, n), budget=budget
-        )
+    if not lane.exists or n > lane.delivered or s.item.state != "none":
+        return None
+    return s._replace(
+        item=Item("due", subject, n), resent=_add(s.resent, subject, n), budget=budget
+    )
 
 
 def dismiss(_w: World, s: State, subject: str, n: int) -> State | None:
@@ -581,7 +582,7 @@ _Action = Callable[..., State | None]
 _OF_SUBJECT: Sequence[_Action] = (
     *(write, lane_empty, lease_ends, lane_rescue, hold, hold_answers, resume_subject),
 )
-_OF_ENTRY: Sequence[_Action] = (route, arrive, cancel, dismiss)
+_OF_ENTRY: Sequence[_Action] = (route, arrive, cancel, redeliver, dismiss)
 _OF_DISPATCHER: Sequence[_Action] = (
     *(lane_claim, replay_claim, send, receive, answer, stall, lane_settle, replay_settle),
 )
@@ -608,9 +609,6 @@ def _tried(w: World, s: State) -> Iterator[tuple[Any, ...]]:
         yield action, action(w, s, subject)
     for action, subject, n in product(_OF_ENTRY, w.subjects, w.sequences):
         yield action, action(w, s, subject, n)
-    for subject, n in product(w.subjects, w.sequences):
-        for after in redeliver(w, s, subject, n):
-            yield redeliver, after
     for action, dispatcher in product(_OF_DISPATCHER, w.dispatchers):
         yield action, action(w, s, dispatcher)
     for dispatcher, subject in product(w.dispatchers, w.subjects):

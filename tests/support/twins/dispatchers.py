@@ -8,9 +8,12 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import TimeoutError as WaitedTooLongError
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
+
+from psycopg.conninfo import make_conninfo
 
 from holdfast.dispatcher.delivery.database_clock import DatabaseClock
 from holdfast.dispatcher.delivery.endpoints import Endpoints, Ready
@@ -32,6 +35,7 @@ from holdfast.dispatcher.delivery.telemetry.log import Telemetry
 from holdfast.dispatcher.outbound.reference_rule import ReferenceRule
 from holdfast.dispatcher.outbound.transport.engines import open_transport
 from holdfast.dispatcher.shared.clock import seconds
+from holdfast.dispatcher.shared.errors import StoreUnavailableError
 from tests.support.twins.receiver import Receiver, Request
 
 T = TypeVar("T")
@@ -80,6 +84,11 @@ class Held:
     settlement: Settlement | None = None
     """What is to be settled; None while the sender has entries left."""
 
+    may_trust: bool = True
+    """Whether the lease is not over yet by the clock of this process."""
+    is_repeated: bool = False
+    """Whether an earlier try to store the result failed, and may have stored it."""
+
     def take_turn(self) -> "asyncio.Future[bool]":
         """Return the turn that the sender waits for; it is over then."""
         turn, self.turn = self.turn, None
@@ -93,9 +102,13 @@ class _SteppedSender(Sender):
     holding: "dict[Claimed, Held]"
 
     async def _attempt(self, ready: Ready, lane: Lane, entry: Entry) -> Attempt | None:
-        turn = asyncio.get_running_loop().create_future()
-        self.holding[_claimed(lane)].turn = turn
-        return await super()._attempt(ready, lane, entry) if await turn else None
+        held, turn = self.holding[_claimed(lane)], asyncio.get_running_loop().create_future()
+        held.turn = turn
+        if not await turn:
+            return None
+        # In place of waiting until the process's own clock is there.
+        timed = lane if held.may_trust else replace(lane, trusted_until=0.0)
+        return await super()._attempt(ready, timed, entry)
 
 
 Claimed = tuple[int, int, UUID]
@@ -117,9 +130,15 @@ class Dispatcher:
         self.name = name
         self._receiver = receiver
         self._references = references
-        self.store = PostgresStore(dsn, 2)
+        # One connection: where it is cut, no other one of this process is.
+        self.store = PostgresStore(make_conninfo(dsn, application_name=self.application), 1)
         self._transport = open_transport("asyncio")
         self.held: dict[Claimed, Held] = {}
+
+    @property
+    def application(self) -> str:
+        """The name of its connections."""
+        return f"holdfast-dispatcher-{self.name}"
 
     async def open(self) -> None:
         """Connect."""
@@ -157,6 +176,14 @@ class Dispatcher:
             clock=clock,
         )
         self._sender.holding = self.held
+
+    async def reconnect(self) -> None:
+        """Wait until it has a connection again."""
+        end = seconds() + PATIENCE_SECONDS
+        while seconds() < end:
+            with suppress(StoreUnavailableError):
+                await self.store.endpoints()
+                return
 
     async def load(self) -> None:
         """Load the endpoints, as each process does every second."""
@@ -208,12 +235,12 @@ class Dispatcher:
         held.take_turn().set_result(False)
         await _until(lambda: held.settlement is not None)
 
-    async def settle(self, each: Held, *, repeated: bool = False) -> list[Settled]:
+    async def settle(self, each: Held) -> list[Settled]:
         """Store a result; returns it if it was stored. It leaves the memory of the process."""
         settlement = each.settlement
         assert settlement is not None, "it is not finished"
         store = self.store.settle_replays if each.is_item else self.store.settle
-        settled = await store([settlement], repeated=repeated)
+        settled = await store([settlement], repeated=each.is_repeated)
         self.held.pop(_claimed(each.lane), None)
         return settled
 

@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 import psycopg
+import pytest
 
 from holdfast.dispatcher.delivery.rules.lifecycle import state_of
+from holdfast.dispatcher.delivery.store import postgres, replaying, settlement
 from holdfast.dispatcher.operators.check.actions import check
 from holdfast.dispatcher.operators.check.rules import Checked
 from holdfast.dispatcher.operators.check.store import Checks
-from holdfast.dispatcher.operators.common.session import operator_connection
+from holdfast.dispatcher.operators.common.session import acting_as, operator_connection
 from holdfast.dispatcher.operators.common.times import When
 from holdfast.dispatcher.operators.dead_letters.store import DeadLetters
 from holdfast.dispatcher.operators.endpoints.settings import DEFAULTS
@@ -49,7 +51,8 @@ _LANES = """
     JOIN holdfast.endpoint p ON p.id = l.endpoint_id
 """
 _ATTEMPTS = """
-    SELECT p.name, s.name, a.sequence, a.number, a.outcome::text
+    SELECT p.name, s.name, a.sequence, a.number,
+           CASE WHEN a.duration_ms IS NULL THEN 'rescued' ELSE a.outcome::text END
     FROM holdfast.attempt a
     JOIN holdfast.subject s ON s.id = a.subject_id
     JOIN holdfast.endpoint p ON p.id = a.endpoint_id
@@ -61,6 +64,13 @@ _DEAD = """
     JOIN holdfast.subject s ON s.id = d.subject_id
     JOIN holdfast.endpoint p ON p.id = d.endpoint_id
     ORDER BY d.id
+"""
+_OPEN_DEAD = """
+    SELECT d.id
+    FROM holdfast.dead_letter d
+    JOIN holdfast.subject s ON s.id = d.subject_id
+    JOIN holdfast.endpoint p ON p.id = d.endpoint_id
+    WHERE p.name = %s AND s.name = %s AND d.sequence = %s AND d.resolution IS NULL
 """
 _ENTRIES = """
     SELECT s.name, e.sequence, e.key, b.routed_at IS NOT NULL
@@ -83,10 +93,10 @@ _UNROUTED = "SELECT batch_no FROM holdfast.batch WHERE routed_at IS NULL ORDER B
 _EXPIRE = """
     UPDATE holdfast.{} SET lease_until = now() - interval '1 second' WHERE token = %s
 """
-_DUE = (
-    "UPDATE holdfast.lane SET due_at = now() WHERE due_at > now() AND token IS NULL",
-    "UPDATE holdfast.replay_item SET due_at = now() WHERE due_at > now() AND token IS NULL",
-)
+_IN_TRANSACTION = """
+    SELECT pid FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = %s AND state = 'idle in transaction'
+"""
 
 
 class LaneSeen(NamedTuple):
@@ -137,14 +147,18 @@ class Seen(NamedTuple):
     """By subject and sequence: the key, and whether its batch is routed."""
     lanes: dict[tuple[str, str], LaneSeen]
     attempts: dict[Place, list[str]]
-    """Outcomes in the order of their numbers, which have no gap."""
+    """Outcomes in the order of their numbers, which have no gap; `rescued`: unknown by a rescue."""
     dead: list[DeadSeen]
     items: list[ItemSeen]
     endpoints: dict[str, str]
     inbox: dict[str, tuple[Any, ...]]
     """By key: subject, sequence, first outcome."""
-    actions: dict[str, int]
-    """How often the receiver acted on each key."""
+    fences: dict[str, int]
+    """By subject: the receiver's newest sequence."""
+    actions: list[str]
+    """The keys on which the receiver acted, in order."""
+    duplicates: dict[str, int]
+    """By key: requests that came after the first."""
 
 
 class Outbox:
@@ -173,10 +187,10 @@ class Outbox:
         self._checks = [stack.enter_context(Checks.connect(dsn)) for _ in range(2)]
         self._writer = Writer(dsn, STREAM, suppress_repeats=False, first_batch=1)
         stack.callback(self._writer.close)
-        self._writer.begin_run(uuid4(), uuid4())
+        self._query_id = uuid4()
+        self._writer.begin_run(self._query_id, uuid4())
         self._images = Images(self.db)
         self._batch_id = 0
-        self._windows = 0
 
     def _close(self, dispatcher: Dispatcher) -> None:
         self.loop.run(dispatcher.close())
@@ -211,21 +225,26 @@ class Outbox:
         self.replays.apply(id_)
         return id_
 
+    def dismiss(self, endpoint: str, subject: str, sequence: int) -> None:
+        """Dismiss the open dead letter of an entry, so that its lane continues behind it."""
+        (id_,) = self.db.execute(_OPEN_DEAD, [endpoint, subject, sequence]).fetchone() or (0,)
+        self.dead_letters.dismiss([id_], "a test", skip=True)
+
     def reissue(self, key: str) -> str:
-        """Plan and write a reissue; returns the new key."""
+        """Plan and write a reissue, by two people where it needs them; returns the new key."""
         preview = self.reissues.preview(Key.parse(key))
         id_ = self.reissues.plan([preview], "a test")
+        if self.replays.waits(id_):
+            with acting_as("second"):
+                self.replays.approve(id_, "a test")
         [done] = write_all(self.dsn, self.reissues, id_)
         return str(done["new_key"])
 
     # The sink.
 
-    def ingest(self, *subjects: str) -> list[str]:
-        """Write one batch with an entry of each subject; returns their keys."""
-        rows = []
-        for subject in subjects:
-            self._windows += 1
-            rows.append(decision(subject, self._windows))
+    def ingest(self, *entries: tuple[str, int]) -> list[str]:
+        """Write one batch with the decision of a subject at the nth window; returns their keys."""
+        rows = [decision(subject, window) for subject, window in entries]
         self._batch_id += 1
         written = self._writer.write(self._batch_id, InDriver(prepare(BatchInput(table(*rows)))))
         assert isinstance(written, Written)
@@ -238,10 +257,26 @@ class Outbox:
         table_name = "replay_item" if is_item else "lane"
         self.db.execute(_EXPIRE.format(table_name).encode(), [token])
 
-    def pass_time(self) -> None:
-        """Let every retry be due."""
-        for statement in _DUE:
-            self.db.execute(statement.encode())
+    @contextmanager
+    def cut_at(self, point: str, dispatcher: Dispatcher) -> Iterator[list[int]]:
+        """Cut the connection of a dispatcher that passes a failpoint in a transaction.
+
+        Yields the processes of the server that were ended.
+        """
+        ended: list[int] = []
+
+        def cut(name: str) -> None:
+            if name == point:
+                for (pid,) in self.db.execute(_IN_TRANSACTION, [dispatcher.application]).fetchall():
+                    self.db.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+                    ended.append(pid)
+
+        with pytest.MonkeyPatch.context() as patch:
+            for module in (settlement, postgres, replaying):
+                patch.setattr(module, "failpoint", cut)
+            yield ended
+        if ended:
+            self.loop.run(dispatcher.reconnect())
 
     @contextmanager
     def hold_batch(self) -> Iterator[None]:
@@ -256,9 +291,10 @@ class Outbox:
         return self._images.take(), self._batch_id
 
     def put_back(self, backup: tuple[Image, int]) -> None:
-        """Restore a backup. Dispatchers and receiver remember what they know."""
+        """Restore a backup, and start the sink's query again; the others keep what they know."""
         image, self._batch_id = backup
         self._images.put_back(image)
+        self._writer.begin_run(self._query_id, uuid4())
 
     def begin(self, backup: tuple[Image, int]) -> None:
         """Begin anew from a backup; nobody remembers anything."""
@@ -267,11 +303,16 @@ class Outbox:
         self.loop.run(self.receiver.drop())
         self.put_back(backup)
         self.receiver.forget()
-        self._windows = 0
         for each in self.dispatchers.values():
             self.loop.run(each.load())
 
     # Looking.
+
+    def subject(self, subject_id: int) -> str:
+        """Return the name of a subject."""
+        query = "SELECT name FROM holdfast.subject WHERE id = %s"
+        (name,) = self.db.execute(query, [subject_id]).fetchone() or ("",)
+        return str(name)
 
     def check(self) -> None:
         """Run the check that operators run; it finds nothing."""
@@ -303,5 +344,6 @@ class Outbox:
         return Seen(
             *(entries, lanes, dict(attempts), dead, items, states),
             {key: (subject, *rest) for key, subject, *rest in self.receiver.inbox()},
-            dict(self.receiver.actions),
+            *(self.receiver.fences(), list(self.receiver.actions)),
+            dict(self.receiver.duplicates),
         )

@@ -52,8 +52,10 @@ class Receiver:
         self._arrived: asyncio.Queue[Request] = asyncio.Queue()
         self._undecided: list[Request] = []
         self.port = 0
-        self.actions: Counter[str] = Counter()
-        """How often it acted on each key."""
+        self.actions: list[str] = []
+        """The keys on which it acted, in order."""
+        self.duplicates: Counter[str] = Counter()
+        """By key: requests that came after the first."""
 
     @property
     def url(self) -> str:
@@ -85,11 +87,17 @@ class Receiver:
         tables = ", ".join(f"{SCHEMA}.{name}" for name in ("inbox", "inbox_subject"))
         self._db.execute(f"TRUNCATE {tables}".encode())
         self.actions.clear()
+        self.duplicates.clear()
 
     def inbox(self) -> list[tuple[str, str, int, str]]:
         """Return key, subject, sequence and first outcome of each known key."""
         query = sql.SQL("SELECT key, subject, sequence, outcome FROM {}.inbox ORDER BY key")
         return self._db.execute(query.format(sql.Identifier(SCHEMA))).fetchall()
+
+    def fences(self) -> dict[str, int]:
+        """Return the newest sequence of each subject."""
+        query = sql.SQL("SELECT subject, last_sequence FROM {}.inbox_subject")
+        return dict(self._db.execute(query.format(sql.Identifier(SCHEMA))).fetchall())
 
     async def arrival(self) -> Request:
         """Wait for the next request."""
@@ -106,7 +114,8 @@ class Receiver:
         with self._inbox.transaction_sync(self._db):
             receipt = self._inbox.receive_sync(self._db, delivery, subject=subject)
             if receipt.outcome is ReceiptOutcome.APPLIED:
-                self.actions[delivery.key] += 1
+                self.actions.append(delivery.key)
+        self.duplicates[delivery.key] += receipt.replayed
         return receipt
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -22,7 +22,7 @@ SEED = "HOLDFAST_TEST_MODEL_SEED"
 
 SECONDS_DEFAULT = 60.0
 
-EXAMPLES = 20
+EXAMPLES = 10
 """Of each seed. The time is looked at in between."""
 
 
