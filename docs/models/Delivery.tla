@@ -53,7 +53,7 @@ None == 0
 Idle == [pc |-> "idle", what |-> "lane", subject |-> CHOOSE s \in Subjects : TRUE, token |-> None,
          entries |-> <<>>, done |-> 0, request |-> "none", outcome |-> "none", stalled |-> FALSE]
 NoItem == [state |-> "none", subject |-> CHOOSE s \in Subjects : TRUE, sequence |-> 0,
-           token |-> None, ended |-> FALSE]
+           token |-> None, ended |-> FALSE, steps |-> 0]
 Counts == [s \in Subjects |-> [n \in Sequences |-> 0]]
 Least(S) == CHOOSE n \in S : \A m \in S : n <= m
 Greatest(S) == CHOOSE n \in S : \A m \in S : n >= m
@@ -302,6 +302,7 @@ Crash(d) == \E arrives \in BOOLEAN :
 
 Holder(d) == ~TokenCheck \/ (IF proc[d].what = "lane" THEN lane[proc[d].subject].token ELSE item.token)
                             = proc[d].token
+Dead(s, n) == dead[s][n] \in {"rejected", "exhausted"}
 Failed(p) == p.outcome \in {"failed", "unknown"}
 Unknown(p) == UnknownRule /\ p.outcome = "unknown"
 (* What the rules make of an outcome (decide.settle). *)
@@ -343,18 +344,26 @@ LaneSettle(d) ==
   /\ UNCHANGED <<written, routed, cancelled, item, active, late, inbox, fence, applied,
                  sent, duplicates, resent, budget>>
 
-(* replay_settle: a failed item is tried again, a rejected one is not.        *)
+(* replay_settle: a failed item is tried again by the schedule, a rejected    *)
+(* one is not. A delivered one resolves its dead letter.                      *)
 ReplaySettle(d) ==
-  LET p == proc[d] IN
+  LET p == proc[d]
+      s == item.subject
+      n == item.sequence
+      steps == item.steps + (IF Failed(p) THEN 1 ELSE 0)
+  IN
   /\ p.what = "item" /\ p.pc \in {"claimed", "answered"}
   /\ proc' = [proc EXCEPT ![d] = Idle]
   /\ IF Holder(d)
      THEN /\ twice' = (twice \/ item.token # p.token)
           /\ Record(p)
-          /\ item' = IF p.pc = "answered" /\ ~Failed(p) THEN NoItem
-                     ELSE [item EXCEPT !.state = "due", !.token = None, !.ended = FALSE]
-     ELSE UNCHANGED <<item, unknown, failures, twice>>
-  /\ UNCHANGED <<written, routed, lane, dead, cancelled, active, late, inbox, fence, applied,
+          /\ item' = IF p.pc = "answered" /\ (~Failed(p) \/ steps >= Tries) THEN NoItem
+                     ELSE [item EXCEPT !.state = "due", !.token = None, !.ended = FALSE,
+                                       !.steps = steps]
+          /\ dead' = IF p.pc = "answered" /\ Outcome(p) = "delivered" /\ Dead(s, n)
+                     THEN [dead EXCEPT ![s][n] = "resolved"] ELSE dead
+     ELSE UNCHANGED <<item, dead, unknown, failures, twice>>
+  /\ UNCHANGED <<written, routed, lane, cancelled, active, late, inbox, fence, applied,
                  sent, duplicates, resent, budget>>
 
 -----------------------------------------------------------------------------
@@ -396,7 +405,6 @@ Cancel(s) == \E n \in written[s] \ cancelled[s] :
   /\ UNCHANGED <<written, routed, lane, dead, item, active, proc, late, inbox, fence, applied,
                  sent, unknown, failures, duplicates, resent, twice>>
 
-Dead(s, n) == dead[s][n] \in {"rejected", "exhausted"}
 Stopped(s, n) == /\ Dead(s, n) /\ lane[s].token = None /\ ~lane[s].due /\ lane[s].delivered < n
 
 (* A replay of one entry: `release` of a dead letter that stops its lane, or  *)

@@ -6,149 +6,23 @@ the reachable states and steps with those that TLC finds.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
-from tests.support.models import Constants
+from tests.support.twins.delivery_state import (
+    NONE,
+    Budget,
+    Counts,
+    Item,
+    Lane,
+    Process,
+    State,
+    Words,
+    World,
+    idle,
+    no_item,
+)
 from tests.support.twins.graph import Map
-
-NONE = 0
-"""Not a token."""
-
-
-@dataclass(frozen=True)
-class World:
-    """The constants of the model that are no switches."""
-
-    dispatchers: tuple[str, ...]
-    subjects: tuple[str, ...]
-    entries: int
-    per_lane: int
-    tries: int
-    order_policy: str
-
-    @classmethod
-    def of(cls, constants: Constants) -> "World":
-        """Return those of a table in docs/models."""
-        return cls(
-            tuple(constants["Dispatchers"]),
-            tuple(constants["Subjects"]),
-            constants["Entries"],
-            constants["PerLane"],
-            constants["Tries"],
-            constants["OrderPolicy"],
-        )
-
-    @property
-    def sequences(self) -> range:
-        """The sequences that a subject may have."""
-        return range(1, self.entries + 1)
-
-
-class Lane(NamedTuple):
-    """The row of a lane."""
-
-    exists: bool = False
-    delivered: int = 0
-    last: int = 0
-    due: bool = False
-    token: int = NONE
-    ended: bool = False
-    claimed: int = 0
-    steps: int = 0
-    held: str = "no"
-
-
-class Item(NamedTuple):
-    """The item of a replay: an entry that is sent again beside its lane."""
-
-    state: str
-    subject: str
-    sequence: int = 0
-    token: int = NONE
-    ended: bool = False
-
-
-class Process(NamedTuple):
-    """What a dispatcher has in memory."""
-
-    pc: str
-    what: str
-    subject: str
-    token: int = NONE
-    entries: tuple[int, ...] = ()
-    done: int = 0
-    request: str = "none"
-    outcome: str = "none"
-    stalled: bool = False
-
-
-class Budget(NamedTuple):
-    """How often each fault and verb may still happen."""
-
-    faults: int
-    replays: int
-    cancels: int
-    holds: int
-    pauses: int
-
-
-Counts = tuple[int, ...]
-"""A number for each sequence."""
-Words = tuple[str, ...]
-"""A word for each sequence."""
-
-
-class State(NamedTuple):
-    """The variables of the model. A map is by subject or by dispatcher."""
-
-    written: Map[str, frozenset[int]]
-    routed: Map[str, frozenset[int]]
-    lane: Map[str, Lane]
-    dead: Map[str, Words]
-    cancelled: Map[str, frozenset[int]]
-    item: Item
-    active: bool
-    proc: Map[str, Process]
-    late: Map[str, Counts]
-    inbox: Map[str, Words]
-    fence: Map[str, int]
-    applied: Map[str, tuple[int, ...]]
-    sent: Map[str, frozenset[int]]
-    unknown: Map[str, Counts]
-    failures: Map[str, Counts]
-    duplicates: Map[str, Counts]
-    resent: Map[str, Counts]
-    twice: bool
-    budget: Budget
-
-
-def idle(w: World) -> Process:
-    """Return the memory of a dispatcher that holds nothing."""
-    return Process("idle", "lane", w.subjects[0])
-
-
-def no_item(w: World) -> Item:
-    """Return the item of no replay."""
-    return Item("none", w.subjects[0])
-
-
-def init(w: World, budget: Budget) -> State:
-    """Return the first state."""
-
-    def each(value: Any) -> Map[str, Any]:
-        return Map(dict.fromkeys(w.subjects, value))
-
-    numbers, words = (0,) * w.entries, ("none",) * w.entries
-    return State(
-        *(each(frozenset()), each(frozenset()), each(Lane()), each(words), each(frozenset())),
-        *(no_item(w), True, Map(dict.fromkeys(w.dispatchers, idle(w)))),
-        *(each(numbers), each(words), each(0), each(()), each(frozenset())),
-        *(each(numbers), each(numbers), each(numbers), each(numbers)),
-        twice=False,
-        budget=budget,
-    )
 
 
 def _with(values: tuple[Any, ...], n: int, value: Any) -> tuple[Any, ...]:
@@ -475,17 +349,20 @@ def lane_settle(w: World, s: State, dispatcher: str) -> State | None:
 
 
 def replay_settle(w: World, s: State, dispatcher: str) -> State | None:
-    """The result of an item is stored: a failed one is tried again."""
+    """The result of an item is stored: a failed one is tried again, by the schedule."""
     p = s.proc[dispatcher]
     if p.what != "item" or p.pc not in {"claimed", "answered"}:
         return None
     after = s._replace(proc=s.proc.but(dispatcher, idle(w)))
     if s.item.token != p.token:
         return after
-    after = _record(after, p)
-    if p.pc == "answered" and not _failed(p):
+    after, steps = _record(after, p), s.item.steps + _failed(p)
+    if p.outcome == "delivered" and _is_dead(s, s.item.subject, s.item.sequence):
+        after = after._replace(dead=resolved(s, s.item.subject, s.item.sequence))
+    if p.pc == "answered" and (not _failed(p) or steps >= w.tries):
         return after._replace(item=no_item(w))
-    return after._replace(item=s.item._replace(state="due", token=NONE, ended=False))
+    item = s.item._replace(state="due", token=NONE, ended=False, steps=steps)
+    return after._replace(item=item)
 
 
 # People.
@@ -539,14 +416,18 @@ def cancel(_w: World, s: State, subject: str, n: int) -> State | None:
     return s._replace(cancelled=cancelled, budget=budget)
 
 
+def _is_dead(s: State, subject: str, n: int) -> bool:
+    return s.dead[subject][n - 1] in {"rejected", "exhausted"}
+
+
 def stopped(s: State, subject: str, n: int) -> bool:
     """Return whether the dead letter of an entry stops its lane."""
     lane = s.lane[subject]
-    is_dead = s.dead[subject][n - 1] in {"rejected", "exhausted"}
-    return is_dead and lane.token == NONE and not lane.due and lane.delivered < n
+    return _is_dead(s, subject, n) and lane.token == NONE and not lane.due and lane.delivered < n
 
 
-def _resolved(s: State, subject: str, n: int) -> Map[str, Words]:
+def resolved(s: State, subject: str, n: int) -> Map[str, Words]:
+    """Return the dead letters after that of an entry is resolved."""
     return s.dead.but(subject, _with(s.dead[subject], n, "resolved"))
 
 
@@ -558,7 +439,7 @@ def redeliver(_w: World, s: State, subject: str, n: int) -> State | None:
     if stopped(s, subject, n) and not _locked(s, subject):
         return s._replace(
             lane=s.lane.but(subject, lane._replace(due=True, steps=0)),
-            dead=_resolved(s, subject, n),
+            dead=resolved(s, subject, n),
             budget=budget,
         )
     if not lane.exists or n > lane.delivered or s.item.state != "none":
@@ -574,7 +455,7 @@ def dismiss(_w: World, s: State, subject: str, n: int) -> State | None:
         return None
     lane = s.lane[subject]
     lane = lane._replace(delivered=n, due=n < lane.last, steps=0)
-    return s._replace(lane=s.lane.but(subject, lane), dead=_resolved(s, subject, n))
+    return s._replace(lane=s.lane.but(subject, lane), dead=resolved(s, subject, n))
 
 
 _Action = Callable[..., State | None]
