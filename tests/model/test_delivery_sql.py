@@ -20,9 +20,10 @@ from tests.support.dispatch.dispatching import SECRET
 from tests.support.dispatch.sender import secret_text
 from tests.support.servers.databases import copy_of
 from tests.support.twins import delivery
+from tests.support.twins.comparison import ENDPOINT
 from tests.support.twins.images import Image
 from tests.support.twins.outbox import Outbox
-from tests.support.twins.pair import DISPATCHERS, ENDPOINT, SUBJECTS, TRIES, Pair
+from tests.support.twins.pair import DISPATCHERS, SUBJECTS, TRIES, Pair
 from tests.support.twins.search import Effort, search
 
 NOT_BUILT = {"hold", "hold_answers", "resume_subject", "cancel", "lane_empty"}
@@ -43,10 +44,17 @@ EFFECTS = (
     *("settle, D11", "settle, D15", "settle, D17", "stall", "crash", "lease ends", "rescue"),
     *("rescue, cut", "lease of an item ends", "rescue replay", "pause", "resume", "dismiss"),
     *("redeliver to free a lane", "redeliver beside its lane", "deliver"),
+    *("route and claim", "reissue", "cancel a replay", "restore", "check"),
 )
 """What each search does at least once, or it searches less than it seems to."""
 
 NAMES = {"claim_replay": "claim replay", "settle": "settle, none"}
+
+FEW_SECONDS = 2.0
+"""How long `make test` searches."""
+
+UNCHECKED_MIN = 10
+"""Steps between two runs of the check that operators run."""
 
 OUTCOMES = ("applied", "failed", "rejected", "lost")
 FAULTS = ("none", "none", "answer lost", "D15", "D11", "D17")
@@ -62,11 +70,13 @@ class Delivery(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.pair = Pair(self.outbox, "stop")
+        self.pauses = self.backups = self.unchecked = 0
 
     def did(self, name: str, *, effect: bool) -> None:
         """Count a step that did something, and compare both sides."""
         if effect:
             self.effort.steps[name] += 1
+            self.unchecked += 1
             self.pair.compare()
 
     def can(self, *actions: Callable[..., Any]) -> bool:
@@ -75,6 +85,10 @@ class Delivery(RuleBasedStateMachine):
         return any(
             each(pair.w, pair.s, dispatcher) for each in actions for dispatcher in DISPATCHERS
         )
+
+    def can_any(self, action: Callable[..., Any]) -> bool:
+        """Return whether a step of the twin is possible that belongs to nobody."""
+        return action(self.pair.w, self.pair.s) is not None
 
     def of_subject(self, action: Callable[..., Any]) -> list[tuple[str]]:
         """Return the subjects for which a step of the twin is possible."""
@@ -106,7 +120,7 @@ class Delivery(RuleBasedStateMachine):
         """Begin with entries that are routed, some of them tried, so that late states are near."""
         self.outbox.begin(self.beginnings[policy])
         self.pair = Pair(self.outbox, policy)
-        self.pauses = 0
+        self.pauses = self.backups = self.unchecked = 0
         self.effort.examples += 1
         self.did("write", effect=self.pair.write(of))
         self.did("route", effect=self.pair.route("one", newest_first=False))
@@ -132,6 +146,11 @@ class Delivery(RuleBasedStateMachine):
     @rule(by=dispatchers)
     def claim(self, by: str) -> None:
         self.did("claim", effect=self.pair.claim(by))
+
+    @precondition(lambda self: "idle" in self.pcs() and self.pair.unrouted())
+    @rule(by=dispatchers)
+    def route_and_claim(self, by: str) -> None:
+        self.did("route and claim", effect=self.pair.route_and_claim(by))
 
     @precondition(lambda self: self.can(delivery.replay_claim))
     @rule(by=dispatchers)
@@ -202,7 +221,7 @@ class Delivery(RuleBasedStateMachine):
         [subject] = self.pick(self.of_subject(delivery.lease_ends), which)
         self.did("lease ends", effect=self.pair.lease_ends(subject))
 
-    @precondition(lambda self: delivery.item_lease_ends(self.pair.w, self.pair.s))
+    @precondition(lambda self: self.can_any(delivery.item_lease_ends))
     @rule()
     def item_lease_ends(self) -> None:
         self.did("lease of an item ends", effect=self.pair.item_lease_ends())
@@ -212,7 +231,7 @@ class Delivery(RuleBasedStateMachine):
     def rescue(self, by: str, *, is_cut: bool) -> None:
         self.did(f"rescue{', cut' * is_cut}", effect=self.pair.rescue(by, is_cut=is_cut))
 
-    @precondition(lambda self: delivery.replay_rescue(self.pair.w, self.pair.s))
+    @precondition(lambda self: self.can_any(delivery.replay_rescue))
     @rule(by=dispatchers)
     def rescue_replay(self, by: str) -> None:
         self.did("rescue replay", effect=self.pair.rescue_replay(by))
@@ -236,6 +255,35 @@ class Delivery(RuleBasedStateMachine):
         entry = self.pick(self.of_entry(delivery.redeliver), which)
         kind = "to free a lane" if delivery.stopped(self.pair.s, *entry) else "beside its lane"
         self.did(f"redeliver {kind}", effect=self.pair.redeliver(by, entry))
+
+    @precondition(lambda self: self.pair.backup is None and self.pair.reissuable())
+    @rule(which=numbers)
+    def reissue(self, which: int) -> None:
+        entry = self.pick(self.pair.reissuable(), which)
+        self.did("reissue", effect=self.pair.reissue(entry))
+
+    @precondition(lambda self: self.pair.s.item.state != "none")
+    @rule()
+    def cancel_replay(self) -> None:
+        self.did("cancel a replay", effect=self.pair.cancel_replay())
+
+    @precondition(lambda self: self.unchecked >= UNCHECKED_MIN)
+    @rule()
+    def check(self) -> None:
+        self.unchecked = 0
+        self.outbox.check()
+        self.effort.steps["check"] += 1
+
+    @precondition(lambda self: self.pair.backup is None and not self.pair.reissued)
+    @precondition(lambda self: self.backups < 2)
+    @rule()
+    def back_up(self) -> None:
+        self.backups += self.pair.back_up()
+
+    @precondition(lambda self: self.pair.backup is not None)
+    @rule()
+    def restore(self) -> None:
+        self.did("restore", effect=self.pair.restore())
 
     @precondition(lambda self: self.of_entry(delivery.dismiss))
     @rule(which=numbers)
@@ -268,9 +316,17 @@ def beginnings(outbox: Outbox) -> Mapping[str, tuple[Image, int]]:
     return images
 
 
-def searched(outbox: Outbox, beginnings: Mapping[str, tuple[Image, int]]) -> Effort:
+def searched(
+    outbox: Outbox, beginnings: Mapping[str, tuple[Image, int]], seconds: float | None = None
+) -> Effort:
     Delivery.outbox, Delivery.beginnings, Delivery.effort = outbox, beginnings, Effort()
-    return search(Delivery, Delivery.effort)
+    return search(Delivery, Delivery.effort, seconds=seconds)
+
+
+def test_delivery_begins_as_its_twin(
+    outbox: Outbox, beginnings: Mapping[str, tuple[Image, int]]
+) -> None:
+    assert searched(outbox, beginnings, FEW_SECONDS).steps["deliver"]
 
 
 @pytest.mark.rest

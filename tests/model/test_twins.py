@@ -7,6 +7,7 @@ import pytest
 from tests.support import models
 from tests.support.models import Constants
 from tests.support.twins import delivery, graph
+from tests.support.twins.delivery_state import Budget, World, init
 from tests.support.twins.graph import Graph
 from tests.support.twins.sink_graph import of_sink
 
@@ -14,10 +15,10 @@ explored_by_tlc = pytest.mark.skipif(not models.JAR.exists(), reason="needs `mak
 
 
 def of_delivery(constants: Constants) -> Graph:
-    world = delivery.World.of(constants)
+    world = World.of(constants)
     limits = ("Faults", "Replays", "Cancels", "Holds", "Pauses")
-    budget = delivery.Budget(*(constants[f"Max{name}"] for name in limits))
-    return graph.of_twin(delivery.init(world, budget), lambda state: delivery.steps(world, state))
+    budget = Budget(*(constants[f"Max{name}"] for name in limits))
+    return graph.of_twin(init(world, budget), lambda state: delivery.steps(world, state))
 
 
 ALL_ONCE = {f"Max{name}": 1 for name in ("Replays", "Cancels", "Holds", "Pauses")}

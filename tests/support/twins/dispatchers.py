@@ -199,6 +199,19 @@ class Dispatcher:
         assert not claim.gaps, claim.gaps
         return [await self._hold(lane, is_item=False) for lane in claim.lanes]
 
+    async def route_and_claim(self, lanes: int, entries: int) -> tuple[int, list[Held]] | None:
+        """Route and claim in one transaction, as after a doorbell; None where that is not done.
+
+        Returns the number of batches, and what it holds. May miss a lane behind a cursor.
+        """
+        room = dict.fromkeys(self.endpoints.ready, lanes)
+        request = ClaimRequest(room, uuid4(), LEASE_SECONDS, entries)
+        done = await self.store.route_and_claim(request, seconds())
+        if done is None:
+            return None
+        routed, claim = done
+        return routed.batches, [await self._hold(lane, is_item=False) for lane in claim.lanes]
+
     async def claim_replays(self, items: int) -> tuple[list[Held], int]:
         """Take items of replays; hold those to send. Returns them, and how many lanes moved."""
         room = dict.fromkeys(self.endpoints.ready, items)

@@ -4,8 +4,8 @@ Where the database chooses (which lane a claim takes), the twin follows, and ref
 does not allow. `compare` says what differs.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -14,12 +14,14 @@ from hypothesis import note
 from holdfast.dispatcher.shared.errors import StoreUnavailableError
 from tests.support.dispatch.webhooks import response
 from tests.support.twins import delivery
-from tests.support.twins.delivery import Budget, Process, State, World
+from tests.support.twins.comparison import ENDPOINT, differences
+from tests.support.twins.delivery_state import NONE, Budget, Process, State, World, init, no_item
 from tests.support.twins.dispatchers import Dispatcher, Held
-from tests.support.twins.outbox import Outbox, Seen
+from tests.support.twins.graph import Map
+from tests.support.twins.images import Image
+from tests.support.twins.outbox import Outbox
 from tests.support.twins.receiver import Request
 
-ENDPOINT = "payouts"
 DISPATCHERS = ("one", "two")
 SUBJECTS = ("m_1", "m_2")
 ENTRIES = 8
@@ -33,6 +35,9 @@ REFUSALS = {"failed": response(500), "rejected": response(400)}
 Entry = tuple[str, int]
 """A subject and a sequence."""
 
+_Backup = tuple[tuple[Image, int], State, Mapping[int, UUID], list[Sequence[Entry]], UUID | None]
+"""The database, and what the twin had, its tokens, batches and last replay."""
+
 
 class Pair:
     """Both sides. Each method is a step, and returns whether it did anything."""
@@ -41,13 +46,19 @@ class Pair:
         """`outbox` begins anew, with an endpoint of this order policy."""
         self.outbox = outbox
         self.w = World(DISPATCHERS, SUBJECTS, ENTRIES, 2, TRIES, policy)
-        self.s = delivery.init(self.w, UNLIMITED)
+        self.s = init(self.w, UNLIMITED)
         self.held: dict[str, Held] = {}
         self.late: dict[Entry, list[Request]] = defaultdict(list)
         self.tokens: dict[int, UUID] = {}
         """The tokens of the database by those of the twin."""
         self.keys: dict[Entry, str] = {}
         self.batches: list[Sequence[Entry]] = []
+        self.reissued: set[Entry] = set()
+        self.replay: UUID | None = None
+        """The last replay."""
+        self.is_cancelled = False
+        """Whether the replay of the item was cancelled, which the model has not."""
+        self.backup: _Backup | None = None
 
     # Sink and routing.
 
@@ -94,7 +105,7 @@ class Pair:
     def is_due(self) -> bool:
         """Return whether a claim finds a lane."""
         return self.s.active and any(
-            lane.due and lane.token == delivery.NONE for lane in self.s.lane.values()
+            lane.due and lane.token == NONE for lane in self.s.lane.values()
         )
 
     def next_of(self, dispatcher: str) -> str | None:
@@ -152,6 +163,25 @@ class Pair:
             assert locked is not None, f"{subject} was claimed, due is {claimable}"
             self._claimed(dispatcher, held, delivery.lane_claim(self.w, locked, dispatcher))
         return bool(got)
+
+    def route_and_claim(self, dispatcher: str) -> bool:
+        """Route every batch and claim a lane in one transaction, if that is possible."""
+        if self.s.proc[dispatcher].pc != "idle":
+            return False
+        work = self._process(dispatcher).route_and_claim(1, self.w.per_lane)
+        done = self._run(work)
+        if done is None:
+            return False
+        batches, got = done
+        waiting = self.unrouted()
+        assert batches == len(waiting), f"routed {batches} of {waiting}"
+        for batch in waiting:
+            self._routed(batch)
+        for held in got:
+            locked = delivery.lane_due(self.w, self.s, dispatcher, self._subject(held))
+            assert locked is not None, f"{self._subject(held)} was claimed"
+            self._claimed(dispatcher, held, delivery.lane_claim(self.w, locked, dispatcher))
+        return batches > 0 or bool(got)
 
     def claim_replay(self, dispatcher: str) -> bool:
         """Claim the item of a replay."""
@@ -342,7 +372,9 @@ class Pair:
         after = delivery.redeliver(self.w, self.s, *entry)
         if after is None or (frees and not self.s.active):
             return False
-        self.outbox.redeliver(self.keys[entry])
+        if entry in self.reissued:
+            return False  # it is never sent again
+        self.replay = self.outbox.redeliver(self.keys[entry])
         if frees:
             got, moved = self._run(self._process(dispatcher).claim_replays(1))
             assert (got, moved) == ([], 1), (got, moved)
@@ -356,10 +388,86 @@ class Pair:
         self.outbox.dismiss(ENDPOINT, *entry)
         return self._take(after)
 
+    def reissuable(self) -> list[Entry]:
+        """Return the entries that can be decided again under another key."""
+        lanes = {subject: self.s.lane[subject] for subject in self.w.subjects}
+        return [
+            (subject, n)
+            for subject, lane in lanes.items()
+            for n in sorted(self.s.written[subject])
+            if lane.exists and (n <= lane.delivered or delivery.stopped(self.s, subject, n))
+            if self.s.item.state == "none"
+            or (self.s.item.subject, self.s.item.sequence) != (subject, n)
+            if len(self.s.written[subject]) < self.w.entries
+        ]
+
+    def reissue(self, entry: Entry) -> bool:
+        """Decide an entry again under another key; its dead letter is resolved."""
+        subject, n = entry
+        passed = delivery.dismiss(self.w, self.s, subject, n)
+        after = delivery.write(self.w, passed or self.s, subject)
+        if after is None:
+            return False
+        if after.dead[subject][n - 1] != "none":
+            after = after._replace(dead=delivery.resolved(after, subject, n))
+        new = (subject, len(after.written[subject]))
+        self.keys[new] = self.outbox.reissue(self.keys[entry])
+        self.reissued.add(entry)
+        self.batches.append([new])
+        return self._take(after)
+
+    def cancel_replay(self) -> bool:
+        """Cancel a replay; what is under way ends and is recorded."""
+        if self.s.item.state == "none" or self.is_cancelled or self.replay is None:
+            return False
+        self.outbox.replays.cancel(self.replay, "a test")
+        self.is_cancelled = True
+        return self._take(self.s)
+
+    # Backups.
+
+    def back_up(self) -> bool:
+        """Keep what the database has."""
+        if self.backup is not None or self.reissued or self.is_cancelled:
+            return False
+        self.backup = self.outbox.take(), self.s, dict(self.tokens), list(self.batches), self.replay
+        return True
+
+    def restore(self) -> bool:
+        """Put the backup back; dispatchers, receiver and what is under way stay as they are."""
+        if self.backup is None or self.is_cancelled:
+            return False
+        kept, then, tokens, self.batches, self.replay = self.backup
+        self.backup = None
+        self.outbox.put_back(kept)
+        for process in self.outbox.dispatchers.values():
+            self._run(process.load())
+        names = ("written", "routed", "lane", "dead", "item", "active", "unknown", "failures")
+        after = self.s._replace(**{name: getattr(then, name) for name in names})
+        return self._take(self._renamed(after, tokens))
+
+    def _renamed(self, after: State, tokens: Mapping[int, UUID]) -> State:
+        """Give the leases of a backup tokens that no other lease has by now."""
+        held = {p.token: self.tokens[p.token] for p in after.proc.values() if p.token != NONE}
+        again = {uuid: token for token, uuid in held.items()}
+        for uuid in tokens.values():
+            free = next(n for n in range(1, 100) if n not in again.values())
+            again.setdefault(uuid, free)
+        self.tokens = {token: uuid for uuid, token in again.items()}
+
+        def token(old: int) -> int:
+            return NONE if old == NONE else again[tokens[old]]
+
+        lanes = {name: lane._replace(token=token(lane.token)) for name, lane in after.lane.items()}
+        item = after.item._replace(token=token(after.item.token))
+        return after._replace(lane=Map(lanes), item=item)
+
     # Helpers.
 
     def _take(self, after: State | None) -> bool:
         assert after is not None, "the model has no such step"
+        if self.is_cancelled and after.item.state != "leased":
+            after, self.is_cancelled = after._replace(item=no_item(self.w)), False
         before, self.s = self.s, after
         for dispatcher in DISPATCHERS:
             if (p := after.proc[dispatcher]) != before.proc[dispatcher]:
@@ -401,8 +509,8 @@ class Pair:
 
     def compare(self) -> None:
         """Fail with what differs between the database and the twin."""
-        differences = list(_differences(self, self.outbox.look()))
-        assert not differences, "\n".join(differences)
+        differing = list(differences(self, self.outbox.look()))
+        assert not differing, "\n".join(differing)
 
 
 def _told(p: Process) -> str:
@@ -412,102 +520,3 @@ def _told(p: Process) -> str:
     entries = ", ".join(map(str, p.entries)) or "nothing left"
     words = [p.request] * (p.request != "none") + [p.outcome] * (p.outcome != "none")
     return " ".join([p.pc, p.what, p.subject, f"({entries})", *words, *["stalled"] * p.stalled])
-
-
-def _differences(pair: Pair, seen: Seen) -> Iterator[str]:
-    """Yield what differs, of the database first."""
-    for name, real, twin in _compared(pair, seen):
-        if real != twin:
-            yield f"{name}: the database has {real}, the twin {twin}"
-
-
-def _compared(pair: Pair, seen: Seen) -> Iterator[tuple[str, Any, Any]]:
-    s, w = pair.s, pair.w
-    entries = {entry: key for entry, (key, _) in seen.entries.items()}
-    written = [(subject, n) for subject in w.subjects for n in s.written[subject]]
-    yield "entries", entries, {entry: pair.keys[entry] for entry in sorted(written)}
-    routed = {entry for entry, (_, is_routed) in seen.entries.items() if is_routed}
-    yield "routed", routed, {(subject, n) for subject in w.subjects for n in s.routed[subject]}
-    yield "active", seen.endpoints[ENDPOINT] == "active", s.active
-    for subject in w.subjects:
-        yield f"lane of {subject}", *_lanes(pair, seen, subject)
-        yield f"dead letters of {subject}", *_letters(pair, seen, subject)
-        yield f"attempts of {subject}", *_attempts(pair, seen, subject)
-        yield f"receiver of {subject}", *_received(pair, seen, subject)
-    yield "item", *_items(pair, seen)
-    for dispatcher in w.dispatchers:
-        yield f"memory of {dispatcher}", *_memories(pair, dispatcher)
-
-
-def _lanes(pair: Pair, seen: Seen, subject: str) -> tuple[Any, Any]:
-    lane, row = pair.s.lane[subject], seen.lanes.get((ENDPOINT, subject))
-    if row is None or not lane.exists:
-        return row is not None, lane.exists
-    real = {"delivered": row.delivered, "last": row.last, "claimed": row.claimed}
-    twin = {"delivered": lane.delivered, "last": lane.last, "claimed": lane.claimed}
-    if lane.token != delivery.NONE:
-        state = "leased"
-    elif lane.due:
-        state = "due"
-    else:
-        state = "idle" if lane.delivered == lane.last else "stopped"
-    real |= {"state": row.state, "token": row.token}
-    twin |= {"state": state, "token": pair.tokens.get(lane.token)}
-    if state != "stopped":  # the attempt that stopped it is counted in the database
-        real["steps"] = row.attempt - row.rescued - (state == "leased")
-        twin["steps"] = lane.steps
-    return real, twin
-
-
-def _letters(pair: Pair, seen: Seen, subject: str) -> tuple[Any, Any]:
-    real = ["none"] * pair.w.entries
-    for each in seen.dead:
-        if each.subject == subject:
-            real[each.sequence - 1] = "resolved" if each.resolution else each.reason
-    return tuple(real), pair.s.dead[subject]
-
-
-def _attempts(pair: Pair, seen: Seen, subject: str) -> tuple[Any, Any]:
-    unknown, failures = [], []
-    for n in pair.w.sequences:
-        outcomes = Counter(seen.attempts.get((ENDPOINT, subject, n), []))
-        unknown.append(outcomes["unknown"] + outcomes["rescued"])
-        failures.append(outcomes["unknown"] + outcomes["failed"])
-    return (tuple(unknown), tuple(failures)), (pair.s.unknown[subject], pair.s.failures[subject])
-
-
-def _received(pair: Pair, seen: Seen, subject: str) -> tuple[Any, Any]:
-    names = {key: entry for entry, key in pair.keys.items()}
-    inbox = ["none"] * pair.w.entries
-    duplicates = [0] * pair.w.entries
-    for key, (_, sequence, outcome) in seen.inbox.items():
-        if names[key][0] == subject:
-            assert names[key][1] == sequence, (key, sequence)
-            inbox[sequence - 1] = outcome
-            duplicates[sequence - 1] = seen.duplicates.get(key, 0)
-    applied = tuple(names[key][1] for key in seen.actions if names[key][0] == subject)
-    real = (tuple(inbox), seen.fences.get(subject, 0), applied, tuple(duplicates))
-    s = pair.s
-    return real, (s.inbox[subject], s.fence[subject], s.applied[subject], s.duplicates[subject])
-
-
-def _items(pair: Pair, seen: Seen) -> tuple[Any, Any]:
-    real = [
-        (each.subject, each.sequence, each.token)
-        for each in seen.items
-        if each.kind == "resend" and not each.is_settled and each.state == "applying"
-    ]
-    item = pair.s.item
-    if item.state == "none":
-        return real, []
-    return real, [(item.subject, item.sequence, pair.tokens.get(item.token))]
-
-
-def _memories(pair: Pair, dispatcher: str) -> tuple[Any, Any]:
-    held, p = pair.held.get(dispatcher), pair.s.proc[dispatcher]
-    if held is None:
-        return "idle", p.pc
-    if held.settlement is not None:
-        # A sender gives the rest back by itself where its lease is over.
-        return ("answered", p.pc) if p.pc != "claimed" else (None, None)
-    return ("claimed" if held.turn is not None else "flight"), p.pc
