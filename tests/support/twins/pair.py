@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from hypothesis import note
+from hypothesis import currently_in_test_context, note
 
 from holdfast.dispatcher.shared.errors import StoreUnavailableError
 from tests.support.dispatch.webhooks import response
@@ -471,7 +471,7 @@ class Pair:
         before, self.s = self.s, after
         for dispatcher in DISPATCHERS:
             if (p := after.proc[dispatcher]) != before.proc[dispatcher]:
-                note(f"    # {dispatcher}: {_told(p)}")
+                tell(f"{dispatcher}: {_told(p)}")
         return True
 
     def _run(self, work: Any) -> Any:
@@ -511,6 +511,12 @@ class Pair:
         """Fail with what differs between the database and the twin."""
         differing = list(differences(self, self.outbox.look()))
         assert not differing, "\n".join(differing)
+
+
+def tell(text: str) -> None:
+    """Add a line to the script of a failure."""
+    if currently_in_test_context():
+        note(f"    # {text}")
 
 
 def _told(p: Process) -> str:
