@@ -44,6 +44,7 @@ EFFECTS = (
     *("rescue, cut", "lease of an item ends", "rescue replay", "pause", "resume", "dismiss"),
     *("redeliver to free a lane", "redeliver beside its lane", "deliver"),
     *("route and claim", "reissue", "cancel a replay", "restore", "check"),
+    *("days pass", "prune", "prune, refused"),
 )
 """What each search does at least once, or it searches less than it seems to."""
 
@@ -59,6 +60,7 @@ VALUES: Mapping[str, Any] = {
     "1": 1,
     "applied": ["applied"],
     "m_1": ["m_1"],
+    "": [],
     "answer-lost": "answer lost",
 }
 """What words of the story stand for; others stand for themselves."""
@@ -126,7 +128,20 @@ settle by=one fault=none
 begin policy=skip of=m_1 ended=applied
 back_up
 write of=m_1
-restore"""
+restore
+begin policy=skip of=m_1 ended=
+age
+prune by=one
+go_on by=one
+go_on by=one
+go_on by=one
+go_on by=one
+write of=m_1
+route by=one newest_first=no
+go_on by=one
+go_on by=one
+go_on by=one
+prune by=one"""
 """Each step once. The first lane: entry 2 fails twice, is sent again and answered late, then is
 rejected and dismissed. Entry 1 is replayed, and reissued."""
 
@@ -361,6 +376,17 @@ class Delivery(RuleBasedStateMachine):
     @rule()
     def restore(self) -> None:
         self.did("restore", effect=self.pair.restore())
+
+    @precondition(lambda self: not self.pair.aged and self.pair.s.item.state == "none")
+    @rule()
+    def age(self) -> None:
+        self.did("days pass", effect=self.pair.age())
+
+    @precondition(lambda self: self.pair.aged and not self.pair.gone)
+    @rule(by=dispatchers)
+    def prune(self, by: str) -> None:
+        effect = self.pair.prune(by)
+        self.did("prune" if self.pair.gone else "prune, refused", effect=effect)
 
     @precondition(lambda self: self.of_entry(delivery.dismiss))
     @rule(which=numbers)

@@ -23,10 +23,11 @@ def differences(pair: "Pair", seen: Seen) -> Iterator[str]:
 def _compared(pair: "Pair", seen: Seen) -> Iterator[tuple[str, Any, Any]]:
     s, w = pair.s, pair.w
     entries = {entry: key for entry, (key, _) in seen.entries.items()}
-    written = [(subject, n) for subject in w.subjects for n in s.written[subject]]
+    written = {(subject, n) for subject in w.subjects for n in s.written[subject]} - pair.gone
     yield "entries", entries, {entry: pair.keys[entry] for entry in sorted(written)}
     routed = {entry for entry, (_, is_routed) in seen.entries.items() if is_routed}
-    yield "routed", routed, {(subject, n) for subject in w.subjects for n in s.routed[subject]}
+    twin = {(subject, n) for subject in w.subjects for n in s.routed[subject]}
+    yield "routed", routed, twin - pair.gone
     yield "active", seen.endpoints[ENDPOINT] == "active", s.active
     for subject in w.subjects:
         yield f"lane of {subject}", *_lanes(pair, seen, subject)
@@ -67,12 +68,15 @@ def _letters(pair: "Pair", seen: Seen, subject: str) -> tuple[Any, Any]:
 
 
 def _attempts(pair: "Pair", seen: Seen, subject: str) -> tuple[Any, Any]:
-    unknown, failures = [], []
+    real, twin = {}, {}
     for n in pair.w.sequences:
+        if (subject, n) in pair.forgotten:
+            continue
         outcomes = Counter(seen.attempts.get((ENDPOINT, subject, n), []))
-        unknown.append(outcomes["unknown"] + outcomes["rescued"])
-        failures.append(outcomes["unknown"] + outcomes["failed"])
-    return (tuple(unknown), tuple(failures)), (pair.s.unknown[subject], pair.s.failures[subject])
+        unknown = outcomes["unknown"] + outcomes["rescued"]
+        real[n] = unknown, outcomes["unknown"] + outcomes["failed"]
+        twin[n] = pair.s.unknown[subject][n - 1], pair.s.failures[subject][n - 1]
+    return real, twin
 
 
 def _received(pair: "Pair", seen: Seen, subject: str) -> tuple[Any, Any]:

@@ -35,6 +35,7 @@ from holdfast.sink.rows.batch import BatchInput, prepare
 from holdfast.sink.transaction.driver_path import InDriver
 from holdfast.sink.transaction.ledger import Written
 from holdfast.sink.transaction.writer import Writer
+from tests.support.dispatch.delivery import age
 from tests.support.dispatch.dispatching import LOOPBACK, SECRET
 from tests.support.dispatch.sender import decision, table
 from tests.support.twins.dispatchers import Dispatcher, Loop
@@ -42,6 +43,9 @@ from tests.support.twins.images import Image, Images
 from tests.support.twins.receiver import Receiver
 
 STREAM = "twin"
+
+AGE_DAYS = 10
+RETAIN_DAYS = 5
 
 _LANES = """
     SELECT p.name, s.name, l.delivered_sequence, l.last_sequence, l.claimed_sequence, l.attempt,
@@ -285,6 +289,18 @@ class Outbox:
             holder.execute(f"{_UNROUTED} LIMIT 1 FOR UPDATE".encode())
             yield
             holder.rollback()
+
+    def age(self) -> None:
+        """Let days pass, less than a receiver keeps keys."""
+        age(self.db, AGE_DAYS)
+
+    def prune(self, dispatcher: Dispatcher) -> dict[str, set[str]]:
+        """Drop old days as a dispatcher does with `--retain`; returns the outcomes by table."""
+        outcomes: dict[str, set[str]] = defaultdict(set)
+        store = dispatcher.store
+        for name, day in self.loop.run(store.old_days(RETAIN_DAYS)).days:
+            outcomes[name].add(self.loop.run(store.prune(name, day, RETAIN_DAYS)).outcome)
+        return outcomes
 
     def take(self) -> tuple[Image, int]:
         """Return a backup: the rows, and the newest batch."""

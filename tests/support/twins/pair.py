@@ -59,6 +59,12 @@ class Pair:
         self.is_cancelled = False
         """Whether the replay of the item was cancelled, which the model has not."""
         self.backup: _Backup | None = None
+        self.aged: set[Entry] = set()
+        """Entries of an old day."""
+        self.gone: set[Entry] = set()
+        """Those whose day was dropped."""
+        self.forgotten: set[Entry] = set()
+        """Those whose attempts were dropped."""
 
     # Sink and routing.
 
@@ -372,7 +378,7 @@ class Pair:
         after = delivery.redeliver(self.w, self.s, *entry)
         if after is None or (frees and not self.s.active):
             return False
-        if entry in self.reissued:
+        if entry in self.reissued | self.gone:
             return False  # it is never sent again
         self.replay = self.outbox.redeliver(self.keys[entry])
         if frees:
@@ -398,7 +404,7 @@ class Pair:
             if lane.exists and (n <= lane.delivered or delivery.stopped(self.s, subject, n))
             if self.s.item.state == "none"
             or (self.s.item.subject, self.s.item.sequence) != (subject, n)
-            if len(self.s.written[subject]) < self.w.entries
+            if len(self.s.written[subject]) < self.w.entries and (subject, n) not in self.gone
         ]
 
     def reissue(self, entry: Entry) -> bool:
@@ -424,11 +430,38 @@ class Pair:
         self.is_cancelled = True
         return self._take(self.s)
 
-    # Backups.
+    # Days and backups.
+
+    def age(self) -> bool:
+        """Let days pass for what is stored."""
+        if self.aged or self.s.item.state != "none" or self.backup is not None:
+            return False
+        self.outbox.age()
+        self.aged = {(name, n) for name, numbers in self.s.written.items() for n in numbers}
+        return True
+
+    def prune(self, dispatcher: str) -> bool:
+        """Drop old days; a day with anything undelivered is kept."""
+        if not self.aged or self.gone or self.s.item.state != "none":
+            return False
+        outcomes = self.outbox.prune(self._process(dispatcher))
+        s = self.s
+        kept = {
+            (name, n)
+            for name, n in self.aged
+            if n not in s.routed[name]
+            or n > s.lane[name].delivered
+            or s.dead[name][n - 1] in {"rejected", "exhausted"}
+        }
+        assert ("refused" in outcomes["entry"]) is bool(kept), f"{outcomes}, undelivered: {kept}"
+        self.gone = set() if kept else self.aged
+        if "refused" not in outcomes["attempt"]:
+            self.forgotten = self.aged
+        return True
 
     def back_up(self) -> bool:
         """Keep what the database has."""
-        if self.backup is not None or self.reissued or self.is_cancelled:
+        if self.backup is not None or self.reissued or self.is_cancelled or self.aged:
             return False
         self.backup = self.outbox.take(), self.s, dict(self.tokens), list(self.batches), self.replay
         return True
