@@ -409,6 +409,14 @@ def test_public_may_nothing(shared: psycopg.Connection) -> None:
         WHERE n.nspname = 'holdfast' AND a.grantee = 0
     """).fetchone()
     assert row == (0,)
+    # Else a role that may use the schema, as the reader, could run what runs as the owner. What
+    # returns a trigger cannot be called.
+    functions = shared.execute("""
+        SELECT oid::regprocedure::text FROM pg_proc
+        WHERE pronamespace = 'holdfast'::regnamespace AND prorettype <> 'trigger'::regtype
+            AND has_function_privilege('public', oid, 'EXECUTE')
+    """).fetchall()
+    assert functions == []
 
 
 ROWS = """

@@ -171,7 +171,8 @@ def test_table_in_use_lets_others_between(world: World, monkeypatch: pytest.Monk
         waited.update(pid for (pid,) in world.db.execute(WAITING))
         return len(waited)
 
-    with psycopg.connect(world.dsn) as service, ThreadPoolExecutor(1) as pool:
+    world.db.execute("SET lock_timeout = '20s'")
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(world.dsn) as service:
         service.execute("LOCK TABLE holdfast.endpoint IN ACCESS SHARE MODE")
         upgrading = pool.submit(upgrade, world.dsn)
         eventually(lambda: tries() >= 1)
@@ -286,6 +287,22 @@ def test_states_of_one_stream_are_copied_with_manual_entries(world: World) -> No
     upgrade(world.dsn)
     assert contents(world.db)["transition"] == before
     assert before == [(LONG, "m_1", RELEASE, _at(5)), (LONG, "m_2", BLOCK, _at(2))]
+
+
+def test_states_are_copied_as_the_last_writer_leaves_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that is under way when the upgrade begins commits before its subject is copied."""
+    monkeypatch.setattr(module, "LOCK_TIMEOUT_MS", 60_000)
+    _write(world.dsn, "payouts", decision("m_1", 1))
+    downgrade(world.dsn, "0023")
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(world.dsn) as batch:
+        batch.execute("UPDATE holdfast.subject SET last_type = %s", [RELEASE])
+        upgrading = pool.submit(upgrade, world.dsn)
+        eventually(lambda: world.db.execute(WAITING).fetchone())
+        batch.commit()
+        assert upgrading.result().after == head()
+    assert contents(world.db)["transition"] == [("payouts", "m_1", RELEASE, _at(1))]
 
 
 def test_states_of_several_streams_are_computed_from_their_own_entries(world: World) -> None:

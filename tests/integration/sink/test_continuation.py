@@ -16,6 +16,7 @@ from holdfast.sink.transaction.continuation import Continuation
 from tests.support.dispatch.sender import RELEASE, decision
 from tests.support.job.driver import Driver, MakeDriver
 from tests.support.job.job_stream import contents
+from tests.support.waiting import eventually
 from tests.support.world import World
 
 
@@ -186,6 +187,31 @@ def test_of_two_continuations_at_once_one_wins(driver: MakeDriver, db: psycopg.C
     winner = racing[won.index(True)]
     assert _adopted(db) == winner.query_id
     assert _ledger(db) == [(old.query_id, 0, 1), (winner.query_id, 0, 0)]
+
+
+def test_second_continuation_waits_for_the_first(
+    driver: MakeDriver, dsn: str, db: psycopg.Connection
+) -> None:
+    """Also of a caller who has not locked the stream."""
+    old = driver()
+    old.batch(0, decision("m_1"))
+    proof = _proof(old, 0)
+    call = "SELECT outcome FROM holdfast.continue_stream('payouts', %s, 0, %s, %s, 0)"
+    waiting = """
+        SELECT pid FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'
+    """
+    with (
+        psycopg.connect(dsn, autocommit=True) as second,
+        ThreadPoolExecutor(1) as pool,
+        psycopg.connect(dsn) as first,
+    ):
+        outcome = first.execute(call, [proof.query_id, proof.digest, uuid4()]).fetchone()
+        assert outcome == ("continued",)
+        running = pool.submit(second.execute, call, [proof.query_id, proof.digest, uuid4()])
+        eventually(lambda: db.execute(waiting).fetchone())
+        first.commit()
+        assert running.result().fetchone() == ("other_query",)
 
 
 def test_login_with_only_the_sink_role_may_continue(world: World, app_dsn: str) -> None:

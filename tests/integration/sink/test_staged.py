@@ -4,6 +4,7 @@ Doubled: Spark, by the function that its tasks run, called here with attempts of
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -25,7 +26,7 @@ from holdfast.sink.transaction.staging import (
 )
 from tests.support.dispatch.sender import BLOCK, RELEASE, SCHEMA, alternating, decision, table
 from tests.support.job.decisions import BAD_ROWS
-from tests.support.job.driver import Driver, MakeDriver, in_tasks
+from tests.support.job.driver import PATIENT, Driver, MakeDriver, in_tasks
 from tests.support.job.job_stream import contents
 from tests.support.world import World
 
@@ -203,6 +204,9 @@ def test_attempt_that_comes_after_the_batch_finds_no_stage(world: World) -> None
     assert contents(world.db) == before
 
 
+HASTY = replace(PATIENT, deadline_seconds=0)
+
+
 def test_stage_with_a_late_writer_is_left_to_the_next_batch(world: World) -> None:
     spark = world.driver(staged=True)
     rows = table(*MANY)
@@ -215,7 +219,11 @@ def test_stage_with_a_late_writer_is_left_to_the_next_batch(world: World) -> Non
         identity = Identity(spark.query_id, spark.run_id, 0)
         assert isinstance(spark.sink.apply_staged(rows.schema, run_all, identity), Written)
         assert _stages(world.db) == 2
-    assert isinstance(spark.batch(1, decision("m_99")), Written)
+        # The next run does not wait for it either.
+        newer = world.driver(query_id=spark.query_id, staged=True, timeouts=HASTY)
+        newer.sink.start(newer.query_id, newer.run_id)
+        assert _stages(world.db) == 2
+    assert isinstance(newer.batch(1, decision("m_99")), Written)
     assert _stages(world.db) == 0
 
 
