@@ -523,11 +523,9 @@ def _overtaken(row: Mapping[str, Any]) -> Overtaken:
 
 def _label(row: Mapping[str, Any]) -> str:
     """Return what two rows have in common if they are the same decision with the same content."""
-    return f"{row['key']} {row['data']['exposure_minor']} {_is_far(row['occurred_at'])}"
-
-
-def _is_far(at: object) -> bool:
-    return str(at).startswith("9999")
+    at = row["occurred_at"]
+    window = _window(datetime.fromisoformat(at) if isinstance(at, str) else at)
+    return f"{row['key']} {row['data']['exposure_minor']} {window}"
 
 
 def entry_json(decision: Decision) -> str:

@@ -151,11 +151,18 @@ class SinkMachine(RuleBasedStateMachine):
         self._take("commit_batch", step, lambda: checkpoint.commit(me.batch), driver)
 
     @some("running")
-    @rule(driver=among("running"), batches=st.integers(1, 3), events=st.integers(1, 2))
-    def run_batches(self, driver: str, batches: int, events: int) -> None:
-        for _ in range(batches):
+    @rule(
+        driver=among("running"),
+        batches=st.integers(1, 3),
+        events=st.integers(1, 2),
+        last_answer=ANSWER,
+    )
+    def run_batches(
+        self, driver: str, batches: int, events: int, last_answer: str = "committed"
+    ) -> None:
+        for answer in [*["committed"] * (batches - 1), last_answer]:
             self.plan_batch(driver, events)
-            self.write_batch(driver, "committed")
+            self.write_batch(driver, answer)
             self.commit_batch(driver)
 
     @some("running")
@@ -220,13 +227,13 @@ class SinkMachine(RuleBasedStateMachine):
 
     # People.
 
-    @precondition(lambda self: self.world.database.query)
+    @some(*BUSY)
     @rule(checkpoint=st.sampled_from(["c1", "c2"]))
     def adopt(self, checkpoint: str) -> None:
         step = sink.adopt(self.world, checkpoint)
         self._take("adopt", step, lambda: self.database.adopt(checkpoint))
 
-    @some("down")
+    @precondition(lambda self: self.world.database.ledger and len(self.drivers("down")) > 1)
     @rule(driver=among("down"))
     def begin_new_checkpoint(self, driver: str) -> None:
         """What a person does whose checkpoint and ledger do not match any more."""
