@@ -474,6 +474,7 @@ def test_body_below_the_minimum_rate_is_refused(
     fresh_api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shield, "GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(shield, "BODY_SECONDS", 3600.0)
     token = f"authorization: Bearer {fresh_api.secrets['admin']}"
     with _lines(fresh_api, 1) as (line,):
         line.sendall(_slow_head(f"{V1}/tokens", "content-type: application/json", token) + b"{")

@@ -143,11 +143,12 @@ def test_reissue_of_an_older_decision_needs_a_second_person(api: Api) -> None:
         decisions.write_rows([older, newer])
     drain(api.dsn)
     old, new = (Key.of(row["key"]).text for row in (older, newer))
-    newest = api.ask("PUT", f"/reissues/{uuid4()}", json={"keys": [new], **WHY}).json()
-    assert (newest["needs_approval"], newest["replay"]["counts"]["overtakes"]) == (False, {})
+    # The first action of the day, so that the limit of a day does not ask for anybody.
     planned = api.ask("PUT", f"/reissues/{uuid4()}", json={"keys": [old], **WHY}).json()
     assert planned["needs_approval"] is True
     assert planned["replay"]["counts"]["overtakes"][old]["key"] == new
+    newest = api.ask("PUT", f"/reissues/{uuid4()}", json={"keys": [new], **WHY}).json()
+    assert (newest["needs_approval"], newest["replay"]["counts"]["overtakes"]) == (False, {})
 
 
 def test_console_shows_what_waits_for_a_second_person(api: Api) -> None:

@@ -110,6 +110,8 @@ def test_reason_that_would_act_on_a_terminal_is_refused(api: Api, admin: httpx.C
     for reason in ("\x1b[2J", "a\x07", "a\rb", "\x7f"):
         form = {"csrf": csrf, "reason": reason}
         assert admin.post("/endpoints/payouts/pause", data=form).status_code == 422, reason
+        asked = api.ask("POST", "/endpoints/payouts/pause", json={"reason": reason})
+        assert asked.status_code == 422, reason
     assert api.audited() == audited
     form = {"csrf": csrf, "reason": "two\r\nlines"}
     assert admin.post("/endpoints/payouts/pause", data=form).status_code == 303

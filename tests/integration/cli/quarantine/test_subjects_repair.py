@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from threading import Event
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -215,6 +216,23 @@ def test_two_who_apply_one_repair_at_once_do_it_once(silenced: Silenced) -> None
         codes = sorted(pool.map(lambda _: _apply(silenced.dsn, id_), range(2)))
     assert codes == [ExitCode.OK, ExitCode.FAILED]
     assert len(silenced.db.execute(AUDIT).fetchall()) == 1
+
+
+def test_proposal_is_applied_by_one_of_two_at_once(silenced: Silenced) -> None:
+    """Whatever it changes, and whatever else they lock for that."""
+    id_ = UUID(silenced.approved())
+
+    def apply() -> None:
+        with Repairs.connect(silenced.dsn) as second, second.applying(id_, verb, target):
+            pytest.fail("the first one applies it")
+
+    with Repairs.connect(silenced.dsn) as first, ThreadPoolExecutor() as threads:
+        verb, target = (first.proposal(id_)[name] for name in ("verb", "target"))
+        with first.applying(id_, verb, target):
+            other = threads.submit(apply)
+            eventually(lambda: silenced.db.execute(LOCKED).fetchone() == (1,))
+        with raises_code("proposal_not_open"):
+            other.result()
 
 
 def test_what_was_changed_in_the_proposal_is_not_done(silenced: Silenced) -> None:

@@ -16,12 +16,16 @@ from tests.support.command import holdfast
 from tests.support.dispatch.dispatching import add_endpoint, drain
 from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.job.decisions import Decisions
+from tests.support.waiting import eventually
 from tests.support.world import World
 
 pytestmark = pytest.mark.rest
 
 
 WHY = ("--reason", "the bank lost it")
+WAITING = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE wait_event_type = 'Lock' AND datname = current_database()"""
 
 
 @pytest.fixture
@@ -94,6 +98,21 @@ def test_whoever_asks_cannot_raise_the_limit(dsn: str, decisions: Decisions) -> 
     assert _reissue(dsn, keys, "--limit", "1000")["approve"] is not None
 
 
+def test_plan_waits_for_another_and_counts_it(world: World) -> None:
+    keys = _written(world.decisions, world.dsn, 2)
+    with (
+        Reissues.connect(world.dsn) as first,
+        Reissues.connect(world.dsn) as second,
+        ThreadPoolExecutor() as threads,
+    ):
+        one, other = ([first.preview(Key.parse(key))] for key in keys)
+        with first._transaction():
+            assert not first.waits(first.plan(one, "test", limit=1))
+            planning = threads.submit(second.plan, other, "test", limit=1)
+            eventually(lambda: world.value(WAITING) == 1)
+        assert second.waits(planning.result())
+
+
 def test_two_plans_at_once_do_not_both_slip_under_the_limit(world: World) -> None:
     keys = _written(world.decisions, world.dsn, 2)
 
@@ -150,6 +169,20 @@ def test_keys_forgotten_after_planning_count_on_apply(world: World) -> None:
     made = world.holdfast("replay", "plan", *chosen, *WHY, "--outside-window", "--json")
     short = json.loads(made.stdout)["id"][:8]
     _forgotten(world.db)
+    refused = world.holdfast("replay", "apply", short)
+    assert (refused.returncode, "second person" in refused.stderr) == (ExitCode.FAILED, True)
+    with acting_as("second"):
+        assert world.holdfast("replay", "approve", short, *WHY).returncode == ExitCode.OK
+    assert world.holdfast("replay", "apply", short).returncode == ExitCode.OK
+
+
+def test_plan_that_needs_a_second_person_needs_one_for_good(world: World) -> None:
+    """Though its receiver turns out to remember the keys, which would need nobody."""
+    keys = _written(world.decisions, world.dsn, 11)
+    _forgotten(world.db)
+    arguments = (*keys, *WHY, "--outside-window", "--yes", "--json")
+    short = world.holdfast("redeliver", *arguments).json["replay"]["id"][:8]
+    world.db.execute("UPDATE holdfast.endpoint_pace SET key_window_seconds = NULL")
     refused = world.holdfast("replay", "apply", short)
     assert (refused.returncode, "second person" in refused.stderr) == (ExitCode.FAILED, True)
     with acting_as("second"):
