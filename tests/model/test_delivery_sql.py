@@ -20,9 +20,10 @@ from tests.support.dispatch.sender import secret_text
 from tests.support.servers.databases import copy_of
 from tests.support.twins import delivery
 from tests.support.twins.comparison import ENDPOINT
+from tests.support.twins.dispatcher_steps import DISPATCHERS, SUBJECTS, TRIES, tell
 from tests.support.twins.images import Image
 from tests.support.twins.outbox import Outbox
-from tests.support.twins.pair import DISPATCHERS, SUBJECTS, TRIES, Pair, tell
+from tests.support.twins.pair import Pair
 from tests.support.twins.search import Effort, search
 
 NOT_BUILT = {"hold", "hold_answers", "resume_subject", "cancel", "lane_empty"}
@@ -45,6 +46,7 @@ EFFECTS = (
     *("redeliver to free a lane", "redeliver beside its lane", "deliver"),
     *("route and claim", "reissue", "cancel a replay", "restore", "check"),
     *("days pass", "prune", "prune, refused"),
+    *("claim both", "settle beside rescue", "settle beside route"),
 )
 """What each search does at least once, or it searches less than it seems to."""
 
@@ -60,6 +62,7 @@ VALUES: Mapping[str, Any] = {
     "1": 1,
     "applied": ["applied"],
     "m_1": ["m_1"],
+    "both": list(SUBJECTS),
     "": [],
     "answer-lost": "answer lost",
 }
@@ -129,6 +132,13 @@ begin policy=skip of=m_1 ended=applied
 back_up
 write of=m_1
 restore
+begin policy=stop of=both ended=
+claim_both
+write of=m_1
+settle_beside_route by=one
+stall by=two
+lease_ends which=0
+settle_beside_rescue by=two
 begin policy=skip of=m_1 ended=
 age
 prune by=one
@@ -285,6 +295,24 @@ class Delivery(RuleBasedStateMachine):
     @rule(by=dispatchers, fault=st.sampled_from(FAULTS))
     def settle(self, by: str, fault: str) -> None:
         self.did(f"settle, {fault}", effect=self.pair.settle(by, fault=fault))
+
+    # Two dispatchers at once.
+
+    @precondition(lambda self: self.pcs() == {"idle"} and self.pair.is_due())
+    @rule()
+    def claim_both(self) -> None:
+        self.did("claim both", effect=self.pair.claim_both())
+
+    @precondition(lambda self: any(lane.ended for lane in self.pair.s.lane.values()))
+    @precondition(lambda self: self.pcs() & {"claimed", "answered"})
+    @rule(by=dispatchers)
+    def settle_beside_rescue(self, by: str) -> None:
+        self.did("settle beside rescue", effect=self.pair.settle_beside_rescue(by))
+
+    @precondition(lambda self: self.pair.unrouted() and self.pcs() & {"claimed", "answered"})
+    @rule(by=dispatchers)
+    def settle_beside_route(self, by: str) -> None:
+        self.did("settle beside route", effect=self.pair.settle_beside_route(by))
 
     # What a dispatcher does next where nothing goes wrong, so that later states are reached often.
 

@@ -39,6 +39,7 @@ from holdfast.dispatcher.shared.errors import StoreUnavailableError
 from tests.support.twins.receiver import Receiver, Request
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 LEASE_SECONDS = 600.0
 """Longer than an example takes: a lease ends when a step moves it."""
@@ -62,6 +63,15 @@ class Loop:
         except WaitedTooLongError:
             future.cancel()
             raise
+
+    def both(self, one: Coroutine[Any, Any, T], two: Coroutine[Any, Any, U]) -> tuple[T, U]:
+        """Return the results of work that runs at once."""
+
+        async def together() -> tuple[T, U]:
+            done: tuple[T, U] = await asyncio.gather(one, two)
+            return done
+
+        return self.run(together())
 
     def close(self) -> None:
         """Stop; nothing runs any more."""

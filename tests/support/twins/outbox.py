@@ -345,7 +345,8 @@ class Outbox:
             for endpoint, subject, sequence, number, outcome in self.db.execute(_ATTEMPTS):
                 outcomes = attempts[endpoint, subject, sequence]
                 outcomes.append(outcome)
-                assert number == len(outcomes), f"{endpoint}/{subject}/{sequence}: {number}"
+                what = f"attempts of {endpoint}/{subject}/{sequence}"
+                assert number == len(outcomes), f"{what}: a gap before number {number}"
             lanes: dict[tuple[str, str], LaneSeen] = {}
             for endpoint, subject, *counts, token, due_at in self.db.execute(_LANES):
                 state = state_of(token, due_at, counts[0], counts[1])
