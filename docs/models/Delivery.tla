@@ -20,7 +20,7 @@ CONSTANTS
   LeaseMargin, OwnDuration, RescueCheck, RescueRecords, RescueCoversClaimed, RescueIsFree,
   TokenCheck, UnknownRule, UnknownSentAgain, StopAtFirst,
   InboxKey, InboxOneCommit, SequenceFence,
-  HoldAtClaim, HoldWaits, CancelLocksLane, CancelChecksClaimed, CancelledKeyKept
+  ErrorsAreTrue, HoldAtClaim, HoldWaits, ReplayLocksLane, CancelLocksLane, CancelChecksClaimed, CancelledKeyKept
 
 VARIABLES
   written,    \* per subject: the sequences in `entry`
@@ -79,7 +79,8 @@ Init ==
 Spend(what) == budget[what] > 0 /\ budget' = [budget EXCEPT ![what] = @ - 1]
 
 (* The row lock of a lane: a claim has it from `lane_due` to its COMMIT.      *)
-Locked(s) == \E d \in Dispatchers : proc[d].pc = "locked" /\ proc[d].subject = s
+Locked(s) == \E d \in Dispatchers :
+  proc[d].pc = "locked" /\ proc[d].what = "lane" /\ proc[d].subject = s
 FreeToken == Least(Tokens \ ({proc[d].token : d \in Dispatchers}
                              \cup {lane[s].token : s \in Subjects} \cup {item.token}))
 
@@ -133,7 +134,7 @@ LaneDue(d, s) ==
 
 (* lane_claim commits: the lease begins.                                      *)
 LaneClaim(d) == LET s == proc[d].subject IN
-  /\ proc[d].pc = "locked"
+  /\ proc[d].pc = "locked" /\ proc[d].what = "lane"
   /\ proc' = [proc EXCEPT ![d].pc = "claimed"]
   /\ lane' = [lane EXCEPT ![s].token = proc[d].token, ![s].ended = FALSE,
                           ![s].claimed = Max(@, proc[d].entries[Len(proc[d].entries)])]
@@ -147,14 +148,29 @@ LaneEmpty(s) ==
   /\ UNCHANGED <<written, routed, dead, cancelled, item, active, proc, late, inbox, fence, applied,
                  sent, unknown, failures, duplicates, resent, twice, budget>>
 
-(* replay_claim: the item has a lease of its own.                             *)
-ReplayClaim(d) ==
+(* replay_claim: the item has a lease of its own. It is one step, because it  *)
+(* locks the lane's row as well (designed, for holds); without ReplayLocksLane *)
+(* it reads before it commits.                                                *)
+ItemIsDue(d) ==
   /\ proc[d].pc = "idle" /\ item.state = "due"
   /\ StateAtClaim => active
   /\ HoldAtClaim => lane[item.subject].held = "no"
-  /\ item' = [item EXCEPT !.state = "leased", !.token = FreeToken, !.ended = FALSE]
-  /\ proc' = [proc EXCEPT ![d] = [Idle EXCEPT !.pc = "claimed", !.what = "item",
-                !.subject = item.subject, !.token = FreeToken, !.entries = <<item.sequence>>]]
+LeasedItem(pc, token) ==
+  [Idle EXCEPT !.pc = pc, !.what = "item", !.subject = item.subject, !.token = token,
+               !.entries = <<item.sequence>>]
+
+ReplayDue(d) ==
+  /\ ~ReplayLocksLane /\ ItemIsDue(d)
+  /\ \A c \in Dispatchers : proc[c].pc # "locked" \/ proc[c].what # "item"
+  /\ proc' = [proc EXCEPT ![d] = LeasedItem("locked", FreeToken)]
+  /\ UNCHANGED <<written, routed, lane, dead, cancelled, item, active, late, inbox, fence, applied,
+                 sent, unknown, failures, duplicates, resent, twice, budget>>
+
+ReplayClaim(d) ==
+  LET token == IF ReplayLocksLane THEN FreeToken ELSE proc[d].token IN
+  /\ IF ReplayLocksLane THEN ItemIsDue(d) ELSE proc[d].pc = "locked" /\ proc[d].what = "item"
+  /\ item' = [item EXCEPT !.state = "leased", !.token = token, !.ended = FALSE]
+  /\ proc' = [proc EXCEPT ![d] = LeasedItem("claimed", token)]
   /\ UNCHANGED <<written, routed, lane, dead, cancelled, active, late, inbox, fence, applied,
                  sent, unknown, failures, duplicates, resent, twice, budget>>
 
@@ -247,11 +263,15 @@ Act(d) == LET s == proc[d].subject  n == Head(proc[d].entries) IN
                  sent, unknown, failures, duplicates, resent, twice, budget>>
 
 (* The receiver commits nothing and answers 5xx (failed) or 4xx (rejected).   *)
+(* Without ErrorsAreTrue a proxy may answer 502 after the commit.             *)
 Refuse(d) == \E answer \in {"failed", "rejected"} :
+  LET s == proc[d].subject  n == Head(proc[d].entries) IN
   /\ proc[d].pc = "flight" /\ proc[d].request = "out" /\ Spend("faults")
   /\ proc' = [proc EXCEPT ![d].request = answer]
-  /\ UNCHANGED <<written, routed, lane, dead, cancelled, item, active, late, inbox, fence, applied,
-                 sent, unknown, failures, duplicates, resent, twice>>
+  /\ IF ErrorsAreTrue \/ answer = "rejected" THEN UNCHANGED <<inbox, fence, applied, duplicates>>
+     ELSE Deal(s, n, TRUE)
+  /\ UNCHANGED <<written, routed, lane, dead, cancelled, item, active, late,
+                 sent, unknown, failures, resent, twice>>
 
 (* An answer arrives: on with the next entry, or settle.                      *)
 Answer(d) == LET p == proc[d] IN
@@ -438,8 +458,8 @@ Step ==
        \/ Hold(s) \/ HoldAnswers(s) \/ ResumeSubject(s) \/ Cancel(s) \/ Redeliver(s) \/ Dismiss(s)
        \/ \E d \in Dispatchers : LaneDue(d, s)
   \/ \E d \in Dispatchers :
-       \/ LaneClaim(d) \/ ReplayClaim(d) \/ Send(d) \/ Receive(d) \/ Act(d) \/ Refuse(d) \/ Answer(d)
-       \/ NoAnswer(d) \/ Stall(d) \/ Crash(d) \/ LaneSettle(d) \/ ReplaySettle(d)
+       \/ LaneClaim(d) \/ ReplayDue(d) \/ ReplayClaim(d) \/ Send(d) \/ Receive(d) \/ Act(d)
+       \/ Refuse(d) \/ Answer(d) \/ NoAnswer(d) \/ Stall(d) \/ Crash(d) \/ LaneSettle(d) \/ ReplaySettle(d)
   \/ ItemLeaseEnds \/ ReplayRescue \/ Pause \/ Resume
 Spec == Init /\ [][Step]_vars
 
