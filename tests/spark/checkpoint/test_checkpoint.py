@@ -176,6 +176,24 @@ def test_a_path_is_added_whatever_dies_on_the_way(
     assert "offsets/2 in the checkpoint" in _complaint(both)
 
 
+def test_file_replaced_without_its_checksum_is_read(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hadoop renames a file and then its checksum: a kill between the two leaves the old one."""
+    from holdfast.spark_app.checkpoint.files import CheckpointFiles
+
+    files = CheckpointFiles(spark, str(tmp_path))
+    files.write("plan", "as it was")
+    monkeypatch.setattr(failpoints, "_passed", {})
+    with monkeypatch.context() as dying:
+        dying.setattr(failpoints, "_armed", "K2=raise")
+        with pytest.raises(FailpointHit):
+            files.replace("plan", "as it is")
+    assert files.read("plan") == "as it was"
+    (tmp_path / ".plan.part").replace(tmp_path / "plan")
+    assert files.read("plan") == "as it is"
+
+
 def test_checkpoint_of_another_layout_is_not_treated_as_empty(play: Play) -> None:
     path = play.checkpoint / "holdfast.json"
     kept = json.loads(path.read_text())

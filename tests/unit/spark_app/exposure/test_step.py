@@ -62,6 +62,8 @@ def test_id_of_another_merchant_is_no_duplicate() -> None:
     group.batch(None, row("a", "12:00", 5, "other"), row("b", "12:00", 5))
     assert group.refused == []
     assert group.ids == ["a", "a", "b", "b"]
+    group.batch(None, *(row("c", "12:00", 5, merchant) for merchant in ("m", "other", "m")))
+    assert group.refused == [("duplicate", "c")]
 
 
 def test_id_of_a_window_forgotten_in_this_batch_is_a_duplicate() -> None:
