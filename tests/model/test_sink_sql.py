@@ -36,7 +36,8 @@ OUTCOMES = {
     *("put_back_database: restored", "put_back_checkpoint: restored", "adopt: adopted"),
     *("requeue: requeued", "requeue: refused", "requeue: proposed", "approve: approved"),
     *("apply: requeued", "apply: refused", "apply: already_resolved", "apply: proposal_outdated"),
-    *("apply: second_person_required", "dismiss: dismissed", "prune: pruned"),
+    *("apply: second_person_required", "apply: killed", "dismiss: dismissed", "prune: pruned"),
+    *("requeue: killed", "dismiss: already_requeued"),
 }
 """Of the steps of the machine, each with what it led to."""
 
@@ -117,7 +118,9 @@ def test_every_outcome_is_that_of_the_twin(machine: SinkMachine) -> None:
     _apply(machine)
     machine.kill("a")
     _replay(machine)
-    machine.requeue(place=1, is_corrected=True, dated=4, keep_repeats=False)
+    unfit = {"place": 1, "is_corrected": True, "dated": 4, "keep_repeats": False}
+    machine.requeue(**unfit, is_killed=True)
+    machine.requeue(**unfit)
     _restore(machine)
     _adopt(machine)
     machine.prune()
@@ -144,6 +147,8 @@ def _apply(machine: SinkMachine) -> None:
     machine.apply(place=0)
     machine.requeue(place=0, is_corrected=True, dated=3, keep_repeats=True)
     machine.approve(place=0)
+    machine.apply(place=0, is_killed=True)
+    machine.dismiss(place=0)
     machine.apply(place=0)
     machine.apply(place=1)
     machine.requeue(place=0, is_corrected=False, dated=1, keep_repeats=False)

@@ -12,7 +12,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,7 +49,7 @@ from tests.support.dispatch.sender import decision as decision_row
 from tests.support.job.driver import PATIENT, in_tasks
 from tests.support.servers.postgres_proxy import Fault, PostgresProxy
 from tests.support.twins.images import Image, Images
-from tests.support.twins.pausing import Call, Paused, retries_pause
+from tests.support.twins.pausing import Call, Killed, Paused, retries_pause
 from tests.support.twins.sink import Proposal, Refused
 from tests.support.twins.sink_people import OPEN, proposal_name
 from tests.support.twins.sink_rows import (
@@ -291,17 +291,21 @@ class SinkDatabase:
         )
         return "adopted" if row["changed"] else "adopted before"
 
-    def requeue(self, refused: Refused, row: Decision, *, keep_repeats: bool) -> str:
-        """Put a quarantined row back; returns `requeued`, `refused`, `proposed` or an error's code.
+    def requeue(
+        self, refused: Refused, row: Decision, *, keep_repeats: bool, is_killed: bool = False
+    ) -> str:
+        """Put a quarantined row back, as it is kept or else corrected.
 
-        The row as it is kept, or else corrected.
+        Returns `requeued`, `refused`, `proposed` or the code of an error; `killed` where
+        `is_killed` and the entry was written.
         """
         self._table([row])
         text = None
         if row != refused.row:
             text = entry_json(row)
             self._digests[prepare(BatchInput(table_of(text))).digest] = digest([row])
-        return self._put_back(refused, text, Way(suppress_repeats=not keep_repeats))
+        with _killed_before_the_record() if is_killed else nullcontext():
+            return self._put_back(refused, text, Way(suppress_repeats=not keep_repeats))
 
     def approve(self, proposal: Proposal) -> str:
         """Approve a proposal, as a second person."""
@@ -309,9 +313,11 @@ class SinkDatabase:
             Quarantine(self._operator).approve(self._proposal(proposal), "seen")
         return "approved"
 
-    def apply(self, proposal: Proposal) -> str:
+    def apply(self, proposal: Proposal, *, is_killed: bool = False) -> str:
         """Do what was proposed; returns as `requeue`."""
-        return self._put_back(proposal.refused, None, Way(), self._proposal(proposal))
+        id_ = self._proposal(proposal)
+        with _killed_before_the_record() if is_killed else nullcontext():
+            return self._put_back(proposal.refused, None, Way(), id_)
 
     def _put_back(
         self, refused: Refused, text: str | None, way: Way, proposal: UUID | None = None
@@ -329,6 +335,8 @@ class SinkDatabase:
             )
         except CommandError as error:
             return error.code
+        except Killed:
+            return "killed"
         return "proposed" if outcome.proposed else "requeued" if outcome.done else "refused"
 
     def _proposal(self, proposal: Proposal) -> UUID:
@@ -353,7 +361,10 @@ class SinkDatabase:
 
     def dismiss(self, refused: Refused) -> str:
         """Close a quarantined row."""
-        dismiss(Quarantine(self._operator), [self._number(refused)], "not needed")
+        try:
+            dismiss(Quarantine(self._operator), [self._number(refused)], "not needed")
+        except CommandError as error:
+            return error.code
         return "dismissed"
 
     def _number(self, refused: Refused) -> int:
@@ -552,6 +563,13 @@ def _pause_after_the_checkpoint_is_read() -> Iterator[None]:
         return checkpoint
 
     with patch.object(lineage, "read_checkpoint", read):
+        yield
+
+
+@contextmanager
+def _killed_before_the_record() -> Iterator[None]:
+    """The command of a person is killed once the sink has written the entry."""
+    with patch.object(Quarantine, "resolve", side_effect=Killed):
         yield
 
 

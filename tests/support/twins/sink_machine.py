@@ -4,6 +4,7 @@ A run that fails shrinks to the shortest list of steps with small values; each s
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import psycopg
@@ -29,13 +30,14 @@ BUSY = ("planned", "unknown", "written")
 ALIVE = ("starting", "running", "planned", "unknown", "written")
 NEW = ("c1", "c2", "c3", "c4")
 CHECKPOINTS = st.runner().flatmap(lambda machine: st.sampled_from(machine.checkpoints()))
-CODES = st.sampled_from([1, 1, 1, 2])
+CODES = st.sampled_from([1, 1, 2])
 ANSWERS = {
     "committed": None,
     "lost, committed": Fault.ANSWER_LOST,
     "lost, aborted": Fault.COMMIT_LOST,
 }
 ANSWER = st.sampled_from([*["committed"] * 4, *ANSWERS])
+KILLED = st.sampled_from([False, False, False, True])
 DECISION = st.builds(
     Decision,
     st.sampled_from(["m_1", "m_2"]),
@@ -193,8 +195,8 @@ class SinkMachine(RuleBasedStateMachine):
 
     # Moments that come back.
 
-    @precondition(lambda self: self.world.database.ledger)
-    @rule(transactions=st.integers(1, 8))
+    @precondition(lambda self: len(self.images) > 2)
+    @rule(transactions=st.sampled_from([1, 1, 1, 2, 3, 5, 8]))
     def restore_database(self, transactions: int) -> None:
         number = max(len(self.world.log) - transactions, 1)
         step = sink.put_back_database(self.world, number)
@@ -248,15 +250,22 @@ class SinkMachine(RuleBasedStateMachine):
         is_corrected=st.booleans(),
         dated=st.integers(1, 4),
         keep_repeats=st.booleans(),
+        is_killed=KILLED,
     )
-    def requeue(self, place: int, is_corrected: bool, dated: int, keep_repeats: bool) -> None:
+    def requeue(
+        self,
+        place: int,
+        is_corrected: bool,
+        dated: int,
+        keep_repeats: bool,
+        is_killed: bool = False,
+    ) -> None:
         rows = self._open()
         refused = rows[place % len(rows)]
         row = corrected(refused.row, dated) if is_corrected else refused.row
-        step = sink_people.requeue(self.world, refused, row, keep_repeats=keep_repeats)
-        self._take(
-            "requeue", step, lambda: self.database.requeue(refused, row, keep_repeats=keep_repeats)
-        )
+        how = {"keep_repeats": keep_repeats, "is_killed": is_killed}
+        step = sink_people.requeue(self.world, refused, row, **how)
+        self._take("requeue", step, lambda: self.database.requeue(refused, row, **how))
 
     @precondition(lambda self: self.world.database.proposals)
     @rule(place=st.integers(0, 3))
@@ -266,11 +275,12 @@ class SinkMachine(RuleBasedStateMachine):
         self._take("approve", step, lambda: self.database.approve(proposal))
 
     @precondition(lambda self: self.world.database.proposals)
-    @rule(place=st.integers(0, 3))
-    def apply(self, place: int) -> None:
+    @rule(place=st.integers(0, 3), is_killed=KILLED)
+    def apply(self, place: int, is_killed: bool = False) -> None:
         proposal = self._proposal(place)
-        step = sink_people.apply(self.world, proposal)
-        self._take("apply", step, lambda: self.database.apply(proposal))
+        step = sink_people.apply(self.world, proposal, is_killed=is_killed)
+        act = partial(self.database.apply, proposal, is_killed=is_killed)
+        self._take("apply", step, act)
 
     @precondition(lambda self: self._open())
     @rule(place=st.integers(0, 5))

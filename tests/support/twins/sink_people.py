@@ -36,16 +36,21 @@ def quarantine(db: Database) -> dict[Refused, str]:
     return rows
 
 
-def requeue(world: World, refused: Refused, row: Decision, *, keep_repeats: bool) -> Step:
-    """A person puts a row back as it is kept or corrected, or proposes that to a second one."""
+def requeue(
+    world: World, refused: Refused, row: Decision, *, keep_repeats: bool, is_killed: bool = False
+) -> Step:
+    """A person puts a row back as it is kept or corrected, or proposes that to a second one.
+
+    With `is_killed` the command is killed after the entry is written, before that is recorded.
+    """
     db = world.database
     if quarantine(db).get(refused) != OPEN:
         return None
     over = _overtaken(db, refused, row, keep_repeats=keep_repeats)
     is_dated = row.at != refused.row.at and refused.reason != "future_dated"
-    if over is None and not is_dated:
-        return _put_back(world, refused, row, keep_repeats=keep_repeats)
     proposal = Proposal(refused, row, keep_repeats, over)
+    if over is None and not is_dated:
+        return _put_back(world, proposal, is_killed=is_killed)
     if db.proposals & {proposal, proposal._replace(is_approved=True)}:
         return replace(world, outcome="proposed")
     after = world.transaction(replace(db, proposals=db.proposals | {proposal}))
@@ -62,7 +67,7 @@ def approve(world: World, proposal: Proposal) -> Step:
     return replace(world.transaction(after), outcome="approved")
 
 
-def apply(world: World, proposal: Proposal) -> Step:
+def apply(world: World, proposal: Proposal, *, is_killed: bool = False) -> Step:
     """A person does what was proposed: exactly that, and only in the same state of the subject."""
     db = world.database
     if proposal not in db.proposals:
@@ -72,41 +77,56 @@ def apply(world: World, proposal: Proposal) -> Step:
         return replace(world, outcome="already_resolved")
     if not proposal.is_approved:
         return replace(world, outcome="second_person_required")
-    if _overtaken(db, refused, row, keep_repeats=keep_repeats) != proposal.overtakes:
+    is_written = _written(db, refused) is not None
+    over = _overtaken(db, refused, row, keep_repeats=keep_repeats)
+    if over != proposal.overtakes and not is_written:
         return replace(world, outcome="proposal_outdated")
-    return _put_back(world, refused, row, keep_repeats=keep_repeats, proposal=proposal)
+    return _put_back(world, proposal, is_killed=is_killed)
 
 
 def _overtaken(
     db: Database, refused: Refused, row: Decision, *, keep_repeats: bool
 ) -> Overtaken | None:
+    if _written(db, refused) is not None:
+        return None
     by_hand = row.at != refused.row.at or refused.reason == "future_dated"
     return overtaken(
         db.contents, row, keep_repeats=keep_repeats, dated_by_hand=by_hand, pruned=db.pruned
     )
 
 
-def _put_back(
-    world: World,
-    refused: Refused,
-    row: Decision,
-    *,
-    keep_repeats: bool,
-    proposal: Proposal | None = None,
-) -> World:
-    db = world.database
-    content = by_hand(db.contents, row, keep_repeats=keep_repeats)
-    if content is None:
-        return replace(world, outcome="refused")
-    batch = Batch(HAND, NONE, 0, 0, 0, db.hand_epoch + 1, 0, None, content, refused)
-    after = replace(
-        db,
-        ledger=(*db.ledger, batch),
-        hand_epoch=db.hand_epoch + 1,
+def _written(db: Database, refused: Refused) -> Batch | None:
+    """Return the batch of a row whose entry is written, whether or not that is recorded."""
+    return next((each for each in db.ledger if each.of == refused), None)
+
+
+def _put_back(world: World, proposal: Proposal, *, is_killed: bool) -> World:
+    db, refused, row = world.database, proposal.refused, proposal.row
+    present = _written(db, refused)
+    if present is not None and row == refused.row:
+        after = db
+    elif present is not None:
+        after = replace(db, hand_epoch=db.hand_epoch + 1)
+        if present.content.rows != (row,):
+            if not row.is_fit:
+                return replace(world, outcome="refused")
+            diverged = (present.name, digest([row]))
+            after = replace(after, diverged=db.diverged | {diverged})
+            return replace(world.transaction(after), outcome="refused")
+    else:
+        content = by_hand(db.contents, row, keep_repeats=proposal.keep_repeats)
+        if content is None:
+            return replace(world, outcome="refused")
+        batch = Batch(HAND, NONE, 0, 0, 0, db.hand_epoch + 1, 0, None, content, refused)
+        after = replace(db, ledger=(*db.ledger, batch), hand_epoch=db.hand_epoch + 1)
+    if is_killed:
+        return replace(world.transaction(after), outcome="killed")
+    resolved = replace(
+        after,
         resolved=db.resolved | {(refused, "requeued")},
         proposals=db.proposals - {proposal},
     )
-    return replace(world.transaction(after), outcome="requeued")
+    return replace(world.transaction(resolved), outcome="requeued")
 
 
 def dismiss(world: World, refused: Refused) -> Step:
@@ -114,6 +134,8 @@ def dismiss(world: World, refused: Refused) -> Step:
     db = world.database
     if quarantine(db).get(refused) != OPEN:
         return None
+    if _written(db, refused) is not None:
+        return replace(world, outcome="already_requeued")
     after = replace(db, resolved=db.resolved | {(refused, "dismissed")})
     return replace(world.transaction(after), outcome="dismissed")
 
