@@ -10,7 +10,9 @@ import ast
 import gc
 import importlib
 import json
+import math
 import os
+import resource
 import select
 import signal
 import sys
@@ -38,8 +40,11 @@ PRELOADED = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 KILLED, SURVIVED, NOT_APPLIED = 1, 0, 3
 """Exit codes of the process of a mutant."""
 
-SECONDS_MIN, TIMES_MAX = 20.0, 10.0
-"""A mutant has at least these seconds, or this many times the seconds of its tests."""
+SECONDS_MIN, TIMES_MAX = 20, 10
+"""A mutant has at least these seconds of the processor, or this many times those of its tests."""
+
+WAIT_SECONDS_MAX = 900.0
+"""For a mutant that waits for what does not come, on a machine that is busy."""
 
 Mutant = dict[str, Any]
 """As generate.py prints it."""
@@ -66,13 +71,19 @@ class Baseline:
     failed: list[str] = field(default_factory=list)
 
 
-def in_child(work: Callable[[], int]) -> int:
-    """Return the process id of a child that does this and exits with its result, silently."""
+def in_child(work: Callable[[], int], seconds: float | None = None) -> int:
+    """Return the process id of a child that does this and exits with its result, silently.
+
+    It is ended after these seconds of the processor.
+    """
     pid = os.fork()
     if pid:
         return pid
     code = 70
     try:
+        if seconds is not None:
+            most = math.ceil(SECONDS_MIN + TIMES_MAX * seconds)
+            resource.setrlimit(resource.RLIMIT_CPU, (most, most))
         quiet = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(quiet, descriptor)
@@ -92,10 +103,11 @@ class Children:
         self._running: dict[int, tuple[int, float]] = {}
 
     def start(self, number: int, seconds: float, work: Callable[[], int]) -> None:
-        """Start one as soon as there is room."""
+        """Start one as soon as there is room; its tests take these seconds of the processor."""
         while len(self._running) >= self._jobs:
             self._reap()
-        self._running[in_child(work)] = (number, time.monotonic() + seconds)
+        until = time.monotonic() + WAIT_SECONDS_MAX
+        self._running[in_child(work, seconds)] = (number, until)
 
     def finish(self) -> None:
         """Wait for all."""
@@ -125,17 +137,20 @@ def codes(code: CodeType) -> Iterator[CodeType]:
             yield from codes(constant)
 
 
-def apply(file: str, mutant: Mutant) -> bool:
+def functions_of(file: str) -> dict[str, list[FunctionType]]:
+    """Return the living functions of a file by their qualified names."""
+    found: dict[str, list[FunctionType]] = defaultdict(list)
+    for each in gc.get_objects():
+        if isinstance(each, FunctionType) and each.__code__.co_filename == file:
+            found[each.__code__.co_qualname].append(each)
+    return found
+
+
+def apply(file: str, mutant: Mutant, functions: dict[str, list[FunctionType]]) -> bool:
     """Give the living function of a mutant its code; returns whether that was possible."""
     compiled = compile(mutant["source"], file, "exec", dont_inherit=True)
     new = [each for each in codes(compiled) if each.co_qualname == mutant["function"]]
-    old = [
-        each
-        for each in gc.get_objects()
-        if isinstance(each, FunctionType)
-        and each.__code__.co_filename == file
-        and each.__code__.co_qualname == mutant["function"]
-    ]
+    old = functions.get(mutant["function"])
     if len(new) != 1 or not old:
         return False
     try:
@@ -209,21 +224,24 @@ class Tests:
         if baseline.failed:
             return True
         items = {item.nodeid: item for item in session.items}
+        self._functions = functions_of(self._file)
+        gc.freeze()  # a child that collects garbage would copy every page
         name = module_name(str(Path(self._file).relative_to(Path.cwd())))
         for number, mutant in enumerate(self._mutants):
             called = baseline.tests.get(mutant["function"], []) if mutant["in_body"] else items
             tests = [items[test] for test in sorted(called, key=baseline.seconds.__getitem__)]
             seconds = sum(baseline.seconds[each.nodeid] for each in tests)
-            self._children.start(
-                number,
-                max(SECONDS_MIN, TIMES_MAX * seconds),
-                partial(self._run, session, mutant | {"module": name}, tests),
-            )
+            work = partial(self._run, session, mutant | {"module": name}, tests)
+            self._children.start(number, seconds, work)
         self._children.finish()
         return True
 
     def _run(self, session: pytest.Session, mutant: Mutant, tests: list[pytest.Item]) -> int:
-        if not (apply if mutant["in_body"] else assign)(self._file, mutant):
+        if mutant["in_body"]:
+            applied = apply(self._file, mutant, self._functions)
+        else:
+            applied = assign(self._file, mutant)
+        if not applied:
             return NOT_APPLIED
         for test in tests:
             test.config.hook.pytest_runtest_protocol(item=test, nextitem=None)
@@ -245,11 +263,11 @@ class Tests:
         threading.setprofile(profile)
         for item in session.items:
             called.clear()
-            failed, begun = session.testsfailed, time.monotonic()
+            failed, begun = session.testsfailed, time.process_time()
             sys.setprofile(profile)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
             sys.setprofile(None)
-            baseline.seconds[item.nodeid] = time.monotonic() - begun
+            baseline.seconds[item.nodeid] = time.process_time() - begun
             if session.testsfailed > failed:
                 baseline.failed.append(item.nodeid)
             for name in called:
@@ -336,7 +354,7 @@ def run(file: str, mutants: list[Mutant], tests: list[str], *, jobs: int, folder
                 pytest.main([*OPTIONS, *PRELOADED, *tests], plugins=[Sorted(baseline.seconds)]) != 0
             )
 
-        children.start(number, SECONDS_MIN + TIMES_MAX * total, anew_run)
+        children.start(number, total, anew_run)
     children.finish()
 
 
