@@ -4,6 +4,8 @@ Each rule takes a step of both sides; after each step everything that both know 
 failing is a script of a few steps, which Hypothesis prints.
 """
 
+import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -18,7 +20,7 @@ from holdfast.sink.contract.states import OrderPolicy
 from tests.support.dispatch.dispatching import SECRET
 from tests.support.dispatch.sender import secret_text
 from tests.support.servers.databases import copy_of
-from tests.support.twins import delivery
+from tests.support.twins import delivery, dispatcher_steps, pair
 from tests.support.twins.comparison import ENDPOINT
 from tests.support.twins.dispatcher_steps import DISPATCHERS, SUBJECTS, TRIES, tell
 from tests.support.twins.images import Image
@@ -459,6 +461,12 @@ def test_each_step_has_an_effect_beside_its_twin(
             **{key: VALUES.get(value, value) for key, value in arguments.items()}
         )
     assert [name for name in EFFECTS if not machine.effort.steps[name]] == []
+
+
+def test_each_step_of_the_twin_is_taken_or_left_out_on_purpose() -> None:
+    text = inspect.getsource(dispatcher_steps) + inspect.getsource(pair)
+    taken = set(re.findall(r"\bdelivery\.(\w+)", text))
+    assert {each.__name__ for each in delivery.ACTIONS} - taken == NOT_BUILT
 
 
 @pytest.mark.rest

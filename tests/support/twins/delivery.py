@@ -470,6 +470,11 @@ _OF_DISPATCHER: Sequence[_Action] = (
 _OF_ALL: Sequence[_Action] = (item_lease_ends, replay_rescue, pause, resume)
 
 
+ACTIONS: Sequence[_Action] = (
+    *(*_OF_SUBJECT, *_OF_ENTRY, *_OF_DISPATCHER, *_OF_ALL, lane_due, refuse, no_answer, crash),
+)
+
+
 def name_of(action: Callable[..., Any]) -> str:
     """Return the name of an action in the module: `lane_due` is `LaneDue`."""
     return "".join(map(str.capitalize, action.__name__.split("_")))

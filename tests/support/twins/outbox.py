@@ -339,27 +339,25 @@ class Outbox:
 
     def look(self) -> Seen:
         """Return everything that a twin is compared with."""
-        attempts: dict[Place, list[str]] = defaultdict(list)
-        with self.db.transaction():
+        queries = (_ENTRIES, _LANES, _ATTEMPTS, _DEAD, _ITEMS, _STATES)
+        with self.db.pipeline(), self.db.transaction():
             self.db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            for endpoint, subject, sequence, number, outcome in self.db.execute(_ATTEMPTS):
-                outcomes = attempts[endpoint, subject, sequence]
-                outcomes.append(outcome)
-                what = f"attempts of {endpoint}/{subject}/{sequence}"
-                assert number == len(outcomes), f"{what}: a gap before number {number}"
-            lanes: dict[tuple[str, str], LaneSeen] = {}
-            for endpoint, subject, *counts, token, due_at in self.db.execute(_LANES):
-                state = state_of(token, due_at, counts[0], counts[1])
-                lanes[endpoint, subject] = LaneSeen._make([*counts, state.value, token])
-            entries = {
-                (subject, sequence): (Key(key).text, routed)
-                for subject, sequence, key, routed in self.db.execute(_ENTRIES)
-            }
-            dead = [DeadSeen(*row) for row in self.db.execute(_DEAD)]
-            items = [ItemSeen(*row) for row in self.db.execute(_ITEMS)]
-            states: dict[str, str] = dict(self.db.execute(_STATES).fetchall())
+            cursors = [self.db.execute(each.encode()) for each in queries]
+            stored, places, tried, dead, items, states = [each.fetchall() for each in cursors]
+        attempts: dict[Place, list[str]] = defaultdict(list)
+        for endpoint, subject, sequence, number, outcome in tried:
+            outcomes = attempts[endpoint, subject, sequence]
+            outcomes.append(outcome)
+            what = f"attempts of {endpoint}/{subject}/{sequence}"
+            assert number == len(outcomes), f"{what}: a gap before number {number}"
+        lanes: dict[tuple[str, str], LaneSeen] = {}
+        for endpoint, subject, *counts, token, due_at in places:
+            state = state_of(token, due_at, counts[0], counts[1])
+            lanes[endpoint, subject] = LaneSeen._make([*counts, state.value, token])
         return Seen(
-            *(entries, lanes, dict(attempts), dead, items, states),
+            {(name, n): (Key(key).text, routed) for name, n, key, routed in stored},
+            *(lanes, dict(attempts)),
+            *([DeadSeen(*row) for row in dead], [ItemSeen(*row) for row in items], dict(states)),
             {key: (subject, *rest) for key, subject, *rest in self.receiver.inbox()},
             *(self.receiver.fences(), list(self.receiver.actions)),
             dict(self.receiver.duplicates),
