@@ -470,9 +470,10 @@ _OF_DISPATCHER: Sequence[_Action] = (
 _OF_ALL: Sequence[_Action] = (item_lease_ends, replay_rescue, pause, resume)
 
 
-ACTIONS: Sequence[_Action] = (
-    *(*_OF_SUBJECT, *_OF_ENTRY, *_OF_DISPATCHER, *_OF_ALL, lane_due, refuse, no_answer, crash),
-)
+_OF_CHOICE: Sequence[_Action] = (lane_due, refuse, no_answer, crash)
+ACTIONS: Sequence[_Action] = [
+    *(*_OF_SUBJECT, *_OF_ENTRY, *_OF_DISPATCHER, *_OF_ALL, *_OF_CHOICE),
+]
 
 
 def name_of(action: Callable[..., Any]) -> str:

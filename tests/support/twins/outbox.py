@@ -355,10 +355,14 @@ class Outbox:
             state = state_of(token, due_at, counts[0], counts[1])
             lanes[endpoint, subject] = LaneSeen._make([*counts, state.value, token])
         return Seen(
-            {(name, n): (Key(key).text, routed) for name, n, key, routed in stored},
-            *(lanes, dict(attempts)),
-            *([DeadSeen(*row) for row in dead], [ItemSeen(*row) for row in items], dict(states)),
-            {key: (subject, *rest) for key, subject, *rest in self.receiver.inbox()},
-            *(self.receiver.fences(), list(self.receiver.actions)),
-            dict(self.receiver.duplicates),
+            entries={(name, n): (Key(key).text, routed) for name, n, key, routed in stored},
+            lanes=lanes,
+            attempts=dict(attempts),
+            dead=[DeadSeen(*row) for row in dead],
+            items=[ItemSeen(*row) for row in items],
+            endpoints=dict(states),
+            inbox={key: (subject, *rest) for key, subject, *rest in self.receiver.inbox()},
+            fences=self.receiver.fences(),
+            actions=list(self.receiver.actions),
+            duplicates=dict(self.receiver.duplicates),
         )
