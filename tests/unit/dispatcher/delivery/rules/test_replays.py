@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from holdfast.dispatcher.delivery.rules.decide import release, settle
 from holdfast.dispatcher.delivery.rules.lifecycle import Move
-from holdfast.dispatcher.delivery.rules.pace import Allowance, why_held_up
+from holdfast.dispatcher.delivery.rules.pace import DEBT_MAX, Allowance, why_held_up
 from holdfast.dispatcher.delivery.rules.replays import (
     ReplayRate,
+    ReplayTurn,
     affordable,
     allowed_for_replay,
     bounded,
@@ -81,6 +82,7 @@ def test_drain_takes_as_long_as_the_slowest_rate_lets_it() -> None:
 def test_delivered_item_is_settled() -> None:
     after = item_after(settle(lane(), [attempt(Outcome.DELIVERED)], ENDPOINT, draw=0.5))
     assert (after.outcome, after.settled, after.detail) == (Outcome.DELIVERED, True, None)
+    assert (after.charged, after.delay_us) == (1, 0)
 
 
 def test_schedule_of_an_item_restarts_and_ends_with_the_answer() -> None:
@@ -106,6 +108,7 @@ def test_item_that_is_refused_is_settled_at_once(outcome: Outcome) -> None:
 def test_item_of_an_endpoint_that_is_gone_waits_for_it() -> None:
     after = item_after(settle(lane(), [attempt(Outcome.GONE)], ENDPOINT, draw=0.5))
     assert (after.outcome, after.settled, after.charged) == (Outcome.GONE, False, 0)
+    assert after.delay_us == 0
 
 
 def test_item_that_was_not_sent_is_given_back() -> None:
@@ -128,6 +131,35 @@ def test_item_whose_endpoint_is_refused_waits_for_it() -> None:
     refused = replace(attempt(Outcome.REFUSED), barred=True)
     after = item_after(settle(lane(), [refused], ENDPOINT, draw=0.5))
     assert (after.charged, after.settled) == (0, False)
+
+
+def test_debt_of_a_clock_that_was_set_back_is_cut() -> None:
+    for seconds, cut in ((1, 1), (DEBT_MAX.total_seconds(), DEBT_MAX.total_seconds()), (99, None)):
+        rate = bounded(ReplayRate(5, NOON + timedelta(seconds=seconds)), NOON)
+        assert rate.paid_until == NOON + (DEBT_MAX if cut is None else timedelta(seconds=cut))
+
+
+@pytest.mark.parametrize(
+    ("rate", "owed", "items"), [(50, 0.06, 2), (50, 0.0600001, 2), (50, 0.0604, 1), (1, 0.0, 1)]
+)
+def test_item_that_is_due_within_a_millionth_is_due(rate: int, owed: float, items: int) -> None:
+    assert affordable(ReplayRate(rate, NOON + timedelta(seconds=owed)), 64, NOON) == items
+
+
+def test_claim_of_nothing_was_held_back_by_no_rate() -> None:
+    assert not ReplayTurn().paced
+
+
+def test_move_that_settles_nothing_is_refused() -> None:
+    settlement = settle(lane(), [attempt(Outcome.DELIVERED)], ENDPOINT, draw=0.5)
+    for move in (Move.ROUTE, Move.RESCUE, Move.REDELIVER):
+        with pytest.raises(ValueError, match="settles nothing"):
+            item_after(replace(settlement, move=move))
+
+
+def test_no_item_moves_the_rate_of_a_replay() -> None:
+    assert paid(ReplayRate(5, None), 0, NOON) is None
+    assert paid(ReplayRate(5, NOON), 5, NOON) == NOON + timedelta(seconds=1)
 
 
 @given(rate=st.none() | st.integers(1, 10_000), ahead=st.floats(0, 1e6))
