@@ -8,6 +8,7 @@ EXTENDS Integers, Sequences, FiniteSets
 CONSTANTS
   Streams,             \* of jobs; each keeps the transition state of the subject for itself
   Types, Times,
+  Latest,              \* the database's clock plus the tolerance: what is dated later is quarantined
   People,
   MaxMade,             \* decisions of jobs
   MaxQuarantined,
@@ -17,6 +18,7 @@ CONSTANTS
   KeyCheck,            \* a key that was written before is a duplicate
   SuppressionPerStream,\* a decision is compared with those of its own stream
   OvertakenCheck,      \* a job's decision that occurred before the newest one of its stream is suppressed
+  FutureCheck,         \* a decision dated too far ahead is quarantined
   KeepSuppressed,      \* what is suppressed is kept
   OvertakesCheck,      \* a row that would follow a newer decision is proposed
   SecondPerson,        \* another person approves it
@@ -76,8 +78,10 @@ Suppressed(d, cause) ==
 
 New(d) == ~(d \in made) /\ Cardinality(made) < MaxMade /\ made' = made \cup {d}
 
+TooLate(d) == FutureCheck /\ d.at > Latest
+
 WriteDecision(d) ==  \* write_batch.write: the subject's row is locked
-  /\ SubjectLock
+  /\ SubjectLock /\ ~TooLate(d)
   /\ New(d) \/ (d \in made /\ ~KeyCheck /\ UNCHANGED made)
   /\ LET cause == Cause(d, State(d.stream)) IN
      IF KeyCheck /\ Known(d) THEN UNCHANGED <<entries, transition, suppressed>>  \* a duplicate
@@ -98,7 +102,7 @@ CommitUnlocked(s) ==
   /\ Written(task[s].decision, task[s].sequence, FALSE, {}, Len(entries))
   /\ UNCHANGED <<suppressed, quarantine, proposals, made>>
 
-Refuse(d) ==  \* a row that the sink cannot take for an entry
+Refuse(d) ==  \* a row that the sink cannot take for an entry, or that is dated too far ahead
   /\ Cardinality(quarantine) < MaxQuarantined /\ New(d)
   /\ quarantine' = quarantine \cup {[decision |-> d, open |-> TRUE]}
   /\ UNCHANGED <<entries, transition, suppressed, proposals, task>>
@@ -160,6 +164,7 @@ WriteByHand(p) ==  \* requeue._write and _insist, under the subject's lock
   /\ task' = [task EXCEPT ![p] = Idle]
   /\ IF \/ me.row \notin quarantine                                   \* resolved meanwhile
         \/ KeyCheck /\ Known(d)
+        \/ TooLate(d)
         \/ me.way /\ Cause(d, State(d.stream)) # "none"
         \/ CompareUnderLock /\ ~MayFollow(me)
      THEN UNCHANGED <<entries, transition, quarantine>>
@@ -198,6 +203,9 @@ NothingDropped == \A d \in made :
 (* 3: what is suppressed changes nothing in its own stream. *)
 SuppressionHidesNoChange ==
   \A x \in suppressed : IF x.cause = "repeated" THEN x.own.type = x.type ELSE x.at < x.own.at
+
+(* 8: no decision is suppressed because of one that is dated too far ahead. *)
+NoDateSilences == \A x \in suppressed : x.cause = "overtaken" => x.own.at <= Latest
 
 (* 11: a job's decision is not followed by an older one of the same stream that no person wrote. *)
 JobsWriteInOrder ==

@@ -178,6 +178,17 @@ def test_run_whose_epoch_a_failover_gave_out_twice_is_fenced(world: World, stage
     assert isinstance(newer.batch(1, decision("m_2")), Written)
 
 
+def test_run_writes_under_no_epoch_that_a_failover_lost(world: World) -> None:
+    """A start without an answer is repeated, and takes a second epoch, which a standby has not."""
+    spark = world.driver()
+    spark.batch(0, decision("m_1"))
+    world.db.execute("UPDATE holdfast.stream SET epoch = epoch - 1")
+    with pytest.raises(Fenced, match="epoch 1"):
+        spark.batch(1, decision("m_2"))
+    newer = world.driver(query_id=spark.query_id)
+    assert isinstance(newer.batch(1, decision("m_2")), Written)
+
+
 def test_start_order_of_runs_decides_not_write_order(world: World) -> None:
     older = world.driver()
     newer = world.driver(query_id=older.query_id)
