@@ -163,10 +163,15 @@ def test_audit_rows_that_are_written_have_no_literal(planted: tuple[Api, str]) -
         "PATCH", "/endpoints/canary", json={"headers_literal": values, "reason": "a test"}
     )
     assert changed.status_code == 200, changed.text
+    settings = {"name": "added", "url": "https://b.example/", "secret_refs": [f"env:{SECRET}"]}
+    added = api.ask(
+        "POST", "/endpoints", json={**settings, "headers_literal": values, "reason": "a test"}
+    )
+    assert added.status_code == 201, added.text
     rows = api.rows(
         "SELECT detail FROM holdfast.operator_action WHERE reason <> 'before the upgrade'"
     )
-    _hidden(changed.text + json.dumps([row["detail"] for row in rows]))
+    _hidden(changed.text + added.text + json.dumps([row["detail"] for row in rows]))
 
 
 TOKEN = "c4n4ry/referenced+t0ken="

@@ -329,6 +329,23 @@ def test_replays_that_wait_hold_up_no_later_one(world: World, receiver: WebhookR
     }
 
 
+@pytest.mark.parametrize("ended", ["applied", "cancelled"])
+def test_replay_that_ended_is_not_applied_again(world: World, ended: str) -> None:
+    world.add_endpoint()
+    world.write("m_1")
+    world.drain()
+    id_ = applied(world.dsn, DELIVERED)
+    with Replays.connect(world.dsn) as store:
+        if ended == "cancelled":
+            store.cancel(id_, "a mistake")
+        world.drain()
+        before = len(world.receiver.seen)
+        with raises_code("replay_not_open"):
+            store.apply(id_)
+    world.drain()
+    assert len(world.receiver.seen) == before
+
+
 def test_tried_items_of_a_cancelled_replay_settle(world: World) -> None:
     world.add_endpoint(world.receiver.url, schedule_seconds=[36_000] * 5)
     world.write("m_1", "m_1")

@@ -7,6 +7,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from uuid import uuid4
 
 import psycopg
@@ -25,8 +26,8 @@ from holdfast.dispatcher.operators.reissue.store import Reissues
 from holdfast.dispatcher.operators.replays.store import Replays
 from holdfast.dispatcher.shared.states import LaneState
 from holdfast.sink.contract.key import Key
-from holdfast.sink.contract.states import Outcome
-from tests.integration.dispatcher.delivery.store.test_store import judged, wanted
+from holdfast.sink.contract.states import OrderPolicy, Outcome
+from tests.integration.dispatcher.delivery.store.test_store import ENDPOINT, judged, wanted
 from tests.support.dispatch.delivery import DEAD, DELIVERED, applied, progress, stored
 from tests.support.dispatch.sender import BLOCK, RELEASE
 from tests.support.refusal import raises_code
@@ -117,6 +118,20 @@ async def test_replay_releases_no_lane_that_went_on(world: World, store: Postgre
     assert await claimed_items(store, endpoint_id) == []
     assert world.lanes() == before
     assert progress(world.dsn, id_)["needless"] == 1
+
+
+async def test_dismissal_moves_no_lane_that_went_on(world: World, store: PostgresStore) -> None:
+    endpoint_id = await world.routed(store, "m_1", "m_1", order_policy="skip")
+    skips = replace(ENDPOINT, order_policy=OrderPolicy.SKIP)
+    for outcome in (Outcome.REJECTED, Outcome.DELIVERED):
+        (lane,) = await claimed(store, endpoint_id, entries=1)
+        await store.settle([judged(lane, outcome, endpoint=skips)], repeated=False)
+    before = world.lanes()
+    assert before["m_1"].state is LaneState.IDLE
+    with DeadLetters.connect(world.dsn) as dead:
+        (row,) = dead.newest(Filter(), limit=2)
+        dead.dismiss([row["id"]], "test", skip=True)
+    assert world.lanes() == before
 
 
 @pytest.mark.parametrize("gone", [False, True])
