@@ -10,10 +10,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import product
+from logging import CRITICAL
 from typing import Any, ClassVar, TypeVar
 
 import hypothesis.strategies as st
 import pytest
+import structlog
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from holdfast.sink.contract.states import OrderPolicy
@@ -48,6 +50,7 @@ EFFECTS = (
     *("redeliver to free a lane", "redeliver beside its lane", "deliver"),
     *("route and claim", "reissue", "cancel a replay", "restore", "check"),
     *("days pass", "prune", "prune, refused"),
+    *("proxy error", "redeliver what was cancelled"),
     *("claim both", "settle beside rescue", "settle beside route"),
 )
 """What each search does at least once, or it searches less than it seems to."""
@@ -125,6 +128,15 @@ go_on by=one
 settle by=one fault=D17
 settle by=one fault=none
 redeliver by=one which=0
+claim_replay by=one
+cancel_replay
+redeliver_cancelled
+send by=one
+proxy_error by=one
+answer by=one
+settle by=one fault=none
+claim_replay by=two
+settle by=two fault=none
 cancel_replay
 check
 reissue which=0
@@ -174,7 +186,7 @@ class Delivery(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.pair = Pair(self.outbox, "stop")
-        self.pauses = self.backups = self.unchecked = 0
+        self.pauses = self.backups = self.prunes = self.unchecked = 0
 
     def did(self, name: str, *, effect: bool) -> None:
         """Count a step that did something, and compare both sides."""
@@ -224,7 +236,7 @@ class Delivery(RuleBasedStateMachine):
         """Begin with entries that are routed, some of them tried, so that late states are near."""
         self.outbox.begin(self.beginnings[policy])
         self.pair = Pair(self.outbox, policy)
-        self.pauses = self.backups = self.unchecked = 0
+        self.pauses = self.backups = self.prunes = self.unchecked = 0
         self.effort.examples += 1
         self.did("write", effect=self.pair.write(of))
         self.did("route", effect=self.pair.route("one", newest_first=False))
@@ -275,6 +287,11 @@ class Delivery(RuleBasedStateMachine):
     @rule(by=dispatchers, answer=st.sampled_from(["failed", "rejected"]))
     def refuse(self, by: str, answer: str) -> None:
         self.did(f"refuse, {answer}", effect=self.pair.refuse(by, answer))
+
+    @precondition(lambda self: self.can(delivery.receive))
+    @rule(by=dispatchers)
+    def proxy_error(self, by: str) -> None:
+        self.did("proxy error", effect=self.pair.proxy_error(by))
 
     @precondition(lambda self: self.can(delivery.answer))
     @rule(by=dispatchers)
@@ -384,6 +401,11 @@ class Delivery(RuleBasedStateMachine):
         entry = self.pick(self.pair.reissuable(), which)
         self.did("reissue", effect=self.pair.reissue(entry))
 
+    @precondition(lambda self: self.pair.is_cancelled)
+    @rule()
+    def redeliver_cancelled(self) -> None:
+        self.did("redeliver what was cancelled", effect=self.pair.redeliver_cancelled())
+
     @precondition(lambda self: self.pair.s.item.state != "none")
     @rule()
     def cancel_replay(self) -> None:
@@ -412,9 +434,10 @@ class Delivery(RuleBasedStateMachine):
     def age(self) -> None:
         self.did("days pass", effect=self.pair.age())
 
-    @precondition(lambda self: self.pair.aged and not self.pair.gone)
+    @precondition(lambda self: self.pair.aged and not self.pair.gone and self.prunes < 3)
     @rule(by=dispatchers)
     def prune(self, by: str) -> None:
+        self.prunes += 1
         effect = self.pair.prune(by)
         self.did("prune" if self.pair.gone else "prune, refused", effect=effect)
 
@@ -434,6 +457,9 @@ def outbox(server_dsn: str, template_database: str) -> Iterator[Outbox]:
         ExitStack() as stack,
     ):
         patch.setenv(SECRET, secret_text())
+        # A line for each connection that is cut would be the most of what an hour prints.
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(CRITICAL))
+        stack.callback(structlog.reset_defaults)
         yield Outbox(dsn, DISPATCHERS, stack)
 
 

@@ -102,9 +102,10 @@ def _items(pair: "Pair", seen: Seen) -> tuple[Any, Any]:
         if each.state == "applying" or each.token is not None
     ]
     item = pair.s.item
-    if item.state == "none":
-        return real, []
-    return real, [(item.subject, item.sequence, pair.tokens.get(item.token))]
+    twin = [(item.subject, item.sequence, pair.tokens.get(item.token))]
+    if pair.following is not None:
+        twin.append((*pair.following, None))
+    return real, [] if item.state == "none" else twin
 
 
 def _memories(pair: "Pair", dispatcher: str) -> tuple[Any, Any]:

@@ -240,6 +240,15 @@ def refuse(_w: World, s: State, dispatcher: str, answer: str) -> State | None:
     return s._replace(proc=s.proc.but(dispatcher, p._replace(request=answer)), budget=budget)
 
 
+def proxy_error(_w: World, s: State, dispatcher: str) -> State | None:
+    """A request is applied and a proxy answers 502: `Refuse` without `ErrorsAreTrue`."""
+    p = s.proc[dispatcher]
+    if p.pc != "flight" or p.request != "out":
+        return None
+    s = _deal(s, p.subject, p.entries[0])
+    return s._replace(proc=s.proc.but(dispatcher, p._replace(request="failed")))
+
+
 def answer(_w: World, s: State, dispatcher: str) -> State | None:
     """An answer arrives."""
     p = s.proc[dispatcher]

@@ -14,7 +14,16 @@ from hypothesis import currently_in_test_context, note
 from holdfast.dispatcher.shared.errors import StoreUnavailableError
 from tests.support.dispatch.webhooks import response
 from tests.support.twins import delivery
-from tests.support.twins.delivery_state import NONE, Budget, Process, State, World, init, no_item
+from tests.support.twins.delivery_state import (
+    NONE,
+    Budget,
+    Item,
+    Process,
+    State,
+    World,
+    init,
+    no_item,
+)
 from tests.support.twins.dispatchers import Dispatcher, Held
 from tests.support.twins.images import Image
 from tests.support.twins.outbox import Outbox
@@ -56,6 +65,8 @@ class DispatcherSteps:
         """The last replay."""
         self.is_cancelled = False
         """Whether the replay of the item was cancelled, which the model has not."""
+        self.following: Entry | None = None
+        """What a second replay sends again once that item has ended."""
         self.backup: _Backup | None = None
         self.aged: set[Entry] = set()
         """Entries of an old day."""
@@ -239,6 +250,15 @@ class DispatcherSteps:
         self._take(after)
         return True
 
+    def proxy_error(self, dispatcher: str) -> bool:
+        """Let a request be applied, and a proxy answer 502."""
+        after = delivery.proxy_error(self.w, self.s, dispatcher)
+        if after is None:
+            return False
+        self.outbox.receiver.receive(self._request(dispatcher))
+        self._request(dispatcher).answer = response(502)
+        return self._take(after)
+
     def answer(self, dispatcher: str) -> bool:
         """Let the answer arrive."""
         after = delivery.answer(self.w, self.s, dispatcher)
@@ -409,7 +429,8 @@ class DispatcherSteps:
     def _take(self, after: State | None) -> bool:
         assert after is not None, "the model has no such step"
         if self.is_cancelled and after.item.state != "leased":
-            after, self.is_cancelled = after._replace(item=no_item(self.w)), False
+            item = Item("due", *self.following) if self.following else no_item(self.w)
+            after, self.is_cancelled, self.following = after._replace(item=item), False, None
         before, self.s = self.s, after
         for dispatcher in DISPATCHERS:
             if (p := after.proc[dispatcher]) != before.proc[dispatcher]:

@@ -51,6 +51,15 @@ class Pair(DispatcherSteps):
             assert (got, moved) == ([], 1), (got, moved)
         return self._take(after)
 
+    def redeliver_cancelled(self) -> bool:
+        """Send an entry again whose cancelled replay still has it under way."""
+        item = self.s.item
+        if not self.is_cancelled or self.following is not None:
+            return False
+        self.following = item.subject, item.sequence
+        self.replay = self.outbox.redeliver(self.keys[self.following])
+        return True
+
     def dismiss(self, entry: Entry) -> bool:
         """Dismiss the dead letter that stops a lane."""
         after = delivery.dismiss(self.w, self.s, *entry)
