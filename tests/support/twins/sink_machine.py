@@ -92,7 +92,7 @@ class SinkMachine(RuleBasedStateMachine):
 
     @some("starting")
     @rule(driver=among("starting"), answer=ANSWER)
-    def begin_run(self, driver: str, answer: str) -> None:
+    def begin_run(self, driver: str, answer: str = "committed") -> None:
         step = sink.begin_run(self.world, driver, answer)
         self._take(
             "begin_run",
@@ -105,7 +105,7 @@ class SinkMachine(RuleBasedStateMachine):
     @rule(driver=among("down"), checkpoint=CHECKPOINTS, code=CODES)
     def start(self, driver: str, checkpoint: str, code: int) -> None:
         self.read_checkpoint(driver, checkpoint, code)
-        self.begin_run(driver, "committed")
+        self.begin_run(driver)
 
     def plan_batch(self, driver: str, events: int) -> None:
         me = self.world.driver_of(driver)
@@ -130,7 +130,7 @@ class SinkMachine(RuleBasedStateMachine):
 
     @some("planned", "unknown")
     @rule(driver=among("planned", "unknown"), answer=ANSWER)
-    def write_batch(self, driver: str, answer: str) -> None:
+    def write_batch(self, driver: str, answer: str = "committed") -> None:
         step = sink.write_batch(self.world, driver, answer)
         me, fault = self.world.driver_of(driver), ANSWERS[answer]
 
@@ -179,13 +179,23 @@ class SinkMachine(RuleBasedStateMachine):
         """Whatever a driver does next, if nothing comes in between."""
         match self.world.driver_of(driver).state:
             case "starting":
-                self.begin_run(driver, "committed")
+                self.begin_run(driver)
             case "running":
                 self.plan_batch(driver, events)
             case "written":
                 self.commit_batch(driver)
             case _:
-                self.write_batch(driver, "committed")
+                self.write_batch(driver)
+
+    @some(*BUSY)
+    @rule(driver=among(*BUSY), code=CODES)
+    def restart(self, driver: str, code: int) -> None:
+        """Kill a driver within its batch, and let a new process repeat the batch."""
+        checkpoint = self.world.driver_of(driver).checkpoint
+        assert checkpoint is not None
+        self.kill(driver)
+        self.start(driver, checkpoint, code)
+        self.plan_batch(driver, 1)
 
     @some(*BUSY)
     @rule(driver=among(*BUSY))
@@ -214,7 +224,7 @@ class SinkMachine(RuleBasedStateMachine):
         folder = self.world.folder_of(checkpoint)
         planned = folder.planned - batches
         committed = planned if is_committed else planned - 1
-        if planned < NONE or committed < NONE or Folder(folder.plans, committed) == folder:
+        if min(planned, committed) < NONE or (planned, committed) == folder.seen:
             return
         for name, driver in self.world.driver.items():
             if driver.checkpoint == checkpoint:
