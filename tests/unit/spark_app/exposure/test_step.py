@@ -85,13 +85,13 @@ def test_row_is_late_exactly_from_the_cutoff() -> None:
     group.batch("12:16:59.999", row("in_time", "12:14", 1))
     assert group.refused == []
     group.batch("12:17", row("too_late", "12:14", 1))
-    assert group.refused == [("late", "too_late")]
+    assert (group.refused, group.emitted) == ([("late", "too_late")], [])
     assert group.output.late["watermark"].cast("int64").to_pylist() == [at("12:17")]
 
 
 def test_late_row_is_not_absorbed_so_a_later_copy_counts() -> None:
     group = Group().batch("12:17", row("a", "12:14", 5))
-    assert group.merchants == {}
+    assert (group.merchants, group.emitted) == ({}, [])
     group.batch("12:17", row("a", "12:16", 5))
     assert group.windows == [("m", "12:30", 0, 5)]
 
