@@ -1,6 +1,7 @@
 """The session: to which databases, as whom, under which TLS the sink writes, and what it says."""
 
 import logging
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -98,6 +99,7 @@ def test_server_that_may_forget_a_commit_is_refused() -> None:
         _refuse_unfit(server | {"durable": True, "encoding": "LATIN1"})
 
 
+@pytest.mark.skipif("HOLDFAST_TEST_DSN" in os.environ, reason="it changes the server's settings")
 @pytest.mark.parametrize("setting", ["fsync", "full_page_writes"])
 def test_server_with_an_unsafe_setting_is_refused(world: World, setting: str) -> None:
     def becomes(value: str) -> bool:
