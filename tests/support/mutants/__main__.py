@@ -93,9 +93,10 @@ def main(arguments: Sequence[str]) -> int:
         write(ROW.format(module.file, ran.mutants, killed, len(used), len(ran.survivors), seconds))
         faults = [f"No test notices:\n{each.row()}" for each in ran.survivors]
         faults += [f"A test notices, or it is gone:\n{each.row()}" for each in ran.noticed]
-        write("".join(f"\n{each}" for each in faults))
+        note = "" if module.judged or not faults else "\nNot judged yet:\n"
+        write(note + "".join(f"\n{each}" for each in faults))
         sys.stdout.flush()
-        failed |= bool(faults)
+        failed |= module.judged and bool(faults)
     return int(failed)
 
 

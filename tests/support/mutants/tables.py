@@ -17,6 +17,8 @@ class Module:
 
     file: str
     tests: list[str] = field(hash=False)
+    judged: bool = True
+    """Whether each survivor was looked at. Those of other modules are printed and do not fail."""
 
 
 @dataclass(frozen=True)

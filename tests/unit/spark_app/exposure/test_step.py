@@ -393,6 +393,29 @@ def test_corrected_latest_window_decides_with_the_next_ordinal() -> None:
     assert group.emitted == [("m", "12:15", 4, 40)]
 
 
+def test_ordinal_counts_decisions_and_not_batches() -> None:
+    group = Group(HYSTERESIS).batch(None, row("a", "12:01", 101))
+    group.batch("12:05", row("b", "12:20", 1))
+    assert group.batch("12:15").decided == [("m", "block", "12:15", 1, 101)]
+    group.batch("12:15", row("c", "12:21", 1))
+    assert group.batch("12:15", row("d", "12:01", -61)).decided == [
+        ("m", "release", "12:15", 1, 40)
+    ]
+
+
+def test_each_merchant_carries_its_own_hold_through_a_batch() -> None:
+    group = Group(HYSTERESIS).batch(
+        None,
+        *(row(f"{name}1", "12:01", 101, name) for name in ("m", "n")),
+        *(row(f"{name}2", "12:16", 40, name) for name in ("m", "n")),
+    )
+    assert group.batch("12:30").decided == [
+        (name, action, end, 1, exposure)
+        for name in ("m", "n")
+        for action, end, exposure in (("block", "12:15", 101), ("release", "12:30", 40))
+    ]
+
+
 def test_correction_of_an_older_window_does_not_change_the_hold() -> None:
     group = held(late_cutoff_us=3_600_000_000)
     group.batch("12:15", row("a", "12:16", 60)).batch("12:30", row("b", "12:01", -101))
