@@ -8,8 +8,10 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
+import pytest
 
-from holdfast.dispatcher.operators.common.session import acting_as
+from holdfast.dispatcher.operators.common.session import Row, acting_as
+from holdfast.dispatcher.operators.quarantine.store import Filter, Quarantine
 from holdfast.sink import BatchInput
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.key import Key
@@ -348,6 +350,22 @@ def test_export_writes_each_row_once_in_a_complete_file(world: World, tmp_path: 
     none = ("quarantine", "export", "--reason", "bad_key", "--output", str(output))
     assert world.holdfast(*none).returncode == ExitCode.NOTHING_MATCHED
     assert len(output.read_text().splitlines()) == 600
+
+
+def test_export_is_of_one_moment(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _set_aside(dsn, "malformed")
+
+    with Quarantine.connect(dsn) as store:
+        one = store._one
+
+        def counted(name: str, parameters: Row | None = None) -> Row:
+            row = one(name, parameters)
+            _set_aside(dsn, "bad_time", stream="other")
+            return row
+
+        monkeypatch.setattr(store, "_one", counted)
+        with store.export(Filter()) as (count, rows):
+            assert (count, [row["reason"] for row in rows]) == (1, ["malformed"])
 
 
 def test_export_into_a_pipe_that_is_closed_ends_quietly(dsn: str) -> None:

@@ -396,6 +396,17 @@ def _kinds_by_subject(items: object) -> list[str]:
     return [kinds[each["subject"]] for each in items]  # type: ignore[attr-defined]
 
 
+def test_plan_holds_a_bounded_number_of_items(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.dispatcher.operators.replays.store.ITEMS_MAX", 1)
+    world.add_endpoint()
+    world.write("m_1", "m_2")
+    world.drain()
+    with Replays.connect(world.dsn) as store, raises_code("plan_too_large"):
+        store.plan(DELIVERED, reason="a test")
+
+
 def test_empty_plan_and_empty_filter_are_refused(world: World) -> None:
     world.add_endpoint("http://127.0.0.1:1/")
     world.write("m_1")
