@@ -20,7 +20,7 @@ from holdfast.dispatcher.outbound.endpoint_probe import (
     reason_of,
     unreached,
 )
-from holdfast.dispatcher.outbound.receipt import other_key, proven_receipt
+from holdfast.dispatcher.outbound.receipt import other_key, proven_receipt, says_stale
 from holdfast.dispatcher.outbound.retry_after import SECONDS_MAX, parse_retry_after
 from holdfast.dispatcher.shared.outcome import (
     RESPONSE_BYTES_READ_MAX,
@@ -91,6 +91,12 @@ def body(**changes: Any) -> bytes:
     return json.dumps({**ANSWER, "receipt": receipt(ANSWER), "more": "ignored", **changes}).encode()
 
 
+def genuine(**changes: str) -> bytes:
+    """An answer with these members, and a receipt that the secret made over them."""
+    answer = {**ANSWER, **changes}
+    return json.dumps({**answer, "receipt": receipt(answer)}).encode()
+
+
 def test_genuine_receipt_of_either_secret_is_kept() -> None:
     kept = proven_receipt(body(), KEY, SECRETS)
     assert kept is not None
@@ -117,10 +123,26 @@ def test_genuine_receipt_of_either_secret_is_kept() -> None:
         body(receipt="v1,"),
         body(receipt="é"),
         body(receipt=receipt(ANSWER, bytes(32))),
+        b'"receipt"',
+        b'["receipt"]',
+        b'{"receipt": "v1,"}',
+        b'{"receipt":' + b"[" * 16_000,
+        genuine(applied_at="2" * 129),
+        genuine(applied_at="\u0662"),
     ],
 )
 def test_anything_else_is_no_receipt(answer: bytes) -> None:
     assert proven_receipt(answer, KEY, SECRETS) is None
+
+
+def test_receipt_of_the_longest_fields_is_kept() -> None:
+    assert proven_receipt(genuine(applied_at="2" * 128), KEY, SECRETS) is not None
+
+
+@pytest.mark.parametrize(("outcome", "stale"), [("stale", True), ("applied", False)])
+def test_genuine_receipt_says_whether_it_is_stale(outcome: str, stale: bool) -> None:
+    assert says_stale(proven_receipt(genuine(outcome=outcome), KEY, SECRETS)) is stale
+    assert not says_stale(None)
 
 
 def test_receipt_for_another_key_proves_nothing_here() -> None:
@@ -173,6 +195,21 @@ def test_answer_that_is_damaged_names_another_key(
     at %= len(members) + 1
     body = b'{"more": %s%s%s, "key": "%s"}' % (members[:at], damage, members[at:], named.encode())
     assert other_key(body, ours) == (None if named == ours else named)
+
+
+@given(KEYS, KEYS)
+def test_key_is_found_in_escapes_and_in_capitals(ours: str, named: str) -> None:
+    escaped = "".join(f"\\u{ord(letter):04x}" for letter in named)
+    capitals = b'{"more": \xff, "key": "%s"}' % named.upper().encode()
+    for answer in (f'{{"key": "{escaped}"}}'.encode(), capitals):
+        assert other_key(answer, ours) == (None if named == ours else named)
+
+
+@given(KEYS)
+def test_key_of_the_receivers_own_form_names_none(ours: str) -> None:
+    for own in ("order-1", f"{ours}0", f"x{ours}", "hf_"):
+        assert other_key(json.dumps({"key": own, "earlier": "hf_"}).encode(), ours) is None
+    assert other_key(b'["hf_",' + b"[" * 16_000, ours) is None
 
 
 @given(KEYS, KEYS, st.sampled_from(["list", "nested", "deep"]))
