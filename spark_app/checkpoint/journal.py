@@ -14,7 +14,7 @@ and the first batch leaves nothing to repair.
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -98,6 +98,8 @@ def claim(files: CheckpointFiles, job: Job, sink: OutboxSink, broker: Broker | N
         # Spark reads it too.
         files.check(f"offsets/{planned.batch_id - 1}")
     forget_unplanned(files, job.sources)
+    if drop_orphan(files, job.stream, sink):
+        return claim(files, job, sink, broker)
     if broker is not None and job.connection is not None:
         accept = job.connection.accepts_gap
         read = require_records(files, job.sources, broker, planned, committed, accept=accept)
@@ -354,6 +356,44 @@ def forget_unplanned(files: CheckpointFiles, sources: Sequence[Source]) -> None:
     for number, source in enumerate(sources):
         if isinstance(source, Files | Ticks):
             _cut(files, f"sources/{number}", planned and planned.sources[number : number + 1])
+
+
+def drop_orphan(files: CheckpointFiles, stream: str, sink: OutboxSink) -> bool:
+    """Remove the newest plan if the log has lost its files and nobody has written its batch.
+
+    Returns whether there was one.
+
+    A driver that was replaced can still plan a batch whose entry `forget_unplanned` of the newer
+    one has found unplanned and removes. It is fenced and writes no batch; Spark would fail at each
+    start. Raises CommandError where the ledger has the batch, and what `OutboxSink.read` raises.
+    """
+    planned = files.planned()
+    if planned is None or planned.batch_id == files.committed():
+        return False
+    lost = next(_lost_entries(files, planned), None)
+    if lost is None:
+        return False
+    recorded = newest_batch(sink, stream, files.query_id())
+    if recorded is not None and recorded >= planned.batch_id:
+        raise files.missing(lost)
+    files.remove(f"offsets/{planned.batch_id}")
+    message = (
+        f"holdfast: dropped the plan of batch {planned.batch_id} by a driver that was replaced: it"
+        " was never written, and its files are planned again"
+    )
+    print(message, file=sys.stderr, flush=True)  # noqa: T201 - the command's own report
+    return True
+
+
+def _lost_entries(files: CheckpointFiles, planned: Planned) -> Iterator[str]:
+    """Yield the log entries up to which a plan reads, where they are gone."""
+    for number, source in enumerate(planned.sources):
+        folder, position = f"sources/{number}", _position((source,))
+        if position is None or position < 0:
+            continue
+        entries = filter(None, map(_ENTRY.fullmatch, files.names(folder)))
+        if not any(int(entry[1]) == position for entry in entries):
+            yield f"{folder}/{position}"
 
 
 def _cut(files: CheckpointFiles, folder: str, planned: tuple[str, ...] | None) -> None:

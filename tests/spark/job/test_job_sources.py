@@ -20,6 +20,7 @@ import pytest
 from holdfast.deploy.local.demo.reference import Event as Row
 from holdfast.deploy.local.demo.reference import Reference
 from holdfast.sink import OutboxSink
+from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.errors import Fenced
 from holdfast.sink.rows.batch import BatchInput
 from holdfast.spark_app.checkpoint_manager.batch_input import read_by
@@ -368,6 +369,33 @@ def test_driver_that_was_replaced_removes_nothing_from_the_checkpoint(
     with pytest.raises(QueryFailed, match=f"{Fenced.__name__}: .*run {newer_run} took the stream"):
         play.command()
     assert listed.read_text() == "v1"
+
+
+@pytest.mark.guarantee(3)
+def test_plan_of_a_dead_driver_without_its_list_is_dropped(
+    play: Play, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was on its way while this driver removed a list that nobody had planned."""
+    play.put([event("e1", "12:01", 6_000_000)])
+    play.command()
+    plans = play.checkpoint / "offsets"
+    newest = len(ledger(play.dsn)) - 1
+    plan = (plans / str(newest)).read_text()
+    late = plans / str(newest + 1)
+    late.write_text(plan.replace('{"logOffset":0}', '{"logOffset":1}'))
+
+    # Nothing newer than before, so that no batch without rows follows.
+    play.put([event("e2", "12:00", 1)], first=1)
+    play.command()
+    assert f"dropped the plan of batch {newest + 1}" in capsys.readouterr().err
+    assert len(ledger(play.dsn)) == newest + 2
+
+    # One that the ledger has was written from this list: then the checkpoint is damaged.
+    (play.checkpoint / "commits" / str(newest + 1)).unlink()
+    (play.checkpoint / "sources" / "0" / "1").unlink()
+    with pytest.raises(CommandError, match="sources/0/1 is missing"):
+        play.command()
+    assert late.exists()
 
 
 @pytest.mark.rest
