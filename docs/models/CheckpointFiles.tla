@@ -141,7 +141,7 @@ LoseLock(d) ==  \* the server ends the transaction of a driver that stalls in a 
 IsOrphan == LET n == Newest(Planned) IN
   n \notin Done /\ n # -1 /\ ~(Position(n - 1) + 1..Position(n) \subseteq Logged)
 
-DropOrphan(d) ==  \* designed: the plan goes, unless the ledger has the batch
+DropOrphan(d) ==  \* journal.drop_orphan: the plan goes, unless the ledger has the batch
   /\ At(d, "cut") /\ cut[d] = {} /\ IsOrphan /\ holder = "nobody"
   /\ LET n == Newest(Planned) IN
        IF ~Owns(d) THEN End(d, "refused") /\ UNCHANGED plan

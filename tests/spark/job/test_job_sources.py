@@ -371,7 +371,7 @@ def test_driver_that_was_replaced_removes_nothing_from_the_checkpoint(
     assert listed.read_text() == "v1"
 
 
-@pytest.mark.guarantee(3)
+@pytest.mark.rest
 def test_plan_of_a_dead_driver_without_its_list_is_dropped(
     play: Play, capsys: pytest.CaptureFixture[str]
 ) -> None:
