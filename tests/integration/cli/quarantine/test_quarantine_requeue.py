@@ -11,6 +11,12 @@ import pyarrow as pa
 import pytest
 
 from holdfast.dispatcher.operators.common.session import Row, acting_as
+from holdfast.dispatcher.operators.quarantine.actions import (
+    Way,
+    open_among,
+    proposed,
+    put_entries,
+)
 from holdfast.dispatcher.operators.quarantine.store import Filter, Quarantine
 from holdfast.sink import BatchInput
 from holdfast.sink.contract.exits import ExitCode
@@ -19,6 +25,7 @@ from tests.support.command import holdfast
 from tests.support.dispatch.sender import BLOCK, REFUSED, RELEASE, decision
 from tests.support.job.driver import Driver, set_aside
 from tests.support.job.job_stream import contents, sequences
+from tests.support.refusal import raises_code
 from tests.support.world import World
 
 GOOD: dict[str, Any] = {
@@ -182,6 +189,19 @@ def test_older_row_is_refused_or_requeued_by_two_people(world: World) -> None:
         assert approved.returncode == ExitCode.OK, approved.stderr
     assert _requeue(world.dsn, number, "--proposal", proposed["proposal"])[0] == ExitCode.OK
     assert sequences(world.db, "m_9") == [1, 2]
+
+
+def test_store_puts_back_only_the_approved_text(world: World) -> None:
+    [number] = set_aside(world.dsn, ("bad_type", json.dumps(GOOD | {"type": "a b"})))
+    with Quarantine.connect(world.dsn) as store:
+        rows, _ = open_among(store, [number])
+        [waiting] = proposed(store, rows, {number: json.dumps(GOOD)}, "test", Way())
+        with acting_as("second"):
+            store.approve(waiting["proposal"], "test")
+        other, id_ = {number: json.dumps(GOOD | {"subject": "m_1"})}, waiting["proposal"]
+        with raises_code("proposal_mismatch"):
+            put_entries(world.dsn, store, rows, other, "x", suppress_repeats=True, proposal=id_)
+    assert contents(world.db)["entry"] == []
 
 
 def test_source_lines_go_back_to_the_job_once(world: World, tmp_path: Path) -> None:

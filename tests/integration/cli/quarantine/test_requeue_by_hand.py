@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -393,21 +393,6 @@ def test_store_writes_nothing_without_proposal(world: World, change: dict[str, A
         rows, _ = open_among(store, [number])
         with raises_code("second_person_required"):
             put_entries(world.dsn, store, rows, {number: text}, "x", suppress_repeats=True)
-    assert contents(world.db)["entry"] == []
-
-
-def test_store_puts_back_only_the_approved_text(world: World, tmp_path: Path) -> None:
-    [number] = set_aside(world.dsn, ("bad_type", json.dumps(GOOD | {"type": "a b"})))
-    id_ = _requeue(world.dsn, number, "--row", _file(tmp_path, GOOD))[1]["proposed"][0]["proposal"]
-    other = {number: json.dumps(GOOD | {"subject": "m_1"})}
-    with Quarantine.connect(world.dsn) as store:
-        with acting_as("second"):
-            store.approve(UUID(id_), "test")
-        rows, _ = open_among(store, [number])
-        with raises_code("proposal_mismatch"):
-            put_entries(
-                world.dsn, store, rows, other, "x", suppress_repeats=True, proposal=UUID(id_)
-            )
     assert contents(world.db)["entry"] == []
 
 
