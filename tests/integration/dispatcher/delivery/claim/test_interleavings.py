@@ -87,6 +87,16 @@ async def test_in_flight_entry_is_of_one_replay_only(world: World, store: Postgr
     assert progress(world.dsn, second)["state"] == "applied"
 
 
+async def test_cancelled_replay_is_not_taken(world: World, store: PostgresStore) -> None:
+    endpoint_id = await world.routed(store, "m_1")
+    (lane,) = await claimed(store, endpoint_id)
+    await store.settle([judged(lane, Outcome.DELIVERED)], repeated=False)
+    id_ = applied(world.dsn, DELIVERED)
+    with Replays.connect(world.dsn) as operator:
+        operator.cancel(id_, "test")
+    assert await claimed_items(store, endpoint_id) == []
+
+
 async def test_unwanted_dead_letter_holds_no_lane(world: World, store: PostgresStore) -> None:
     """A lane that stays stopped for it would, after the next change, be freed by nothing."""
     endpoint_id = world.add_endpoint(URL, types=[BLOCK, RELEASE])
