@@ -67,6 +67,7 @@ VALUES: Mapping[str, Any] = {
     "1": 1,
     "applied": ["applied"],
     "m_1": ["m_1"],
+    "m_1,m_1": ["m_1", "m_1"],
     "both": list(SUBJECTS),
     "": [],
     "answer-lost": "answer lost",
@@ -113,8 +114,12 @@ settle by=one fault=D11
 settle by=one fault=none
 dismiss which=0
 pause
+claim by=one
 resume
 redeliver by=one which=0
+pause
+claim_replay by=two
+resume
 claim_replay by=two
 send by=two
 stall by=two
@@ -131,6 +136,7 @@ redeliver by=one which=0
 claim_replay by=one
 cancel_replay
 redeliver_cancelled
+claim_replay by=two
 send by=one
 proxy_error by=one
 answer by=one
@@ -146,6 +152,22 @@ begin policy=skip of=m_1 ended=applied
 back_up
 write of=m_1
 restore
+begin policy=skip of=m_1,m_1 ended=
+claim by=one
+send by=one
+lose by=one arrives=yes
+settle by=one fault=none
+claim by=one
+send by=one
+refuse by=one answer=rejected
+answer by=one
+settle by=one fault=none
+go_on by=two
+go_on by=two
+go_on by=two
+go_on by=two
+settle by=two fault=none
+arrive which=0
 begin policy=stop of=both ended=
 claim_both
 write of=m_1
@@ -258,7 +280,7 @@ class Delivery(RuleBasedStateMachine):
 
     # Dispatchers, step by step.
 
-    @precondition(lambda self: "idle" in self.pcs() and self.pair.is_due())
+    @precondition(lambda self: "idle" in self.pcs() and self.pair.is_due(or_paused=True))
     @rule(by=dispatchers)
     def claim(self, by: str) -> None:
         self.did("claim", effect=self.pair.claim(by))
@@ -268,7 +290,7 @@ class Delivery(RuleBasedStateMachine):
     def route_and_claim(self, by: str) -> None:
         self.did("route and claim", effect=self.pair.route_and_claim(by))
 
-    @precondition(lambda self: self.can(delivery.replay_claim))
+    @precondition(lambda self: "idle" in self.pcs() and self.pair.s.item.state == "due")
     @rule(by=dispatchers)
     def claim_replay(self, by: str) -> None:
         self.did("claim replay", effect=self.pair.claim_replay(by))

@@ -117,9 +117,9 @@ class DispatcherSteps:
             if any(n not in self.s.routed[subject] for subject, n in batch)
         ]
 
-    def is_due(self) -> bool:
-        """Return whether a claim finds a lane."""
-        return self.s.active and any(
+    def is_due(self, *, or_paused: bool = False) -> bool:
+        """Return whether a claim finds a lane; with `or_paused`, also whether it must not."""
+        return (self.s.active or or_paused) and any(
             lane.due and lane.token == NONE for lane in self.s.lane.values()
         )
 

@@ -41,7 +41,8 @@ class Pair(DispatcherSteps):
         """Send an entry again; a dispatcher frees the lane that it stops."""
         frees = delivery.stopped(self.s, *entry)
         after = delivery.redeliver(self.w, self.s, *entry)
-        if after is None or (frees and not self.s.active):
+        # A dispatcher takes the item of an older replay first.
+        if after is None or (frees and (not self.s.active or self.s.item.state == "due")):
             return False
         if entry in self.reissued | self.gone:
             return False  # it is never sent again
