@@ -96,6 +96,8 @@ def _named(content: Mapping[str, Any], service: Mapping[str, Any]) -> Iterator[s
 def _ours(service: Mapping[str, Any]) -> Iterator[str]:
     if service.get("read_only") is not True or service.get("cap_drop") != ["ALL"]:
         yield "its root can be written, or it keeps capabilities"
+    if "no-new-privileges:true" not in service.get("security_opt", ()):
+        yield "it may gain privileges"
     words = list(service.get("command", ()))
     if (fault := fault_of(words)) is not None:
         yield fault

@@ -392,6 +392,7 @@ IN_COMPOSE = (
     # What its containers may do.
     ("  read_only: true\n", "", "its root can be written, or it keeps capabilities"),
     ("  cap_drop: [ALL]\n", "", "its root can be written, or it keeps capabilities"),
+    ('  security_opt: ["no-new-privileges:true"]\n', "", "it may gain privileges"),
     # What is reached.
     (
         "--bootstrap-servers=kafka:9095",
