@@ -50,7 +50,7 @@ EFFECTS = (
     *("redeliver to free a lane", "redeliver beside its lane", "deliver"),
     *("route and claim", "reissue", "cancel a replay", "restore", "check"),
     *("days pass", "prune", "prune, refused"),
-    *("proxy error", "redeliver what was cancelled"),
+    *("proxy error", "redeliver what was cancelled", "hasten"),
     *("claim both", "settle beside rescue", "settle beside route"),
 )
 """What each search does at least once, or it searches less than it seems to."""
@@ -86,6 +86,7 @@ refuse by=one answer=failed
 answer by=one
 settle by=one fault=D15
 settle by=one fault=none
+hasten by=two which=0
 claim by=two
 send by=two
 receive by=two
@@ -422,6 +423,12 @@ class Delivery(RuleBasedStateMachine):
     def reissue(self, which: int) -> None:
         entry = self.pick(self.pair.reissuable(), which)
         self.did("reissue", effect=self.pair.reissue(entry))
+
+    @precondition(lambda self: self.pair.retried() and self.pair.s.item.state != "due")
+    @rule(by=dispatchers, which=numbers)
+    def hasten(self, by: str, which: int) -> None:
+        subject = self.pick(self.pair.retried(), which)
+        self.did("hasten", effect=self.pair.hasten(by, subject))
 
     @precondition(lambda self: self.pair.is_cancelled)
     @rule()

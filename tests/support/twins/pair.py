@@ -52,6 +52,23 @@ class Pair(DispatcherSteps):
             assert (got, moved) == ([], 1), (got, moved)
         return self._take(after)
 
+    def retried(self) -> list[str]:
+        """Return the subjects whose next entry waits for a retry."""
+        return [
+            subject
+            for subject, lane in self.s.lane.items()
+            if lane.due and lane.token == NONE and lane.steps and self.s.active
+        ]
+
+    def hasten(self, dispatcher: str, subject: str) -> bool:
+        """Have a retry brought forward, which is due already: the count of attempts stays."""
+        if subject not in self.retried() or self.s.item.state == "due":
+            return False
+        self.outbox.redeliver(self.keys[subject, self.s.lane[subject].delivered + 1])
+        got, _ = self._run(self._process(dispatcher).claim_replays(1))
+        assert got == [], got
+        return True
+
     def redeliver_cancelled(self) -> bool:
         """Send an entry again whose cancelled replay still has it under way."""
         item = self.s.item
