@@ -11,7 +11,10 @@ import pytest
 from holdfast.dispatcher.outbound.cloudevents import NotOurBodyError, attributes, encoded
 from holdfast.dispatcher.outbound.operator_headers import (
     HEADERS_MAX,
+    NAME_CHARACTERS_MAX,
+    VALUE_CHARACTERS_MAX,
     headers_fault,
+    is_reference,
     joined,
     masked,
     split,
@@ -218,14 +221,32 @@ def test_ordinary_header_is_fine(name: str, value: str) -> None:
         *("connection", "keep-alive", "te", "trailer", "upgrade", "expect", "proxy-authorization"),
         *("webhook-id", "webhook-signature", "webhook-anything", "idempotency-key", "traceparent"),
         *("tracestate", "ce-id", "ce-source", "accept-encoding", "user-agent", "cookie"),
-        *("set-cookie", "if-match", "date"),
+        *("set-cookie", "if-match", "date", "cookie2", "set-cookie2", "http2-settings"),
+        *("alt-used", "max-forwards"),
         *("", "X-Upper", "a b", "a:b", ":authority", "a\r\nhost", "a\x00", "é", "x" * 65, " x"),
     ],
 )
 def test_reserved_or_invalid_name_is_refused(name: str) -> None:
-    fault = headers_fault([(name, "x")])
-    assert fault is not None
-    assert fault.isprintable()
+    for value in ("x", "env:HOLDFAST_SECRET_A"):
+        fault = headers_fault([("x-fine", "x"), (name, value)])
+        assert fault is not None
+        assert fault.isprintable()
+
+
+def test_longest_name_and_value_are_fine_and_no_text_is_no_name() -> None:
+    assert headers_fault([("x" * NAME_CHARACTERS_MAX, "x" * VALUE_CHARACTERS_MAX)]) is None
+    assert headers_fault([(5, "x")]) is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "is_one"),
+    [
+        *(("env:A", True), ("file:/a", True), ("file:/a:b", True)),
+        *(("env:", False), ("env", False), ("http:x", False), ("x", False), ("", False)),
+    ],
+)
+def test_reference_names_a_variable_or_a_file(value: str, is_one: bool) -> None:
+    assert is_reference(value) is is_one
 
 
 def test_each_header_of_our_own_is_refused_to_operators() -> None:
@@ -278,4 +299,6 @@ def test_literals_are_masked_in_settings_and_in_audit_rows_of_any_version() -> N
     assert masked(split({"headers": {"authorization": "env:T", "x-jwt": CANARY}})) == shown
     for detail in (stored, settings, {"before": stored, "after": [settings]}):
         assert CANARY not in str(masked(detail))
-    assert masked({"a": ["b"], "c": None}) == {"a": ["b"], "c": None}
+    other = {"a": ["b"], "c": None, "limits": {"x": "y"}, "headers": None}
+    assert masked(other) == other
+    assert split({"url": "u", "headers": {}})["url"] == "u"

@@ -12,6 +12,7 @@ from holdfast.dispatcher.outbound.reference_rule import (
     ALLOW_DIR,
     ALLOW_PREFIX,
     ReferenceRule,
+    references_of,
     rule_of,
 )
 from holdfast.dispatcher.outbound.secrets import Material
@@ -196,6 +197,7 @@ OURS = ReferenceRule(("PAYOUTS_", "HOLDFAST_SECRET_"), ("/srv/secrets", "/run/se
     [
         *("env:HOLDFAST_SECRET_A", "env:PAYOUTS_KEY", "file:/srv/secrets/a"),
         *("file:/run/secrets/holdfast/eu/..data/token", "file:/srv/secrets//a"),
+        "file:/srv/secrets/a:b",
     ],
 )
 def test_reference_below_what_is_allowed_is_fine(reference: str) -> None:
@@ -209,7 +211,7 @@ def test_reference_below_what_is_allowed_is_fine(reference: str) -> None:
         *("env:PATH", "env:XHOLDFAST_SECRET_A", "env:holdfast_secret_a", "env:AWS_SECRET"),
         *("file:/etc/passwd", "file:/proc/self/environ", "file:/srv/secrets", "file:/srv/secretsx"),
         *("file:srv/secrets/a", "file:/srv/secrets/../x", "file:/srv/secrets/..", "file://srv/x"),
-        "file:./srv/secrets/a",
+        *("file:./srv/secrets/a", "file:/srv/secrets/x/../a", "file:/srv/secrets/../secrets/a"),
     ],
 )
 def test_other_references_are_refused_and_allowed_ones_named(reference: str) -> None:
@@ -222,16 +224,35 @@ def test_other_references_are_refused_and_allowed_ones_named(reference: str) -> 
     ("name", "value"),
     [
         *((ALLOW_PREFIX, value) for value in ("H", "HOLDFAST_", "HOLDFAST_D", "P", "PG", "OTEL_A")),
+        *((ALLOW_PREFIX, value) for value in ("HOLDFAST_D_", "PGX_", "PG_", "OTEL_", "OTEL_A_")),
         *((ALLOW_PREFIX, value) for value in ("A B", "*", "ABC_:", "9", "é", "9ABC_", "ABC_é_")),
         # The beginnings of names that were not meant, such as PATH and DATABASE_URL.
         *((ALLOW_PREFIX, value) for value in ("_", "D", "DAT", "DATA", "A_", "AB_", "ABC_:DATA")),
         *((ALLOW_DIR, value) for value in ("/", "//", "/.", "x", "/proc", "/proc/self", "/sys/a")),
+        *((ALLOW_DIR, value) for value in ("/a/../b", "/a\0b")),
         *((ALLOW_DIR, value) for value in ("/a/../..", "/dev", "/a:", "/a:b")),
     ],
 )
 def test_rule_that_reaches_the_process_itself_is_refused(name: str, value: str) -> None:
     with pytest.raises(ValueError, match="cannot be a"):
         rule_of({name: value})
+
+
+def test_every_reference_of_an_endpoint_is_judged() -> None:
+    columns = ("ca_ref", "client_cert_ref", "client_key_ref")
+    settings = {
+        "secret_refs": ["env:HOLDFAST_SECRET_A"],
+        "headers": {"x-a": "env:HOLDFAST_SECRET_B", "x-b": "literal", "x-c": 5},
+        **{column: f"file:/srv/secrets/{column}" for column in columns},
+    }
+    named = references_of(settings)
+    assert named == [
+        *("env:HOLDFAST_SECRET_A", "env:HOLDFAST_SECRET_B"),
+        *(f"file:/srv/secrets/{column}" for column in columns),
+    ]
+    assert OURS.fault_of(named) is None
+    assert "env:PATH" in (OURS.fault_of([*named, "env:PATH", "env:HOME"]) or "")
+    assert references_of({"ca_ref": None}) == []
 
 
 def test_environment_gives_the_rule_and_nothing_the_default() -> None:
