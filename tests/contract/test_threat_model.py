@@ -14,13 +14,18 @@ PAGE = ROOT / "docs" / "threat-model.md"
 HEAD = ["tests", "mutations"]
 """The last two columns of a table of rules."""
 
+NO_CODE = "an answer; no code follows one"
+"""The rule that nothing can be removed of."""
+
 HERE = "tests/contract/test_threat_model.py"
+
+KNOWN = "`sum_beyond_64_bits`"
 
 _CODE = re.compile(r"`([^`]+)`")
 
 
-def _rules(text: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield each row of a table of rules: what it is against, its tests and its mutations."""
+def _rules(text: str) -> Iterator[tuple[str, str, list[str], list[str]]]:
+    """Yield each row of a table of rules: what it is against, the rule, tests and mutations."""
     is_table = False
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -29,15 +34,17 @@ def _rules(text: str) -> Iterator[tuple[str, list[str], list[str]]]:
         elif cells[-2:] == HEAD:
             is_table = True
         elif is_table and set(line) - set("|-"):
-            yield cells[0], _CODE.findall(cells[-2]), _CODE.findall(cells[-1])
+            yield cells[0], cells[1], _CODE.findall(cells[-2]), _CODE.findall(cells[-1])
 
 
 def _faults(text: str) -> Iterator[str]:
     files = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")]
     known = {*mutations.load(), *(each.file for each in modules())}
-    for threat, tests, removals in _rules(text):
+    for threat, rule, tests, removals in _rules(text):
         if not tests:
             yield f"{threat}: no test"
+        if not removals and rule != NO_CODE:
+            yield f"{threat}: no mutation"
         for test in tests:
             file, _, name = test.partition("::")
             ends = [each for each in files if f"/{each}".endswith(f"/{file}")]
@@ -60,13 +67,10 @@ def test_each_rule_has_tests_and_mutations_that_exist() -> None:
 @pytest.mark.parametrize(
     ("tests", "removals", "fault"),
     [
-        ("", "", "an attack: no test"),
-        ("`test_gone.py::test_it`", "", "test_gone.py::test_it is the end of 0 files"),
-        (
-            "`test_threat_model.py::test_it`",
-            "",
-            f"{HERE} has no test_it",
-        ),
+        ("", KNOWN, "an attack: no test"),
+        ("`test_threat_model.py::test_fault_is_named`", "", "an attack: no mutation"),
+        ("`test_gone.py::test_it`", KNOWN, "test_gone.py::test_it is the end of 0 files"),
+        ("`test_threat_model.py::test_it`", KNOWN, f"{HERE} has no test_it"),
         (
             "`test_threat_model.py::test_fault_is_named`",
             "`gone`",

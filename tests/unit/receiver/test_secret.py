@@ -26,6 +26,7 @@ def test_secret_of_allowed_length_is_read(length: int) -> None:
         secret_text(bytes(65)),
         secret_text().rstrip("="),
         secret_text() + "=",
+        secret_text(bytes(24)) + "==",
         secret_text() + "\n",
         " " + secret_text(),
         "whsec_" + base64.urlsafe_b64encode(b"\xff" * 32).decode(),
@@ -54,6 +55,16 @@ def test_secret_is_loaded_from_the_environment_or_a_file(
     assert Secret.load(f"file:{path}") == Secret.load("env:RECEIVER_SECRET") == Secret(KEY_BYTES)
 
 
+def test_file_is_read_up_to_its_limit_and_has_any_name(tmp_path: Path) -> None:
+    path = tmp_path / "a:b"
+    path.write_text(secret_text().ljust(4096))
+    assert Secret.load(f"file:{path}") == Secret(KEY_BYTES)
+    for content in (secret_text().ljust(4097), f"{secret_text()}\u00a0"):
+        path.write_text(content, encoding="utf-8")
+        with pytest.raises(SecretError, match="does not contain a signing secret"):
+            Secret.load(f"file:{path}")
+
+
 @pytest.mark.parametrize(
     ("reference", "words"),
     [
@@ -62,6 +73,8 @@ def test_secret_is_loaded_from_the_environment_or_a_file(
         ("file:/", "Is a directory"),
         ("file:/dev/zero", "signing secret"),
         ("env:", "env:VAR or file:PATH"),
+        ("file:", "env:VAR or file:PATH"),
+        ("file", "env:VAR or file:PATH"),
         ("vault:x", "env:VAR or file:PATH"),
         (secret_text(), "env:VAR or file:PATH"),
     ],
