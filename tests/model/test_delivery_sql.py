@@ -447,8 +447,7 @@ class Delivery(RuleBasedStateMachine):
         self.outbox.check()
         self.effort.steps["check"] += 1
 
-    @precondition(lambda self: self.pair.backup is None and not self.pair.reissued)
-    @precondition(lambda self: self.backups < 2)
+    @precondition(lambda self: self.pair.may_back_up() and self.backups < 2)
     @rule()
     def back_up(self) -> None:
         self.backups += self.pair.back_up()
@@ -458,7 +457,8 @@ class Delivery(RuleBasedStateMachine):
     def restore(self) -> None:
         self.did("restore", effect=self.pair.restore())
 
-    @precondition(lambda self: not self.pair.aged and self.pair.s.item.state == "none")
+    @precondition(lambda self: not self.pair.aged and self.pair.backup is None)
+    @precondition(lambda self: self.pair.s.item.state == "none")
     @rule()
     def age(self) -> None:
         self.did("days pass", effect=self.pair.age())

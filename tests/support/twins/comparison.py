@@ -72,10 +72,15 @@ def _attempts(pair: "Pair", seen: Seen, subject: str) -> tuple[Any, Any]:
     for n in pair.w.sequences:
         if (subject, n) in pair.forgotten:
             continue
-        outcomes = Counter(seen.attempts.get((ENDPOINT, subject, n), []))
+        tried = seen.attempts.get((ENDPOINT, subject, n), [])
+        outcomes, numbers = (
+            Counter(outcome for _, outcome in tried),
+            [number for number, _ in tried],
+        )
         unknown = outcomes["unknown"] + outcomes["rescued"]
-        real[n] = unknown, outcomes["unknown"] + outcomes["failed"]
-        twin[n] = pair.s.unknown[subject][n - 1], pair.s.failures[subject][n - 1]
+        real[n] = unknown, outcomes["unknown"] + outcomes["failed"], numbers
+        without_gap = list(range(1, len(numbers) + 1))
+        twin[n] = pair.s.unknown[subject][n - 1], pair.s.failures[subject][n - 1], without_gap
     return real, twin
 
 

@@ -150,8 +150,8 @@ class Seen(NamedTuple):
     entries: dict[tuple[str, int], tuple[str, bool]]
     """By subject and sequence: the key, and whether its batch is routed."""
     lanes: dict[tuple[str, str], LaneSeen]
-    attempts: dict[Place, list[str]]
-    """Outcomes in the order of their numbers, which have no gap; `rescued`: unknown by a rescue."""
+    attempts: dict[Place, list[tuple[int, str]]]
+    """Numbers and outcomes; `rescued`: unknown by a rescue."""
     dead: list[DeadSeen]
     items: list[ItemSeen]
     endpoints: dict[str, str]
@@ -344,12 +344,9 @@ class Outbox:
             self.db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             cursors = [self.db.execute(each.encode()) for each in queries]
             stored, places, tried, dead, items, states = [each.fetchall() for each in cursors]
-        attempts: dict[Place, list[str]] = defaultdict(list)
+        attempts: dict[Place, list[tuple[int, str]]] = defaultdict(list)
         for endpoint, subject, sequence, number, outcome in tried:
-            outcomes = attempts[endpoint, subject, sequence]
-            outcomes.append(outcome)
-            what = f"attempts of {endpoint}/{subject}/{sequence}"
-            assert number == len(outcomes), f"{what}: a gap before number {number}"
+            attempts[endpoint, subject, sequence].append((number, outcome))
         lanes: dict[tuple[str, str], LaneSeen] = {}
         for endpoint, subject, *counts, token, due_at in places:
             state = state_of(token, due_at, counts[0], counts[1])

@@ -151,9 +151,14 @@ class Pair(DispatcherSteps):
             self.forgotten = self.aged
         return True
 
+    def may_back_up(self) -> bool:
+        """Return whether a backup can be put back later with the same keys and days."""
+        changed = self.reissued or self.is_cancelled or self.aged
+        return self.backup is None and not changed
+
     def back_up(self) -> bool:
         """Keep what the database has."""
-        if self.backup is not None or self.reissued or self.is_cancelled or self.aged:
+        if not self.may_back_up():
             return False
         self.backup = self.outbox.take(), self.s, dict(self.tokens), list(self.batches), self.replay
         return True
