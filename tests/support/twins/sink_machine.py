@@ -23,7 +23,8 @@ from tests.support.twins.sink_database import SinkDatabase
 from tests.support.twins.sink_people import OPEN, proposal_name
 from tests.support.twins.sink_rows import FAR, Decision, corrected
 
-EVENTS = 12
+EVENTS = 100
+"""More than a run reads. Only the first ones decide anything."""
 
 DRIVERS = ("a", "b")
 BUSY = ("planned", "unknown", "written")
@@ -38,6 +39,9 @@ ANSWERS = {
 }
 ANSWER = st.sampled_from([*["committed"] * 4, *ANSWERS])
 KILLED = st.sampled_from([False, False, False, True])
+OTHERS = st.runner().flatmap(
+    lambda machine: st.sampled_from([c for c in NEW[:2] if c != machine.world.database.query])
+)
 DECISION = st.builds(
     Decision,
     st.sampled_from(["m_1", "m_2"]),
@@ -46,7 +50,7 @@ DECISION = st.builds(
     st.sampled_from([1, 1, 1, 2]),
     st.sampled_from([True, True, True, True, False]),
 )
-SOURCE = st.lists(st.lists(DECISION, max_size=3), max_size=EVENTS)
+SOURCE = st.lists(st.lists(DECISION, max_size=3), max_size=12)
 
 
 def among(*states: str) -> st.SearchStrategy[str]:
@@ -174,18 +178,19 @@ class SinkMachine(RuleBasedStateMachine):
         self.stage_batch(driver)
 
     @some(*ALIVE)
-    @rule(driver=among(*ALIVE), events=st.integers(1, 2))
-    def go_on(self, driver: str, events: int) -> None:
+    @rule(driver=among(*ALIVE), steps=st.integers(1, 6), events=st.integers(1, 2))
+    def go_on(self, driver: str, steps: int, events: int) -> None:
         """Whatever a driver does next, if nothing comes in between."""
-        match self.world.driver_of(driver).state:
-            case "starting":
-                self.begin_run(driver)
-            case "running":
-                self.plan_batch(driver, events)
-            case "written":
-                self.commit_batch(driver)
-            case _:
-                self.write_batch(driver)
+        for _ in range(steps):
+            match self.world.driver_of(driver).state:
+                case "starting":
+                    self.begin_run(driver)
+                case "running":
+                    self.plan_batch(driver, events)
+                case "written":
+                    self.commit_batch(driver)
+                case "planned" | "unknown":
+                    self.write_batch(driver)
 
     @some(*BUSY)
     @rule(driver=among(*BUSY), code=CODES)
@@ -205,7 +210,7 @@ class SinkMachine(RuleBasedStateMachine):
 
     # Moments that come back.
 
-    @precondition(lambda self: len(self.images) > 2)
+    @precondition(lambda self: len(self.images) > 3)
     @rule(transactions=st.sampled_from([1, 1, 1, 2, 3, 5, 8]))
     def restore_database(self, transactions: int) -> None:
         number = max(len(self.world.log) - transactions, 1)
@@ -239,8 +244,8 @@ class SinkMachine(RuleBasedStateMachine):
 
     # People.
 
-    @some(*BUSY)
-    @rule(checkpoint=st.sampled_from(["c1", "c2"]))
+    @precondition(lambda self: self._is_adopted_one_busy())
+    @rule(checkpoint=OTHERS)
     def adopt(self, checkpoint: str) -> None:
         step = sink.adopt(self.world, checkpoint)
         self._take("adopt", step, lambda: self.database.adopt(checkpoint))
@@ -310,6 +315,10 @@ class SinkMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         for driver in self.world.driver:
             self.database.kill(driver)
+
+    def _is_adopted_one_busy(self) -> bool:
+        drivers = map(self.world.driver_of, self.drivers(*BUSY))
+        return any(each.checkpoint == self.world.database.query for each in drivers)
 
     def checkpoints(self) -> list[str]:
         """Return the checkpoints, the adopted one several times: another is refused at once."""
