@@ -24,6 +24,7 @@ CONSTANTS
   StaleIsFault,     \* whether a batch of an older run is a fault by itself, whatever it holds
   DigestCheck,      \* a batch that the ledger has must come with the same content
   DropOrphans,      \* a plan whose entry is gone is dropped, if the ledger does not have the batch
+  ChainCheck,       \* before each batch, the log is compared with memory, and what is done with the ledger
   Savepoints,       \* whether savepoints are made and begun with
   SavepointProof,   \* a savepoint is made of a batch that is done and in the ledger
   RepeatAsPlanned   \* a new checkpoint repeats the ledger's later batches as they were planned
@@ -34,14 +35,14 @@ VARIABLES
   folder,             \* the number of the stream's checkpoint folder
   ledger,             \* batch -> the files whose events it has
   epoch, holder,      \* the stream's row: its epoch, and the driver that has locked it
-  pc, mine, home, batch, pos, last, seen, want, input, cut,  \* of each driver
+  pc, mine, home, batch, pos, last, seen, want, input, past, cut,  \* of each driver
   out,                \* of each driver: the write that was sent and has not landed
   savepoint, saving,
   stale, twin, alarm  \* whether what must never happen has happened
 
 disk == <<log, plan, commits, folder>>
 row == <<ledger, epoch, holder>>
-memory == <<home, batch, pos, last, seen, want, input, cut>>
+memory == <<home, batch, pos, last, seen, want, input, past, cut>>
 saves == <<savepoint, saving>>
 marks == <<stale, twin, alarm>>
 vars == <<arrived, disk, row, pc, mine, memory, out, saves, marks>>
@@ -70,7 +71,7 @@ Init ==
   /\ pc = [d \in Drivers |-> "down"] /\ mine = [d \in Drivers |-> 0]
   /\ home = [d \in Drivers |-> 0] /\ batch = [d \in Drivers |-> 0]
   /\ pos = [d \in Drivers |-> -1] /\ last = [d \in Drivers |-> -1] /\ seen = [d \in Drivers |-> {}]
-  /\ want = [d \in Drivers |-> -1] /\ input = [d \in Drivers |-> {}] /\ cut = [d \in Drivers |-> {}]
+  /\ want = [d \in Drivers |-> -1] /\ input = [d \in Drivers |-> {}] /\ past = [d \in Drivers |-> {}] /\ cut = [d \in Drivers |-> {}]
   /\ out = [d \in Drivers |-> NoWrite]
   /\ savepoint = NoSave /\ saving = NoSave
   /\ stale = FALSE /\ twin = FALSE /\ alarm = FALSE
@@ -86,7 +87,7 @@ At(d, at) == pc[d] = at /\ home[d] = folder
 Forgotten(d) ==
   /\ home' = [home EXCEPT ![d] = 0] /\ batch' = [batch EXCEPT ![d] = 0]
   /\ pos' = [pos EXCEPT ![d] = -1] /\ last' = [last EXCEPT ![d] = -1] /\ seen' = [seen EXCEPT ![d] = {}]
-  /\ want' = [want EXCEPT ![d] = -1] /\ input' = [input EXCEPT ![d] = {}] /\ cut' = [cut EXCEPT ![d] = {}]
+  /\ want' = [want EXCEPT ![d] = -1] /\ input' = [input EXCEPT ![d] = {}] /\ past' = [past EXCEPT ![d] = {}] /\ cut' = [cut EXCEPT ![d] = {}]
   /\ mine' = [mine EXCEPT ![d] = 0]
 
 End(d, why) == Go(d, why) /\ Forgotten(d)
@@ -102,13 +103,13 @@ Claim(d) ==  \* journal.take, OutboxSink.claim
   /\ epoch' = epoch + 1
   /\ mine' = [mine EXCEPT ![d] = epoch + 1] /\ home' = [home EXCEPT ![d] = folder]
   /\ Go(d, IF EpochBeforePlan THEN "decide" ELSE "cut")
-  /\ UNCHANGED <<arrived, disk, ledger, holder, batch, pos, last, seen, want, input, cut, out, saves, marks>>
+  /\ UNCHANGED <<arrived, disk, ledger, holder, batch, pos, last, seen, want, input, past, cut, out, saves, marks>>
 
 Decide(d) ==  \* journal.forget_unplanned reads the newest plan and the names of the log
   /\ IF EpochBeforePlan THEN At(d, "decide") ELSE CanStart(d)
   /\ cut' = [cut EXCEPT ![d] = {k \in Logged : k > Position(Newest(Planned))}]
   /\ Go(d, IF EpochBeforePlan THEN "cut" ELSE "claim")
-  /\ UNCHANGED <<arrived, disk, row, mine, home, batch, pos, last, seen, want, input, out, saves, marks>>
+  /\ UNCHANGED <<arrived, disk, row, mine, home, batch, pos, last, seen, want, input, past, out, saves, marks>>
 
 Owns(d) == epoch = mine[d] /\ home[d] = folder
 
@@ -129,7 +130,7 @@ Delete(d) ==  \* CheckpointFiles.remove
        /\ cut' = [cut EXCEPT ![d] = @ \ {k}]
   /\ holder' = IF holder = d THEN "nobody" ELSE holder
   /\ Go(d, "cut")
-  /\ UNCHANGED <<arrived, plan, commits, folder, ledger, epoch, mine, home, batch, pos, last, seen, want, input, out,
+  /\ UNCHANGED <<arrived, plan, commits, folder, ledger, epoch, mine, home, batch, pos, last, seen, want, input, past, out,
                  saves, marks>>
 
 LoseLock(d) ==  \* the server ends the transaction of a driver that stalls in a deletion
@@ -173,7 +174,7 @@ OpenSource(d) ==  \* FileStreamSource reads its log
   /\ At(d, "cut") /\ cut[d] = {} /\ ~IsOrphan /\ ToRepeat = -1
   /\ last' = [last EXCEPT ![d] = Newest(Logged)] /\ seen' = [seen EXCEPT ![d] = FilesOf(Entries)]
   /\ Go(d, "populate")
-  /\ UNCHANGED <<arrived, disk, row, mine, home, batch, pos, want, input, cut, out, saves, marks>>
+  /\ UNCHANGED <<arrived, disk, row, mine, home, batch, pos, want, input, past, cut, out, saves, marks>>
 
 Populate(d) ==  \* populateStartOffsets: the newest plan is repeated, unless it is done
   /\ At(d, "populate")
@@ -183,6 +184,7 @@ Populate(d) ==  \* populateStartOffsets: the newest plan is repeated, unless it 
             /\ Go(d, "idle") /\ UNCHANGED want
        ELSE /\ batch' = [batch EXCEPT ![d] = n] /\ pos' = [pos EXCEPT ![d] = Position(n - 1)]
             /\ want' = [want EXCEPT ![d] = Position(n)] /\ Go(d, "read")
+  /\ past' = [past EXCEPT ![d] = FilesOf(0..pos'[d])]
   /\ UNCHANGED <<arrived, disk, row, mine, home, last, seen, input, cut, out, saves, marks>>
 
 (* A batch. A write is sent if its name is free, and lands later.              *)
@@ -202,19 +204,24 @@ AddEntry(d) ==  \* FileStreamSource.latestOffset: some of the files that it has 
 NoRows(d) ==  \* the watermark has moved: a batch without rows
   /\ At(d, "idle") /\ batch[d] \in Batches
   /\ want' = [want EXCEPT ![d] = pos[d]] /\ Go(d, "plan")
-  /\ UNCHANGED <<arrived, disk, row, mine, home, batch, pos, last, seen, input, cut, out, saves, marks>>
+  /\ UNCHANGED <<arrived, disk, row, mine, home, batch, pos, last, seen, input, past, cut, out, saves, marks>>
 
 Plan(d) ==  \* markMicroBatchStart: offsetLog.add
   /\ At(d, "plan")
   /\ Send(d, "plan", batch[d], want[d], batch[d] \in Planned, "planning")
   /\ UNCHANGED <<arrived, disk, row, saves, marks>>
 
+(* Designed: the log is as the driver knows it, and each batch that is done has *)
+(* the files that the ledger has for it; so has this one if the ledger has it.  *)
+IsChained(d) == seen[d] = FilesOf(0..last[d]) /\ \A n \in (Done \cap Planned) \cup {batch[d]} :
+  ledger[n] # Absent => FilesOf(Position(n - 1) + 1..Position(n)) = ledger[n]
+
 GetBatch(d) ==  \* FileStreamSource.getBatch reads the entries of the plan from the log
   /\ At(d, "read")
   /\ LET range == pos[d] + 1..want[d] IN
-       IF range \subseteq Logged
+       IF range \subseteq Logged /\ (ChainCheck => IsChained(d))
        THEN /\ input' = [input EXCEPT ![d] = FilesOf(range)] /\ Go(d, "write")
-            /\ UNCHANGED <<mine, home, batch, pos, last, seen, want, cut>>
+            /\ UNCHANGED <<mine, home, batch, pos, last, seen, want, past, cut>>
        ELSE End(d, "refused")
   /\ UNCHANGED <<arrived, disk, row, out, saves, marks>>
 
@@ -252,11 +259,11 @@ Succeed(d, w) ==
   CASE w.kind = "log" ->
          /\ last' = [last EXCEPT ![d] = w.n] /\ seen' = [seen EXCEPT ![d] = @ \cup w.v]
          /\ want' = [want EXCEPT ![d] = w.n] /\ Go(d, "plan")
-         /\ UNCHANGED <<mine, home, batch, pos, input, cut>>
+         /\ UNCHANGED <<mine, home, batch, pos, input, past, cut>>
     [] w.kind = "plan" -> Go(d, "read") /\ UNCHANGED <<mine, memory>>
     [] w.kind = "commit" ->
          /\ batch' = [batch EXCEPT ![d] = w.n + 1] /\ pos' = [pos EXCEPT ![d] = want[d]] /\ Go(d, "idle")
-         /\ input' = [input EXCEPT ![d] = {}]
+         /\ input' = [input EXCEPT ![d] = {}] /\ past' = [past EXCEPT ![d] = @ \cup input[d]]
          /\ UNCHANGED <<mine, home, last, seen, want, cut>>
 
 Answered(d, w, isWritten) ==
@@ -322,7 +329,7 @@ Begin(d) ==  \* savepoint.begin: a new folder, which the stream adopts; batches 
   /\ Go(d, "decide")
   /\ out' = [e \in Drivers |-> NoWrite]  \* they go to the old folder
   /\ saving' = NoSave
-  /\ UNCHANGED <<arrived, ledger, holder, batch, pos, last, seen, want, input, cut, savepoint, marks>>
+  /\ UNCHANGED <<arrived, ledger, holder, batch, pos, last, seen, want, input, past, cut, savepoint, marks>>
 
 Moved(d) ==  \* a driver of the old folder: what it reads and writes there is no longer the stream's
   /\ home[d] # folder /\ pc[d] \notin Ended \cup {"write"}
@@ -345,8 +352,11 @@ TypeOK ==
   /\ \A k \in Entries : log[k].v \subseteq Files /\ log[k].by \in 0..MaxEpoch
   /\ \A n \in Batches : plan[n].v \in -1..MaxEntry /\ ledger[n] \in SUBSET Files \cup {Absent}
 
-(* What the checkpoint counts as read is in the ledger (guarantees 3 and 8).   *)
-NothingLost == \A n \in Done \cap Planned : FilesOf(0..Position(n)) \subseteq Written
+(* What a run counts as read is in the ledger when it writes a batch. Where     *)
+(* creation is atomic, no checkpoint ever says otherwise (guarantees 3 and 8).  *)
+NothingLost ==
+  /\ \A d \in Drivers : pc[d] = "commit" => past[d] \subseteq Written
+  /\ Create = "atomic" => \A n \in Done \cap Planned : FilesOf(0..Position(n)) \subseteq Written
 
 (* No file's events are in two batches (1 and 4).                              *)
 NothingTwice == \A n, m \in Batches :
