@@ -181,6 +181,11 @@ SPARK_VERSIONS := 4.1.1 4.2.0
 test-spark-versions: $(SPARK_VERSIONS:%=.holdfast/spark-%) ## move a job between versions of Spark; takes long
 	@HOLDFAST_TEST_SPARK_VERSIONS="$(SPARK_VERSIONS)" $(BIN)/python -m pytest tests/soak/spark_versions.py
 
+.PHONY: test-versions
+test-versions: $(STAMP) ## run the sink in environments of others: Spark 3.5 to 4.3, Python 3.10 to 3.13, oldest and newest libraries
+	@$(BIN)/python -m pytest tests/soak/sink_versions.py tests/soak/sink_connect.py
+	@cat .holdfast/sink-environments/table.md
+
 .PHONY: check
 check: $(STAMP) links deptry deploy-check ## format, lint, types, import arrows, dependencies, and what is under deploy/
 	$(BIN)/ruff format --check .
@@ -199,12 +204,13 @@ part = $(BIN)/deptry --ignore DEP002 $(1) $(3:%=--extend-exclude %) \
 deptry: $(STAMP) ## compare imports with the declared dependencies, and those of each part with its extras
 	$(BIN)/deptry sink dispatcher migrations spark_app deploy
 	$(BIN)/deptry --ignore DEP002,DEP004 --exclude tests/benchmarks/dispatch/peers tests
-	$(call part,sink spark_app,sink spark,sink/contract/tables)
-	$(call part,migrations sink/contract/tables,migrations)
-	$(call part,dispatcher,migrations dispatcher,dispatcher/api dispatcher/receiver)
-	$(call part,dispatcher/api,migrations dispatcher api)
+	$(call part,sink,sink,sink/contract/tables) --per-rule-ignores "DEP004=pyspark|py4j" # of the user
+	$(call part,spark_app,cli sink spark)
+	$(call part,migrations sink/contract/tables,cli migrations)
+	$(call part,dispatcher,cli migrations dispatcher,dispatcher/api dispatcher/receiver)
+	$(call part,dispatcher/api,cli migrations dispatcher api)
 	$(call part,dispatcher/receiver,receiver receiver-fastapi receiver-sqlalchemy)
-	$(call part,deploy/local deploy/payouts,migrations dispatcher receiver java sink spark local kafka)
+	$(call part,deploy/local deploy/payouts,cli migrations dispatcher receiver java sink spark local kafka)
 
 .PHONY: deploy-check deploy-rules
 deploy-check: $(STAMP) ## check manifests, compose file, Dockerfile and alerts against schemas, commands and each other
@@ -253,7 +259,7 @@ lock: $(STAMP) ## pin every dependency again, with hashes and without an index
 	$(LOCK_AS_TESTED) pyproject.toml --extra spark --no-emit-package pyspark --no-emit-package py4j \
 	  --output-file requirements/cluster.txt
 	echo "setuptools" | $(LOCK_AS_TESTED) - --output-file requirements/build.txt
-	$(LOCK_AS_TESTED) pyproject.toml --extra migrations --output-file requirements/migrate.txt
+	$(LOCK_AS_TESTED) pyproject.toml --extra cli --extra migrations --output-file requirements/migrate.txt
 	$(LOCK_AS_TESTED) pyproject.toml --extra dispatcher --output-file requirements/dispatcher.txt
 	$(LOCK_AS_TESTED) pyproject.toml --extra api --output-file requirements/api.txt
 	$(LOCK_AS_TESTED) pyproject.toml --extra spark --extra java --output-file requirements/job.txt

@@ -1,5 +1,7 @@
 """Every revision up and down, and the states that an upgrade copies."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -38,6 +40,30 @@ def _everything(dsn: str) -> dict[str, list[str]]:
 
 def test_upgrade_takes_an_empty_database_to_the_newest_revision(make_database: Make) -> None:
     assert upgrade(make_database(None)) == Upgraded(before=None, after=head())
+
+
+def _module(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `python -m holdfast.migrations` where the command is not installed."""
+    program = (
+        "import sys; sys.modules |= dict.fromkeys(('typer', 'rich'));"
+        " from holdfast.migrations.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def test_database_is_upgraded_without_the_command(make_database: Make) -> None:
+    dsn = make_database(None)
+    sql = _module("upgrade", "--sql")
+    assert (sql.returncode, sql.stdout) == (0, script(None))
+    for _ in range(2):
+        done = _module("upgrade", "--dsn", dsn)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert head() in done.stdout
+    assert not upgrade(dsn).changed
+    lost = _module("upgrade", "--dsn", f"{dsn} dbname=nowhere")
+    assert (lost.returncode, lost.stdout, lost.stderr.count("\n")) == (1, "", 1)
 
 
 def test_upgrade_twice_is_a_no_op(dsn: str) -> None:

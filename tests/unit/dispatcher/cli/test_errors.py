@@ -1,5 +1,6 @@
 """How the command prints an error: as text, and with --json as one line of JSON."""
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from holdfast.dispatcher.cli import main as command
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from tests.support.command import holdfast
 
+START = "holdfast.dispatcher.cli.start"
 NO_DATABASE = "no database: pass --dsn, set HOLDFAST_DSN, or start one with `holdfast local up`."
 
 
@@ -96,3 +98,14 @@ def test_every_end_has_a_code(
     line = capsys.readouterr().err
     assert end.value.code == exit_code
     assert (line.count("\n"), f'"code": "{code}", "exit_code": {exit_code}' in line) == (1, True)
+
+
+@pytest.mark.parametrize("package", ["typer", "rich"])
+def test_command_that_is_not_installed_says_what_to_install(package: str) -> None:
+    program = f"import sys; sys.modules[{package!r}] = None; from {START} import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pip install 'holdfast[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr
