@@ -6,7 +6,7 @@ administrator should act.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 import psycopg
 from psycopg.rows import dict_row
@@ -15,6 +15,7 @@ from holdfast.migrations.connect import statement
 from holdfast.migrations.roles import reachable
 from holdfast.migrations.upgrade import SERVER_VERSION_MIN, current
 from holdfast.sink.contract.checks import Check, Level
+from holdfast.sink.contract.compatibility import UTC
 from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.contract.roles import ALL
 from holdfast.sink.contract.schema import CODE, Code, misfit

@@ -9,7 +9,6 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -30,6 +29,7 @@ from holdfast.migrations.upgrade import (
     steps_after,
     with_retries,
 )
+from holdfast.sink.contract.compatibility import StrEnum
 from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.contract.roles import ALL
 from holdfast.sink.contract.tables import SCHEMA

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
-from enum import StrEnum
 
 import psycopg
 from psycopg.rows import class_row
@@ -16,6 +15,7 @@ from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_random_
 
 from holdfast.migrations.connect import connection, one_line, statement
 from holdfast.migrations.upgrade import current
+from holdfast.sink.contract.compatibility import StrEnum
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.login import login_name
 from holdfast.sink.contract.roles import JANITOR

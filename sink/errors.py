@@ -14,7 +14,7 @@
         TooManyRefused       more of the batch's rows were refused than the limit allows
         CompanionFailed      `also` ended the transaction or hid an error
         NotStreaming         the sink was called outside a streaming query
-        AccessDenied         the server refused the DSN's user, password or database
+        AccessDenied         the server refused the login, or the DSN leads to no server
       Transient            a restart may succeed
         SinkUnavailable      the database was not reachable or not ready
         CheckpointUnreadable the checkpoint's file system did not answer
@@ -130,7 +130,10 @@ class SchemaMismatch(Permanent):
 
 
 class AccessDenied(Permanent):
-    """The server answered and refused the DSN's user, password or database.
+    """The server refused the DSN's user, password or database, or the DSN leads to no server.
+
+    The latter is a host that nobody knows, a certificate that does not fit, or another service at
+    the port; once the sink was connected, they count as an outage.
 
     >>> OutboxSink(f"{dsn} dbname=nowhere", stream="payouts").check()
     Traceback (most recent call last):
@@ -228,7 +231,7 @@ class NotStreaming(Permanent):
 
     >>> OutboxSink(dsn, stream="payouts")("no DataFrame of a stream", 0)
     Traceback (most recent call last):
-    holdfast.sink.errors.NotStreaming: ...Nothing was written; run the query in a classic session.
+    holdfast.sink.errors.NotStreaming: ...Nothing was written; pass the sink to writeStream...
     """
 
 

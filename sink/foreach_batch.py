@@ -7,26 +7,29 @@ a part, would run the stateful stage again or fail the batch.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 from uuid import UUID
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
 
-from holdfast.sink.contract.dsn import redact
 from holdfast.sink.contract.failpoints import failpoint
-from holdfast.sink.errors import BatchTooLarge, NotStreaming
 from holdfast.sink.rows.batch import BatchInput, prepare
 from holdfast.sink.rows.columns import check_entries
-from holdfast.sink.rows.nullable import nullable_in_utc
 from holdfast.sink.rows.quarantine_limit import QuarantineLimit
+from holdfast.sink.session import (
+    UNKNOWN_BYTES,
+    Identity,
+    Session,
+    client_session,
+    collected,
+    session_of,
+    spark_of,
+)
 from holdfast.sink.trace import BatchSpan, batch_span
-from holdfast.sink.transaction import continuation
+from holdfast.sink.transaction import continuation, ledger
 from holdfast.sink.transaction.companion import Also
 from holdfast.sink.transaction.content import Content
 from holdfast.sink.transaction.continuation import Continuation, Repeated
@@ -35,13 +38,12 @@ from holdfast.sink.transaction.driver_path import InDriver
 from holdfast.sink.transaction.future_dated import TOLERANCE
 from holdfast.sink.transaction.ledger import Replayed, Run, Written
 from holdfast.sink.transaction.lineage import (
-    Files,
-    local_files,
     location,
     require_safe,
     source_offsets,
     unreadable,
 )
+from holdfast.sink.transaction.login import Login
 from holdfast.sink.transaction.staging import (
     Stage,
     Summary,
@@ -61,11 +63,6 @@ _log = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
-_QUERY_ID = "sql.streaming.queryId"
-_RUN_ID = ("sql.streaming.runId", "spark.jobGroup.id")
-_BATCH_ID = "streaming.sql.batchId"
-_RESULT_LIMIT = "spark.driver.maxResultSize"
-
 WritePath = Literal["auto", "driver", "staged"]
 """How the rows of a batch reach Postgres: through the driver, or directly from the tasks.
 
@@ -75,17 +72,6 @@ staged path costs a table, and a connection for each task, and the driver holds 
 
 STAGED_BYTES = 64 << 20
 """`auto` stages batches of at least this size."""
-
-UNKNOWN_BYTES = 1 << 50
-"""A plan whose source has no size estimate reports 2^63, scaled by row widths."""
-
-
-class Identity(NamedTuple):
-    """The ids of a micro-batch: the query id is the checkpoint's, the run id that of one start."""
-
-    query_id: UUID
-    run_id: UUID
-    batch_id: int
 
 
 class PathChoice:
@@ -144,6 +130,9 @@ class OutboxSink:
     overtaken). Only the stream's own entries count, and those written by hand for it. Its key
     counts as used, and `holdfast suppressed` shows it.
 
+    `dsn` and `password` may each be a function that returns text. It is called for each connection,
+    also in the tasks of the staged path, so a token that expires lasts (IAM of managed databases).
+
     A row dated later than the database's clock plus `future_tolerance` is quarantined
     (`future_dated`): as an entry it would overtake every entry of its subject until then.
 
@@ -156,15 +145,16 @@ class OutboxSink:
     >>> query = writer.foreachBatch(sink).trigger(availableNow=True).start()
     >>> query.awaitTermination(120)
     True
-    >>> sink.last.counts.entries
+    >>> sink.outcome().counts.entries
     2
     """
 
     def __init__(
         self,
-        dsn: str,
+        dsn: str | Callable[[], str],
         *,
         stream: str,
+        password: str | Callable[[], str] | None = None,
         checkpoint: str | PathLike[str] | None = None,
         first_batch: int | None = None,
         select: Callable[[pa.Table], BatchInput] | None = None,
@@ -178,8 +168,10 @@ class OutboxSink:
     ) -> None:
         """Raises `ValueError` for an invalid setting."""
         where = location(checkpoint)
+        login = Login(dsn, password)
         self._settings: dict[str, Any] = {
             "stream": stream,
+            "password": password,
             "checkpoint": where,
             "first_batch": first_batch,
             "select": select,
@@ -192,14 +184,15 @@ class OutboxSink:
             "future_tolerance": future_tolerance,
         }
         self._path = PathChoice(path, rows_in_driver=bool(select or also))
-        self._stage = Stage(dsn, stream, timeouts or Timeouts())
+        self._stage = Stage(login, stream, timeouts or Timeouts())
         self._dsn = dsn
         self._checkpoint = where
-        self._context: object = None
+        self._session: Session | None = None
+        self._client: str | None = None
         self._select = select or BatchInput
         self._also = also
         self._writer = Writer(
-            dsn,
+            login,
             stream,
             checkpoint=where,
             first_batch=first_batch,
@@ -226,16 +219,17 @@ class OutboxSink:
             raise
 
     def _write_batch(self, df: "DataFrame", batch_id: int) -> None:
-        identity = _identity(df, batch_id)
-        if df.sparkSession.sparkContext is not self._context:
-            self.use_session(df.sparkSession)
+        session = self._session
+        if session is None or not session.has(df):
+            session = self._use(spark_of(df))
+        identity = session.identity(df, batch_id, self._writer.files)
         schema = arrow_schema(df)
-        if self._path.is_staged(lambda: plan_bytes(df)):
+        if self._path.is_staged(lambda: session.plan_bytes(df)):
             self.apply_staged(schema, lambda stage: run_tasks(df, stage), identity)
         else:
             if self._settings["select"] is None:
                 check_entries(schema.empty_table())
-            self.apply(_collected(df, schema), identity)
+            self.apply(collected(df, schema), identity)
 
     def claim(self, query_id: UUID | None = None, *, repeated: Repeated | None = None) -> bool:
         """Take the stream before its query starts, for what changes the files of a checkpoint.
@@ -276,17 +270,7 @@ class OutboxSink:
         The first batch does it. Call it before `start`, which otherwise compares only a checkpoint
         on a local path. Raises `CheckpointUnreadable` and `UnsafeCheckpoint`.
         """
-        if self._checkpoint is not None:
-            # Where there is a session there is py4j.
-            from holdfast.sink.foreach_batch import files_of  # noqa: PLC0415
-
-            try:
-                files = files_of(spark, self._checkpoint)
-            except OSError as error:
-                raise unreadable(self._checkpoint, error) from error
-            require_safe(files.location)
-            self._writer.files = files
-        self._context = spark.sparkContext
+        self._use(spark)
 
     def apply(self, table: pa.Table, identity: Identity) -> Written | Replayed:
         """Write the rows of one micro-batch: `__call__` on the driver path."""
@@ -331,6 +315,18 @@ class OutboxSink:
             # Also after a failure: the replayed batch is staged again.
             drop_stages(stage, run)
 
+    def _use(self, spark: "SparkSession") -> Session:
+        session = session_of(spark, self._client)
+        if self._checkpoint is not None:
+            try:
+                files = session.files(self._checkpoint)
+            except OSError as error:
+                raise unreadable(self._checkpoint, error) from error
+            require_safe(files.location)
+            self._writer.files = files
+        self._session = session
+        return session
+
     @property
     def checkpoint(self) -> str | None:
         """The query's checkpointLocation as text; None where it was not given."""
@@ -350,6 +346,15 @@ class OutboxSink:
         Raises `SchemaMismatch`, `SinkUnavailable` and whatever `work` raises.
         """
         return self._writer.read(work)
+
+    def outcome(self, batch_id: int | None = None) -> Written | None:
+        """Return what the ledger has of a batch of the stream's query; None where it has nothing.
+
+        Without `batch_id`, the newest one. It reads the database, so it answers in every process,
+        also in a client of Spark Connect. Raises `SchemaMismatch` and `SinkUnavailable`.
+        """
+        stream = self._writer.stream
+        return self.read(lambda connection: ledger.outcome(connection, stream, batch_id))
 
     def proof(self, query_id: UUID, batch_id: int) -> Continuation | None:
         """Return the proof of a batch of this stream; None where the ledger does not have it.
@@ -404,36 +409,18 @@ class OutboxSink:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A connection cannot be pickled: a copy opens its own and begins its own run.
-        return partial(OutboxSink, self._dsn, **self._settings), ()
+        return _copy_of, (self._dsn, self._settings, client_session())
 
     def __repr__(self) -> str:
-        return f"OutboxSink({redact(self._dsn)!r}, stream={self._writer.stream!r})"
+        return f"OutboxSink({self._stage.login.shown()}, stream={self._writer.stream!r})"
 
 
-def _identity(df: "DataFrame", batch_id: int) -> Identity:
-    """Read the ids of the batch from the local properties of Spark's stream thread."""
-    try:
-        context = df.sparkSession.sparkContext
-        query_id = context.getLocalProperty(_QUERY_ID)
-        run_id = next(filter(None, map(context.getLocalProperty, _RUN_ID)), None)
-        streamed = context.getLocalProperty(_BATCH_ID)
-    except AttributeError as error:
-        raise NotStreaming(
-            "this DataFrame has no SparkContext, so its batch has no query id (Spark Connect is not"
-            " supported). Nothing was written; run the query in a classic session."
-        ) from error
-    if not query_id or not run_id or not streamed:
-        raise NotStreaming(
-            "the sink was not called by foreachBatch on the thread of a streaming query, where each"
-            " batch has a query id. Nothing was written; pass the sink to"
-            " writeStream.foreachBatch(...), and leave PYSPARK_PIN_THREAD on."
-        )
-    if int(streamed) != batch_id:
-        raise NotStreaming(
-            f"Spark runs batch {streamed} on this thread, but the sink was called for batch"
-            f" {batch_id}. Nothing was written; call the sink with foreachBatch's own arguments."
-        )
-    return Identity(UUID(query_id), UUID(run_id), batch_id)
+def _copy_of(
+    dsn: str | Callable[[], str], settings: dict[str, Any], client: str | None
+) -> OutboxSink:
+    sink = OutboxSink(dsn, **settings)
+    sink._client = client  # noqa: SLF001 - of the same module
+    return sink
 
 
 def _selected(select: Callable[[pa.Table], BatchInput], table: pa.Table) -> BatchInput:
@@ -457,26 +444,6 @@ def _selected(select: Callable[[pa.Table], BatchInput], table: pa.Table) -> Batc
     return selected
 
 
-def _collected(df: "DataFrame", schema: pa.Schema) -> pa.Table:
-    """As `df.toArrow()`, with all fields nullable: a null in one that is not would stop it."""
-    collect: Any = df._collect_as_arrow  # noqa: SLF001
-    try:
-        batches = collect()
-    except Exception as error:
-        if _RESULT_LIMIT not in str(error):
-            raise
-        raise BatchTooLarge(
-            f"the batch is larger than {_RESULT_LIMIT}, the most that Spark lets into the driver."
-            " Nothing was written now, and the batch is still in the checkpoint; set path='staged',"
-            " so that its rows go from the tasks to Postgres, and restart. Or raise the limit, or"
-            " let the source give less at a time and start from the checkpoint as it was before"
-            " this batch."
-        ) from error
-    if not batches:
-        return schema.empty_table()
-    return pa.Table.from_batches([nullable_in_utc(batch) for batch in batches])
-
-
 def _report(outcome: Written | Replayed, seconds: float) -> None:
     counts = outcome.counts
     # A warning where a person must act: a known key with different content is not written, and a
@@ -497,78 +464,3 @@ def _report(outcome: Written | Replayed, seconds: float) -> None:
         counts.quarantined,
         round(seconds * 1000),
     )
-
-
-def plan_bytes(df: "DataFrame") -> int:
-    """Return the optimizer's size estimate of a DataFrame in bytes; runs nothing.
-
-    For a file source it is the size of the files, scaled by row widths: filters do not count.
-    """
-    plan = df._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - PySpark has no public way
-    return int(str(plan.stats().sizeInBytes()))
-
-
-# The files of a checkpoint on any file system of Hadoop, read through the JVM of a session.
-
-_MORE = "; For more details see:"
-"""Begins an address in Hadoop's messages."""
-
-
-class HadoopFiles:
-    """The files of one checkpoint, as Spark finds it: a path without a scheme is on fs.defaultFS.
-
-    Raises OSError, in one line, where its file system does not answer or cannot be loaded.
-    """
-
-    def __init__(self, spark: "SparkSession", checkpoint: str) -> None:
-        context: Any = spark.sparkContext
-        self._jvm = context._jvm  # noqa: SLF001 - PySpark has no public way to Hadoop's files
-        self._root = self._jvm.org.apache.hadoop.fs.Path(checkpoint)
-        with _answering():
-            self._system = self._root.getFileSystem(context._jsc.hadoopConfiguration())  # noqa: SLF001 - as above
-
-    @property
-    def location(self) -> str:
-        """The absolute path, with its scheme."""
-        return str(self._system.makeQualified(self._root).toString())
-
-    def read(self, name: str) -> str | None:
-        """Return the text of a file; None where there is none."""
-        path = self._path(name)
-        with _answering():
-            if not self._system.exists(path):
-                return None
-            stream = self._system.open(path)
-            try:
-                return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-            finally:
-                stream.close()
-
-    def names(self, folder: str) -> list[str]:
-        """Return the names of the files in a folder; none where there is no such folder."""
-        path = self._path(folder)
-        with _answering():
-            if not self._system.exists(path):
-                return []
-            return [str(status.getPath().getName()) for status in self._system.listStatus(path)]
-
-    def _path(self, name: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(self._root, name)
-
-
-def files_of(spark: "SparkSession", checkpoint: str) -> Files:
-    """Return the files of a checkpoint, without the JVM where Spark has them on a local path.
-
-    Raises OSError.
-    """
-    files = HadoopFiles(spark, checkpoint)
-    return local_files(files.location) or files
-
-
-@contextmanager
-def _answering() -> Iterator[None]:
-    try:
-        yield
-    except Py4JJavaError as error:
-        thrown = str(error.java_exception.toString()).partition(_MORE)[0]
-        raise OSError(" ".join(thrown.split())) from error

@@ -21,6 +21,7 @@ import pyarrow as pa
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from holdfast.sink.contract.canonical import rfc3339
+from holdfast.sink.contract.compatibility import parse_time
 from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.contract.requeue import REQUEUED, Overtakes, Requeued
 from holdfast.sink.contract.states import QuarantineReason
@@ -390,7 +391,7 @@ def _moment(text: Any) -> datetime | None:
         return None
     if isinstance(text, str) and _TIME.fullmatch(text):
         try:
-            return datetime.fromisoformat(text)
+            return parse_time(text)
         except ValueError:
             pass
     raise Unfit(f"occurred_at {str(text)[:_SHOWN_MAX]!r} is not RFC 3339 with a zone")

@@ -13,7 +13,7 @@ A duplicate, a stale sequence and a delivery in progress are not errors but outc
 (`holdfast.sink.contract.wire.ReceiptOutcome`), which the inbox returns.
 """
 
-from enum import StrEnum
+from holdfast.sink.contract.compatibility import StrEnum
 
 
 class Reason(StrEnum):

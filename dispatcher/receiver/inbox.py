@@ -14,7 +14,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from hashlib import sha256
 from threading import get_ident
 from typing import Any
@@ -31,6 +31,7 @@ from holdfast.receiver.errors import NoTransaction, TakenBack
 from holdfast.receiver.message import window as key_window
 from holdfast.receiver.message.receipt import Receipt
 from holdfast.receiver.message.verify import Delivery
+from holdfast.sink.contract.compatibility import UTC, parse_time
 from holdfast.sink.contract.failpoints import failpoint
 from holdfast.sink.contract.wire import ReceiptOutcome
 
@@ -173,7 +174,7 @@ class Inbox:
         if "body_sha256" in answer:
             answer["body_sha256"] = bytes.fromhex(answer["body_sha256"])
         if answer["applied_at"]:
-            answer["applied_at"] = datetime.fromisoformat(answer["applied_at"]).astimezone(UTC)
+            answer["applied_at"] = parse_time(answer["applied_at"]).astimezone(UTC)
         return Receipt(key, key_window=self._key_window, **answer)
 
 

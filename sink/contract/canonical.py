@@ -6,8 +6,10 @@ floats, integers that a double cannot hold, NUL, lone surrogates, keys that are 
 """
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
+
+from holdfast.sink.contract.compatibility import UTC
 
 INTEGER_MAX = 2**53 - 1
 """Largest integer that every JSON parser reads exactly (RFC 8259 section 6)."""

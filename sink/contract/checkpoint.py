@@ -4,9 +4,10 @@ Nothing in a location is decoded.
 """
 
 import re
-from enum import StrEnum
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from holdfast.sink.contract.compatibility import StrEnum
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
+from holdfast.sink.contract.compatibility import StrEnum
 from holdfast.sink.contract.exits import ExitCode
 
 

@@ -13,9 +13,10 @@ of metadata (`with_files`): Spark has their names only in a log of the checkpoin
 import json
 import math
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NoReturn
 
+from holdfast.sink.contract.compatibility import UTC
 from holdfast.sink.contract.numbers import is_whole
 
 NOTHING = "-"

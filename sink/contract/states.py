@@ -1,6 +1,6 @@
 """Every enum of the database. A test compares each with its Postgres type."""
 
-from enum import StrEnum
+from holdfast.sink.contract.compatibility import StrEnum
 
 
 class Outcome(StrEnum):

@@ -4,7 +4,7 @@ Standard Webhooks 1.0.0 for `webhook-*`; draft-ietf-httpapi-idempotency-key-head
 structured-field string, RFC 9651, so the quotes belong to the value).
 """
 
-from enum import StrEnum
+from holdfast.sink.contract.compatibility import StrEnum
 
 WEBHOOK_ID = "webhook-id"
 WEBHOOK_TIMESTAMP = "webhook-timestamp"

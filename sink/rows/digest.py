@@ -13,6 +13,7 @@ encoding needs a new `VERSION`; `tests/contract/vectors/digest.json` freezes it.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,6 @@ ROWS_AT_A_TIME = 50_000
 
 _BYTES = pa.large_binary()
 _HASH_BYTES = hashlib.sha256().digest_size
-_NOTHING = pa.scalar(b"", _BYTES)
-_NULL = pa.scalar(b"N", _BYTES)
 
 
 def digest(tables: Mapping[str, pa.Table]) -> bytes:
@@ -121,7 +120,7 @@ def _pieces(values: pa.Array) -> list[pa.Array | pa.Scalar]:
     """As `_texts`, in parts that `_joined` concatenates, so that each byte is copied once."""
     type_ = values.type
     if pa.types.is_null(type_):
-        return [_fill(_NULL, len(values))]
+        return [_fill(_scalar(b"N"), len(values))]
     if pa.types.is_struct(type_):
         pieces = _struct_pieces(values)
     elif _is_list(type_):
@@ -130,7 +129,7 @@ def _pieces(values: pa.Array) -> list[pa.Array | pa.Scalar]:
         pieces = _scalar_pieces(values)
     if not values.null_count:
         return pieces
-    return [pc.if_else(pc.is_null(values), _NULL, _joined(pieces))]
+    return [pc.if_else(pc.is_null(values), _scalar(b"N"), _joined(pieces))]
 
 
 def _scalar_pieces(values: pa.Array) -> list[pa.Array | pa.Scalar]:
@@ -158,13 +157,13 @@ def _list_pieces(values: pa.Array) -> list[pa.Array | pa.Scalar]:
     ends = pc.cumulative_sum(counts)
     offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends])
     lists = pa.LargeListArray.from_arrays(offsets, _texts(values.flatten()))
-    inner = pc.binary_join(lists, _NOTHING)
+    inner = pc.binary_join(lists, _scalar(b""))
     return [_scalar(b"["), _decimal(counts), _scalar(b":"), inner]
 
 
 def _joined(pieces: list[pa.Array | pa.Scalar]) -> pa.Array:
     """Return the concatenation of parts, of which at least one is an array."""
-    return pc.binary_join_element_wise(*pieces, _NOTHING)
+    return pc.binary_join_element_wise(*pieces, _scalar(b""))
 
 
 def _decimal(values: pa.Array) -> pa.Array:
@@ -175,6 +174,7 @@ def _fill(value: pa.Scalar, count: int) -> pa.Array:
     return pa.repeat(value, count)
 
 
+@cache  # made at the first call: PyArrow then imports pandas, which takes longer than all else here
 def _scalar(value: bytes) -> pa.Scalar:
     return pa.scalar(value, _BYTES)
 

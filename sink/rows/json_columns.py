@@ -18,9 +18,11 @@ Mask: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.bool_]]"
 Bytes: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint8]]"
 
 _TEXT = pa.large_string()
-_NOTHING = pa.scalar("", _TEXT)
 _YEAR_1, _YEAR_9999_ENDS = -62_135_596_800_000_000, 253_402_300_799_999_999
 """In microseconds since 1970."""
+
+_END = 26
+"""After the last character of a time in microseconds. PyArrow 12 slices to no open end."""
 
 _ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r"))
 
@@ -96,7 +98,7 @@ def joined(*parts: "pa.Array | str", count: int) -> pa.Array:
     if len(merged) == 1:
         only = merged[0]
         return pa.repeat(only, count) if isinstance(only, pa.Scalar) else only
-    return pc.binary_join_element_wise(*merged, _NOTHING)
+    return pc.binary_join_element_wise(*merged, _scalar(""))
 
 
 def _merged(parts: "Iterable[pa.Array | str]") -> "Iterator[pa.Array | str]":
@@ -205,7 +207,7 @@ def _moments(micros: pa.Array) -> pa.Array:
     seconds = moments.cast(pa.timestamp("s"), safe=False)
     is_exact = pc.equal(seconds.cast(pa.timestamp("us")), moments)
     texts = pc.if_else(is_exact, seconds.cast(_TEXT), moments.cast(_TEXT))
-    day, time = (pc.utf8_slice_codeunits(texts, *place) for place in ((0, 10), (11, None)))
+    day, time = (pc.utf8_slice_codeunits(texts, *place) for place in ((0, 10), (11, _END)))
     return joined(day, "T", time, "Z", count=len(micros))
 
 

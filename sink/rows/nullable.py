@@ -5,14 +5,20 @@ to cast a null around such a field, and casts a list of nulls to one with too fe
 types are exchanged, and the buffers stay as they are.
 """
 
-from dataclasses import dataclass
+from ctypes import addressof, create_string_buffer
 
 import pyarrow as pa
+
+_ARROW_ARRAY_BYTES = 80
+"""Size of `struct ArrowArray` where a pointer has 64 bits (Arrow C data interface)."""
 
 
 def nullable_in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the same buffers as `nullable_schema`; copies nothing."""
-    return pa.record_batch(_Retyped(batch, nullable_schema(batch.schema)))
+    # The protocol with capsules, which is public, is not in PyArrow 12 and 13.
+    array = create_string_buffer(_ARROW_ARRAY_BYTES)
+    batch._export_to_c(addressof(array))  # noqa: SLF001
+    return pa.RecordBatch._import_from_c(addressof(array), nullable_schema(batch.schema))  # noqa: SLF001
 
 
 def nullable_schema(schema: pa.Schema) -> pa.Schema:
@@ -21,18 +27,6 @@ def nullable_schema(schema: pa.Schema) -> pa.Schema:
     In another zone a time near year 1 or 9999 has another year.
     """
     return pa.schema([_nullable(field) for field in schema])
-
-
-@dataclass(frozen=True, slots=True)
-class _Retyped:
-    """A batch with another schema of the same layout, for Arrow's C data interface."""
-
-    batch: pa.RecordBatch
-    schema: pa.Schema
-
-    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
-        _, values = self.batch.__arrow_c_array__(requested_schema)
-        return self.schema.__arrow_c_schema__(), values
 
 
 def _nullable(field: pa.Field) -> pa.Field:

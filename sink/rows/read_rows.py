@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.sink.contract.canonical import NotCanonical, canonical_json
+from holdfast.sink.contract.compatibility import UTC
 from holdfast.sink.contract.envelope import BODY_BYTES_MAX, TYPE_FORM, Envelope, is_type
 from holdfast.sink.contract.key import PART_BYTES_MAX, PARTS_MAX, Key
 from holdfast.sink.contract.states import QuarantineReason

@@ -23,7 +23,8 @@ from holdfast.sink.contract import schema, statements
 from holdfast.sink.contract.dsn import redact
 from holdfast.sink.contract.roles import SINK
 from holdfast.sink.errors import AccessDenied, NotPrimary, SchemaMismatch
-from holdfast.sink.transaction.refusal import is_denied
+from holdfast.sink.transaction.login import Login
+from holdfast.sink.transaction.refusal import is_denied, mistake
 
 SECONDS_MAX = 2_147_483
 """Postgres stores a timeout as milliseconds in 31 bits."""
@@ -118,21 +119,28 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
     role = SINK
 
 
-def open_session(dsn: str, stream: str, timeouts: Timeouts) -> Session:
+def open_session(login: Login, stream: str, timeouts: Timeouts) -> Session:
     """Connect and check server and schema; statements run in `transaction(connection, timeouts)`.
 
     Raises `psycopg.OperationalError` when no server answers, `AccessDenied` when it refuses,
     `SchemaMismatch` when it does not fit, and `NotPrimary` when it may fit later.
     """
+    dsn = login.conninfo()
     try:
         connection = _connect(dsn, stream, timeouts)
     except psycopg.OperationalError as error:
-        if not is_denied(error, dsn, timeouts.connect_seconds):
+        if is_denied(error, dsn, timeouts.connect_seconds):
+            raise AccessDenied(
+                f"stream {stream!r}: the server refused the connection: {error_text(error)}."
+                " Correct user, password or database of the DSN, and restart."
+            ) from None
+        if login.has_worked or (advice := mistake(error, dsn)) is None:
             raise
         raise AccessDenied(
-            f"stream {stream!r}: the server refused the connection: {error_text(error)}. Correct"
-            " user, password or database of the DSN, and restart."
+            f"stream {stream!r}: there is no connection: {error_text(error)}; {advice}, and"
+            " restart."
         ) from None
+    login.has_worked = True
     try:
         with cut_after(connection, timeouts.transaction_seconds):
             # Each statement must see what others committed while it waited for their locks.

@@ -61,7 +61,7 @@ class _Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Written(_Outcome):
-    """The batch is in the outbox, written by this call.
+    """The batch is in the outbox, written by this call; of `outcome`, whoever wrote it.
 
     >>> sink = OutboxSink(dsn, stream="payouts")
     >>> isinstance(sink.apply(decisions, Identity(query_id, first_run, 0)), Written)
@@ -105,6 +105,15 @@ def read(
         batch_ids=list(batch_ids),
     )
     return {row["batch_id"]: _recorded(row) for row in rows}
+
+
+def outcome(connection: psycopg.Connection, stream: str, batch_id: int | None) -> Written | None:
+    """Return a batch of the stream's query; the newest one for None. None: the ledger has none."""
+    row = execute(connection, "batch/outcome", stream=stream, batch_id=batch_id).fetchone()
+    if row is None:
+        return None
+    recorded = _recorded(row)
+    return Written(stream, row["batch_id"], recorded.batch_no, recorded.written_at, recorded.counts)
 
 
 def _recorded(row: DictRow) -> Recorded:

@@ -8,7 +8,8 @@ transaction moves the rows of exactly those attempts into the outbox (`StagedCon
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import psycopg
@@ -48,6 +49,7 @@ from holdfast.sink.transaction.database import (
 )
 from holdfast.sink.transaction.driver_path import add_quarantined
 from holdfast.sink.transaction.ledger import Run
+from holdfast.sink.transaction.login import Login
 from holdfast.sink.transaction.retry import is_transient, persist
 
 if TYPE_CHECKING:
@@ -76,12 +78,12 @@ class StageLost(Transient):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The table and how to reach it. It is sent to the tasks with the DSN, which its repr omits.
+    """The table and how to reach it. It is sent to the tasks with the login.
 
     The table has the number that `open_stage` gave; 0 means none.
     """
 
-    dsn: str = field(repr=False)
+    login: Login
     stream: str
     timeouts: Timeouts
     number: int = 0
@@ -124,7 +126,7 @@ class Stage:
 
     def connect(self) -> psycopg.Connection:
         """Open a session. Raises `SinkUnavailable` after the deadline, and `SchemaMismatch`."""
-        return self._persist(lambda: open_session(self.dsn, self.stream, self.timeouts))
+        return self._persist(lambda: open_session(self.login, self.stream, self.timeouts))
 
     def work(self, task: Callable[[psycopg.Connection], _Result]) -> _Result:
         """Return the result of `task`, in a transaction of a session of its own.
@@ -137,7 +139,7 @@ class Stage:
     def work_once(self, task: Callable[[psycopg.Connection], _Result]) -> _Result:
         """As `work`, without a retry."""
         with (
-            open_session(self.dsn, self.stream, self.timeouts) as connection,
+            open_session(self.login, self.stream, self.timeouts) as connection,
             cut_after(connection, self.timeouts.transaction_seconds),
             transaction(connection, self.timeouts),
         ):
@@ -191,8 +193,6 @@ def drop_stages_until(connection: psycopg.Connection, run: Run) -> None:
 # A task commits one chunk at a time, so that no transaction is open while Spark computes the next
 # rows. Rows of an attempt that fails, is killed or ends late are ignored: its summary is missing.
 
-_LARGE_TYPES = "spark.sql.execution.arrow.useLargeVarTypes"
-
 CHUNK_ROWS = 20_000
 CHUNK_BYTES = 8 << 20
 """Maximum of a partition that is held as entries at once; as text it is several times as large."""
@@ -240,34 +240,47 @@ def arrow_schema(df: "DataFrame") -> pa.Schema:
     Its fields are nullable and its times in UTC. Raises `SchemaMismatch` for an interval, which has
     no Arrow type.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - as above
-
-    fields = df.schema.fields
-    refuse("DataFrame", [each for f in fields for each in _without_arrow(f.dataType, f.name)])
-    large = df.sparkSession.conf.get(_LARGE_TYPES, "false") == "true"
-    # Nullable before the conversion, too: PyArrow has no list of nulls that are not nullable.
-    schema = to_arrow_schema(df.schema.toNullable(), timezone="UTC", prefers_large_types=large)
-    return nullable_schema(schema)
+    unknown: list[str] = []
+    fields = [(each.name, _arrow_type(each.dataType, each.name, unknown)) for each in df.schema]
+    refuse("DataFrame", unknown)
+    return nullable_schema(pa.schema(fields))
 
 
-def _without_arrow(type_: "DataType", path: str) -> Iterator[str]:
-    from pyspark.errors import PySparkTypeError  # noqa: PLC0415 - as above
-    from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415
+def _arrow_type(type_: "DataType", path: str, unknown: list[str]) -> pa.DataType:
+    """Convert a type of Spark, and add what has no Arrow type to `unknown`.
+
+    Types that contain others are converted here: PyArrow has no list of nulls that are not
+    nullable, and Spark 3.5 names the elements of a list differently.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
     from pyspark.sql.types import ArrayType, MapType, StructType  # noqa: PLC0415
 
     if isinstance(type_, StructType):
-        for field in type_:
-            yield from _without_arrow(field.dataType, f"{path}.{field.name}")
-    elif isinstance(type_, ArrayType):
-        yield from _without_arrow(type_.elementType, f"{path}[]")
-    elif isinstance(type_, MapType):
-        yield from _without_arrow(type_.keyType, f"{path}.key")
-        yield from _without_arrow(type_.valueType, f"{path}.value")
-    else:
-        try:
-            to_arrow_type(type_, timezone="UTC")
-        except PySparkTypeError:
-            yield f"{path} is {type_.simpleString()}: cast it to string"
+        return pa.struct(
+            [
+                (each.name, _arrow_type(each.dataType, f"{path}.{each.name}", unknown))
+                for each in type_
+            ]
+        )
+    if isinstance(type_, ArrayType):
+        return pa.list_(pa.field("element", _arrow_type(type_.elementType, f"{path}[]", unknown)))
+    if isinstance(type_, MapType):
+        key = _arrow_type(type_.keyType, f"{path}.key", unknown)
+        return pa.map_(key, _arrow_type(type_.valueType, f"{path}.value", unknown))
+    try:
+        return _leaf_type(type_)
+    except PySparkException:
+        unknown.append(f"{path} is {type_.simpleString()}: cast it to string")
+        return pa.null()
+
+
+def _leaf_type(type_: "DataType") -> pa.DataType:
+    from pyspark.sql.pandas import types  # noqa: PLC0415 - as above
+
+    # Before Spark 4.2 there is no zone to choose: it is UTC.
+    if "timezone" in signature(types.to_arrow_type).parameters:
+        return types.to_arrow_type(type_, timezone="UTC")
+    return types.to_arrow_type(type_)
 
 
 def run_tasks(df: "DataFrame", stage: Stage) -> list[Summary]:

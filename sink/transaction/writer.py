@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow
 
 from holdfast.sink.contract.failpoints import failpoint
@@ -45,6 +44,7 @@ from holdfast.sink.transaction.database import (
 from holdfast.sink.transaction.divergence import keep
 from holdfast.sink.transaction.ledger import Recorded, Replayed, Run, Written
 from holdfast.sink.transaction.lineage import Checkpoint, Files
+from holdfast.sink.transaction.login import Login
 from holdfast.sink.transaction.retry import completed, persist
 from holdfast.sink.transaction.staging import drop_stages_until
 
@@ -108,7 +108,7 @@ class Writer:
 
     def __init__(
         self,
-        dsn: str,
+        login: Login | str,
         stream: str,
         *,
         checkpoint: str | None = None,
@@ -132,21 +132,8 @@ class Writer:
         future_dated.check_tolerance(future_tolerance)
         if first_batch is not None and (type(first_batch) is not int or first_batch < 0):
             raise ValueError(f"first_batch is {first_batch!r}: expected a number of 0 or more")
-        if not dsn:
-            raise ValueError(
-                "there is no DSN: expected postgresql://user@host/database, often from the variable"
-                " HOLDFAST_DSN"
-            )
-        try:
-            conninfo_to_dict(dsn)
-        except psycopg.ProgrammingError:
-            # libpq quotes what it could not parse, which may be a part of the password.
-            raise ValueError(
-                "the DSN cannot be read: expected postgresql://user@host/database or"
-                " 'host=... dbname=...', with special characters of a password as %XX"
-            ) from None
         self.stream = stream
-        self._dsn = dsn
+        self._login = login if isinstance(login, Login) else Login(login)
         self._checkpoint = checkpoint
         self._first_batch = first_batch
         self.files: Files | None = lineage.local_files(checkpoint)
@@ -419,7 +406,7 @@ class Writer:
 
     def _session(self) -> psycopg.Connection:
         if self._connection is None:
-            self._connection = open_session(self._dsn, self.stream, self._timeouts)
+            self._connection = open_session(self._login, self.stream, self._timeouts)
         return self._connection
 
     @contextmanager

@@ -25,6 +25,7 @@ from holdfast.deploy.local.java import spark_environment
 from holdfast.deploy.local.ports import free_port
 from holdfast.deploy.release import version
 from holdfast.receiver.message.body import Body, parse_body
+from holdfast.sink import OutboxSink
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.spark_app.exposure.policy_file import read
 from tests.support.command import holdfast
@@ -117,6 +118,8 @@ NOT_RUN = {
     "make model         # every model at full size, and each safety removed in turn": (
         "it takes minutes; tests/model/test_models.py has the small sizes and the switches"
     ),
+    "pip install 'holdfast[sink]'        # psycopg, pyarrow, numpy, tenacity, opentelemetry-api:"
+    " no Spark, no command": "tests/soak/sink_versions.py installs the wheel and what it requires",
     "make quick                                  # unit and contract tests, lint, types": (
         "the block runs this file, and parts of it"
     ),
@@ -383,6 +386,13 @@ def test_rule_of_the_adapter_is_yaml_and_names_a_metric() -> None:
     assert rule["name"]["as"] in rule["seriesQuery"]
 
 
+def test_sink_takes_a_function_for_its_password() -> None:
+    [_, text] = blocks_of("docs/spark/sink.md", "python")
+    names: dict[str, Any] = {"OutboxSink": OutboxSink, "token": lambda: "canary"}
+    exec(text, names)  # noqa: S102 - a page of ours
+    assert "canary" not in repr(names["sink"])
+
+
 def test_scrape_configuration_is_yaml() -> None:
     [text] = blocks_of("deploy/prometheus/README.md", "yaml")
     assert yaml.safe_load(text)["rule_files"] == ["holdfast.yml"]
@@ -417,6 +427,7 @@ ELSEWHERE = {
         "python",
         "from holdfast.sink import OutboxSink",
     ): "tests/spark/test_outbox_sink_example.py",
+    ("docs/spark/sink.md", "python", "sink = OutboxSink("): "tests/e2e/test_docs.py",
 }
 """Blocks that another file executes, by page, language and first line."""
 

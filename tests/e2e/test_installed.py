@@ -6,7 +6,6 @@ Real: pip, Spark, Postgres, HTTP. The project's programs are the examples of the
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -22,14 +21,12 @@ import pytest
 from holdfast import receiver, sink
 from holdfast.deploy.local.java import spark_environment
 from tests.support.dispatch.sender import secret_text
+from tests.support.job.environments import build_wheel
 from tests.support.pages import blocks_of
 
 pytestmark = pytest.mark.rest
 
 ROOT = Path(__file__).parents[2]
-
-SOURCES = ("sink", "dispatcher", "migrations", "spark_app", "deploy")
-FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 OWN = ("sink", "dispatcher", "deploy", "migrations")
 """Packages of the project."""
@@ -179,16 +176,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     a path in a .pth file is searched for modules, and for no further .pth file.
     """
     folder = tmp_path_factory.mktemp("installed")
-    for name in SOURCES:
-        shutil.copytree(ROOT / name, folder / "tree" / name, ignore=shutil.ignore_patterns("*.pyc"))
-    for name in FILES:
-        shutil.copy(ROOT / name, folder / "tree")
-    pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
-    options = ("--no-deps", "--no-build-isolation", "--wheel-dir", str(folder))
-    subprocess.run([*pip, "wheel", *options, str(folder / "tree")], check=True)
+    wheel = build_wheel(folder)
     environment = folder / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
-    (wheel,) = folder.glob("*.whl")
+    pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
     into = ("--python", str(environment / "bin" / "python"), "install", "--no-deps", "--no-index")
     subprocess.run([*pip, *into, str(wheel)], check=True)
     (packages,) = environment.glob("lib/python*/site-packages")

@@ -14,7 +14,7 @@ import holdfast.sink.transaction.writer
 from holdfast.deploy.local.postgres import EmbeddedPostgres
 from holdfast.migrations.upgrade import upgrade
 from holdfast.sink import Written
-from holdfast.sink.foreach_batch import Identity
+from holdfast.sink.session import Identity
 from holdfast.sink.transaction.staging import Stage, StageLost, Summary
 from tests.support.dispatch.sender import table
 from tests.support.job.driver import Driver, in_tasks

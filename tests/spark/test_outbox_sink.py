@@ -14,7 +14,8 @@ import pytest
 from holdfast.sink import OutboxSink, Replayed, Written
 from holdfast.sink.contract.source_offsets import without_files
 from holdfast.sink.errors import LedgerBehind, NotStreaming, UnadoptedCheckpoint, UnsafeCheckpoint
-from holdfast.sink.foreach_batch import UNKNOWN_BYTES, Identity, WritePath, plan_bytes
+from holdfast.sink.foreach_batch import WritePath
+from holdfast.sink.session import UNKNOWN_BYTES, Identity, plan_bytes
 from tests.support.dispatch.sender import BLOCK, RELEASE
 from tests.support.job.job_stream import contents, sequences
 from tests.support.job.jobs import commits, forget_commit

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from holdfast.sink import BatchTooLarge, OutboxSink, Replayed, SchemaMismatch, Written
-from holdfast.sink.foreach_batch import Identity, _collected
+from holdfast.sink.session import Identity, collected
+from holdfast.sink.transaction.login import Login
 from holdfast.sink.transaction.staging import arrow_schema, run_tasks
 from tests.support.dispatch.sender import SCHEMA, alternating, decision
 from tests.support.job.decisions import BAD_ROWS
@@ -97,7 +98,7 @@ def _write(sink: OutboxSink, df: "DataFrame", batch_id: int, *, staged: bool) ->
     identity = Identity(QUERY_ID, RUN_ID, batch_id)
     schema = arrow_schema(df)
     if not staged:
-        return sink.apply(_collected(df, schema), identity)
+        return sink.apply(collected(df, schema), identity)
     return sink.apply_staged(schema, lambda stage: run_tasks(df, stage), identity)
 
 
@@ -146,7 +147,7 @@ def test_tasks_never_show_the_dsn(spark: "SparkSession", sinks: Sinks) -> None:
     from holdfast.sink.transaction.staging import Stage, StageRows
 
     df = _frame(spark, GOOD, 1)
-    stage = Stage("postgresql://app:secret@db/x", "payouts", sinks[True]._stage.timeouts)
+    stage = Stage(Login("postgresql://app:secret@db/x"), "payouts", sinks[True]._stage.timeouts)
     planned = df.mapInArrow(StageRows(stage), "attempt long")
     plan = planned._jdf.queryExecution().toString()
     assert "StageRows" in plan
@@ -188,6 +189,6 @@ def test_batch_too_large_for_the_driver_names_the_staged_path(spark: "SparkSessi
     df = _frame(spark, GOOD, 2)
     try:
         with pytest.raises(BatchTooLarge, match="path='staged'"):
-            _collected(df, arrow_schema(df))
+            collected(df, arrow_schema(df))
     finally:
         conf.remove("spark.driver.maxResultSize")

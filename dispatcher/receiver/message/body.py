@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from holdfast.receiver.errors import Reason, VerificationError
 from holdfast.receiver.message.problem import BadData, Refused
 from holdfast.sink.contract.canonical import DEPTH_MAX, INTEGER_MAX, NotCanonical, canonical_json
+from holdfast.sink.contract.compatibility import parse_time
 from holdfast.sink.contract.envelope import TYPE_FORM, is_type
 
 _KEY = re.compile(r"hf_[0-9a-f]{32}")
@@ -132,7 +133,7 @@ def parse_rfc3339(text: str) -> datetime:
     """Parse a time in the sink's format (UTC, `Z`); raises `ValueError` for any other."""
     if not _RFC3339.fullmatch(text):
         raise ValueError("not a UTC time such as 2026-11-02T12:15:00Z")
-    return datetime.fromisoformat(text)
+    return parse_time(text)
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,10 +1,16 @@
 """Reads a request's body within limits, before its sender is authenticated."""
 
-import asyncio
+import sys
+from asyncio import TimeoutError as AsyncTimeoutError
 from collections.abc import AsyncIterator, Iterable
 
 from holdfast.receiver.message.problem import Problem
 from holdfast.sink.contract.envelope import BODY_BYTES_MAX
+
+if sys.version_info >= (3, 11):
+    from asyncio import timeout
+else:
+    from async_timeout import timeout
 
 BODY_SECONDS_MAX = 10.0
 
@@ -28,12 +34,12 @@ async def read_body(
         return too_large(bytes_max)
     body = bytearray()
     try:
-        async with asyncio.timeout(seconds_max):
+        async with timeout(seconds_max):
             async for chunk in chunks:
                 body += chunk
                 if len(body) > bytes_max:
                     return too_large(bytes_max)
-    except TimeoutError:
+    except AsyncTimeoutError:
         return Problem(408, "slow_body", f"the body was incomplete after {seconds_max:g} s")
     return bytes(body)
 

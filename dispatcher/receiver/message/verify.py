@@ -12,11 +12,12 @@ import time
 from binascii import a2b_base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 
 from holdfast.receiver.errors import Reason, VerificationError
 from holdfast.receiver.message.body import Body, is_key, parse_body
 from holdfast.receiver.message.secret import Secret
+from holdfast.sink.contract.compatibility import UTC
 from holdfast.sink.contract.wire import (
     IDEMPOTENCY_KEY,
     SIGNATURES_MAX,

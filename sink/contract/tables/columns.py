@@ -1,6 +1,5 @@
 """Building blocks of the tables: metadata, enum types, and columns as the revisions write them."""
 
-from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import (
@@ -16,6 +15,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ENUM, TIMESTAMP
 
 from holdfast.sink.contract import states
+from holdfast.sink.contract.compatibility import StrEnum
 
 SCHEMA = "holdfast"
 

@@ -85,6 +85,16 @@ LEFT JOIN (
 ) AS other ON newest.batch_id IS NULL
 
 
+-- name: outcome
+-- A batch of the query that the stream has adopted; the newest one without a number. Index: pk_stream, pk_batch.
+SELECT b.batch_id, b.run_id, b.epoch, b.digest, b.batch_no, b.written_at, b.row_count, b.entry_count,
+    b.duplicate_count, b.differing_count, b.suppressed_count, b.quarantined_count
+FROM holdfast.stream AS s
+JOIN holdfast.batch AS b ON b.stream = s.name AND b.query_id = s.query_id
+WHERE s.name = %(stream)s AND (%(batch_id)s::bigint IS NULL OR b.batch_id = %(batch_id)s)
+ORDER BY b.batch_id DESC LIMIT 1
+
+
 -- name: read_batch
 -- The ledger's rows of batches, of those that are written. Valid until COMMIT, because the stream is locked.
 -- Index: pk_batch.

@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from holdfast.dispatcher.cli.main import main
-from holdfast.sink.foreach_batch import Identity, OutboxSink
+from holdfast.sink.foreach_batch import OutboxSink
+from holdfast.sink.session import Identity
 from holdfast.sink.transaction.ledger import Replayed, Written
 from holdfast.spark_app.lifecycle import run
 from holdfast.spark_app.reporting.metrics import Metrics, State

@@ -14,8 +14,8 @@ import pytest
 from holdfast import sink
 from holdfast.sink import OutboxSink, Replayed, Written
 from holdfast.sink.errors import CompanionFailed, TooManyRefused
-from holdfast.sink.foreach_batch import Identity
 from holdfast.sink.rows.quarantine_limit import QuarantineLimit
+from holdfast.sink.session import Identity
 from holdfast.sink.transaction.database import Timeouts
 from tests.support.dispatch.sender import RELEASE, SCHEMA, decision, table
 from tests.support.job.driver import MakeDriver

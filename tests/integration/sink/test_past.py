@@ -12,6 +12,7 @@ from holdfast.sink import OutboxSink, UnadoptedCheckpoint
 from holdfast.sink.contract.roles import SINK
 from holdfast.sink.errors import SchemaMismatch, SinkUnavailable
 from holdfast.sink.transaction.database import Timeouts, open_session, transaction
+from holdfast.sink.transaction.login import Login
 from holdfast.spark_app.checkpoint.initial import Initial, Past, _statement, read_past
 from holdfast.spark_app.exposure import schema
 from holdfast.spark_app.operator import output
@@ -157,7 +158,7 @@ def test_frontier_and_hold_are_found_by_indexes(dsn: str, db: psycopg.Connection
     db.execute("VACUUM ANALYZE holdfast.exposure_window, holdfast.subject, holdfast.transition")
     asked = {"stream": "payouts", "query_id": uuid4(), "block": BLOCK}
     with (
-        open_session(dsn, "payouts", Timeouts()) as session,
+        open_session(Login(dsn), "payouts", Timeouts()) as session,
         transaction(session, Timeouts(), read_only=True),
     ):
         plans = {

@@ -2,10 +2,13 @@
 
 import logging
 import os
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import psycopg
@@ -18,7 +21,7 @@ from holdfast.sink import OutboxSink, SchemaMismatch, Written
 from holdfast.sink.errors import AccessDenied, SinkError, SinkUnavailable
 from holdfast.sink.transaction.database import Timeouts, _refuse_unfit
 from tests.support.dispatch.sender import decision
-from tests.support.job.driver import MakeDriver
+from tests.support.job.driver import PARTITIONS, MakeDriver
 from tests.support.servers.postgres_proxy import TlsFront
 from tests.support.waiting import eventually
 from tests.support.world import World
@@ -154,6 +157,112 @@ def test_refused_connection_is_final(world: World, caplog: pytest.LogCaptureFixt
     assert "trying again" not in caplog.text
 
 
+def test_functions_give_dsn_and_password_of_each_connection(world: World, app_dsn: str) -> None:
+    parts = conninfo_to_dict(app_dsn)
+    passwords = iter(["wrong", *[str(parts.pop("password"))] * 2])
+    spark = world.driver(lambda: make_conninfo("", **parts), password=lambda: next(passwords))
+    with pytest.raises(AccessDenied):
+        spark.batch(0, decision())
+    assert isinstance(spark.batch(0, decision()), Written)
+    spark.sink.close()
+    assert isinstance(spark.batch(1, decision("m_2")), Written)
+    assert list(passwords) == []
+    assert "function" in repr(spark.sink)
+
+
+def test_tasks_of_the_staged_path_ask_for_the_password(world: World, app_dsn: str) -> None:
+    parts = conninfo_to_dict(app_dsn)
+    given = str(parts.pop("password"))
+    asked = []
+    spark = world.driver(
+        make_conninfo("", **parts), password=lambda: asked.append(1) or given, staged=True
+    )
+    assert isinstance(spark.batch(0, decision(), decision("m_2")), Written)
+    assert len(asked) > PARTITIONS
+
+
+def test_function_that_fails_is_tried_again_and_never_quoted(
+    world: World, app_dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = conninfo_to_dict(app_dsn)
+    given = str(parts.pop("password"))
+    answers = iter([RuntimeError("canary"), given])
+
+    def password() -> str:
+        answer = next(answers)
+        if isinstance(answer, str):
+            return answer
+        raise answer
+
+    spark = world.driver(make_conninfo("", **parts), password=password)
+    assert isinstance(spark.batch(0, decision()), Written)
+    assert "the function for `password` raised RuntimeError" in caplog.text
+    assert "canary" not in caplog.text
+    other = world.driver(make_conninfo("", **parts), stream="other", password=lambda: None)
+    with pytest.raises(AccessDenied, match="`password` returned NoneType, expected str"):
+        other.batch(0)
+
+
+def test_service_and_passfile_of_libpq_work(
+    world: World, app_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = {name: str(value) for name, value in conninfo_to_dict(app_dsn).items()}
+    passfile, services = tmp_path / "pgpass", tmp_path / "services"
+    passfile.write_text(f"*:*:*:*:{parts.pop('password')}\n")
+    passfile.chmod(0o600)
+    lines = "\n".join(f"{name}={value}" for name, value in parts.items())
+    services.write_text(f"[outbox]\n{lines}\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(services))
+    spark = world.driver(f"service=outbox passfile={passfile}")
+    assert isinstance(spark.batch(0, decision()), Written)
+
+
+def test_outcome_is_what_the_ledger_has_in_any_process(world: World) -> None:
+    spark = world.driver()
+    assert spark.sink.outcome() is None
+    written = [spark.batch(number, decision(f"m_{number}")) for number in range(2)]
+    elsewhere = world.driver().sink
+    assert [elsewhere.outcome(number) for number in range(3)] == [*written, None]
+    assert elsewhere.outcome() == written[1]
+
+
+@pytest.mark.parametrize("host", ["nowhere.invalid", "nowhere.invalid,elsewhere.invalid"])
+def test_host_that_nobody_knows_is_final(world: World, host: str) -> None:
+    timeouts = Timeouts(deadline_seconds=3600)
+    spark = world.driver(f"host={host} user=app password=canary dbname=x", timeouts=timeouts)
+    for attempt in (spark.sink.check, lambda: spark.batch(0, decision())):
+        with pytest.raises(AccessDenied, match="nobody knows this host") as raised:
+            attempt()
+        assert "canary" not in str(raised.value)
+
+
+def test_host_that_was_known_is_waited_for(world: World, app_dsn: str) -> None:
+    addresses = iter([app_dsn, "host=nowhere.invalid", app_dsn])
+    spark = world.driver(lambda: next(addresses))
+    assert isinstance(spark.batch(0, decision()), Written)
+    spark.sink.close()
+    assert isinstance(spark.batch(1, decision("m_2")), Written)
+    assert list(addresses) == []
+
+
+def test_port_of_another_service_is_final(world: World) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            with suppress(OSError):  # the end of the test closes it
+                while True:
+                    line, _ = listening.accept()
+                    with line:
+                        line.recv(100)
+                        line.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        Thread(target=answer, daemon=True).start()
+        port = listening.getsockname()[1]
+        spark = world.driver(f"host=127.0.0.1 port={port} user=app dbname=x", timeouts=HASTY)
+        with pytest.raises(AccessDenied, match="what answers there is no Postgres"):
+            spark.batch(0, decision())
+
+
 def test_sink_without_a_dsn_says_so() -> None:
     for nothing in ("", None):
         with pytest.raises(ValueError, match="there is no DSN"):
@@ -268,7 +377,7 @@ def test_refusal_says_why_and_not_the_password(
             timeouts=HASTY,
         )
         for attempt in (spark.sink.check, lambda: spark.batch(0, decision())):
-            with pytest.raises(SinkError, match=words) as raised:
+            with pytest.raises(AccessDenied, match=words) as raised:
                 attempt()
             assert "canary" not in str(raised.value)
             assert "\n" not in str(raised.value)

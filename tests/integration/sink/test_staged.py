@@ -14,8 +14,9 @@ import pyarrow as pa
 import pytest
 
 from holdfast.sink import Fenced, ReplayDiverged, Replayed, Written
-from holdfast.sink.foreach_batch import Identity
+from holdfast.sink.session import Identity
 from holdfast.sink.transaction.database import execute, transaction
+from holdfast.sink.transaction.login import Login
 from holdfast.sink.transaction.staging import (
     Stage,
     StageLost,
@@ -331,7 +332,6 @@ def test_keys_that_repeat_are_found_without_a_nested_loop(driver: MakeDriver) ->
 
 
 def test_stage_never_shows_its_dsn() -> None:
-    stage = Stage(
-        "postgresql://app:secret@db/holdfast", "payouts", Driver("dbname=x").sink._stage.timeouts
-    )
+    login = Login("postgresql://app:secret@db/holdfast")
+    stage = Stage(login, "payouts", Driver("dbname=x").sink._stage.timeouts)
     assert "secret" not in repr(stage)

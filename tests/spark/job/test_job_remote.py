@@ -111,7 +111,7 @@ def test_database_and_checkpoint_of_different_moments_are_noticed(
 def test_path_without_a_scheme_is_where_spark_finds_it(
     cluster: Hdfs, spark: "SparkSession"
 ) -> None:
-    from holdfast.sink.foreach_batch import files_of
+    from holdfast.sink.session import files_of
 
     settings = spark.sparkContext._jsc.hadoopConfiguration()
     before = settings.get("fs.defaultFS")

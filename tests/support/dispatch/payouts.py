@@ -21,7 +21,7 @@ from holdfast.sink import OutboxSink
 from holdfast.sink.contract.failpoints import ENVIRONMENT
 from holdfast.sink.contract.key import Key
 from holdfast.sink.contract.wire import INQUIRY_PATH
-from holdfast.sink.foreach_batch import Identity
+from holdfast.sink.session import Identity
 from tests.support.dispatch.dispatching import add_endpoint, drain
 from tests.support.dispatch.sender import BLOCK, KEY_BYTES, NOON, Sent, hold, secret_text, sign
 from tests.support.processes import end

@@ -8,7 +8,7 @@ import psycopg
 import pyarrow as pa
 
 from holdfast.sink import BatchInput, OutboxSink, Replayed, Written
-from holdfast.sink.foreach_batch import Identity
+from holdfast.sink.session import Identity
 from holdfast.sink.transaction.database import Timeouts
 from holdfast.sink.transaction.staging import Stage, Summary, stage_rows
 from tests.support.dispatch.sender import REFUSED, table

@@ -20,14 +20,9 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from holdfast.sink import BatchInput, OutboxSink, trace
 from holdfast.sink.errors import NotPrimary, NotStreaming, SchemaMismatch, SinkUnavailable
-from holdfast.sink.foreach_batch import (
-    STAGED_BYTES,
-    UNKNOWN_BYTES,
-    Identity,
-    PathChoice,
-    _identity,
-)
+from holdfast.sink.foreach_batch import STAGED_BYTES, PathChoice
 from holdfast.sink.requeue import Unfit, _prepared, stream_of
+from holdfast.sink.session import UNKNOWN_BYTES, Identity, session_of
 from holdfast.sink.trace import batch_span
 from holdfast.sink.transaction.database import (
     SECONDS_MAX,
@@ -80,9 +75,10 @@ def test_sink_takes_only_the_batch_that_its_thread_runs() -> None:
     }
     context = SimpleNamespace(getLocalProperty=properties.get)
     df: Any = SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context))
-    assert _identity(df, 7) == Identity(query_id, run_id, 7)
+    session = session_of(df.sparkSession, None)
+    assert session.identity(df, 7, None) == Identity(query_id, run_id, 7)
     with pytest.raises(NotStreaming, match=r"Spark runs batch 7 .* called for batch 8"):
-        _identity(df, 8)
+        session.identity(df, 8, None)
 
 
 @pytest.mark.parametrize("name", ["", "Payouts", "a b", "x" * 64, "-a"])
@@ -490,6 +486,26 @@ def test_no_sdk_is_imported_and_one_may_come_later() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("00-")
+
+
+def test_sink_needs_neither_spark_nor_what_other_parts_need() -> None:
+    others = [
+        "alembic",
+        "fastapi",
+        "httpx",
+        "pandas",
+        "py4j",
+        "pyspark",
+        "rich",
+        "sqlalchemy",
+        "typer",
+        "uvicorn",
+    ]
+    program = (
+        f"import sys; sys.modules |= dict.fromkeys({others}); from holdfast.sink import OutboxSink;"
+        f" OutboxSink({DSN!r}, stream='payouts')"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_examples_of_the_docstrings_run() -> None:
