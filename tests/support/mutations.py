@@ -250,16 +250,18 @@ def run(mutations: Sequence[Mutation], *, jobs: int, verbose: bool) -> int:
         for ran in do.map(mutated, mutations):
             unnoticed += not ran.is_missed
             _print(ran, verbose=verbose)
-    sys.stdout.write(f"{len(mutations)} safeties removed, {unnoticed} missed by nobody.\n")
+    sys.stdout.write(
+        f"safeties removed: {len(mutations)}; of them, noticed by no test: {unnoticed}\n"
+    )
     return unnoticed
 
 
 def _print(ran: Ran, *, verbose: bool) -> None:
     mutation = ran.mutation
     if ran.is_missed:
-        end = f"missed by {ran.failed[0]}"
+        end = f"noticed by {ran.failed[0]}"
     elif ran.code == 0:
-        end = "MISSED BY NOBODY"
+        end = "NOTICED BY NO TEST"
     else:
         end = f"NOT TRIED: pytest ended with {ran.code}"
     sys.stdout.write(f"{mutation.room}/{mutation.name}: {end}\n")
