@@ -140,6 +140,11 @@ def open_session(login: Login, stream: str, timeouts: Timeouts) -> Session:
             f"stream {stream!r}: there is no connection: {error_text(error)}; {advice}, and"
             " restart."
         ) from None
+    except UnicodeError:
+        # Of `getaddrinfo`: a label of the name is empty or longer than 63 characters.
+        raise AccessDenied(
+            f"stream {stream!r}: the host of the DSN cannot be a name: correct it, and restart."
+        ) from None
     login.has_worked = True
     try:
         with cut_after(connection, timeouts.transaction_seconds):

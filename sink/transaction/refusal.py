@@ -11,13 +11,13 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Mapping
 from select import POLLIN, POLLOUT, poll
 from typing import Any
 
 import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq.abc import PGconn
 
 _DENIED = ("28", "3D000", "42501")
 """The beginnings of what refuses user, password, database or `pg_hba.conf`."""
@@ -30,6 +30,12 @@ _DEFAULT_SECONDS = 130
 
 _TLS = re.compile(r"certificate|private key|alert unknown ca|does not support SSL", re.IGNORECASE)
 """In libpq's and OpenSSL's errors of TLS, which are not translated in psycopg's own build."""
+
+_QUOTED = re.compile(r""""[^"\n]*"|'[^'\n]*'|«[^»\n]*»|„[^“\n]*“|“[^”\n]*”""")
+"""A name in an error, in the quotation marks of the server's language: a host, a role, a file."""
+
+_ATTEMPT = "\n- host: "
+"""Begins the failure of each address in psycopg's error of several."""
 
 _SSL_REQUEST = struct.pack("!ii", 8, 80_877_103)
 _SSL_ANSWERS = (b"S", b"N", b"E", b"")
@@ -62,17 +68,28 @@ def mistake(error: psycopg.OperationalError, dsn: str) -> str | None:
     """
     if isinstance(error, psycopg.errors.ConnectionTimeout):
         return None
-    if _TLS.search(str(error)):
+    if _is_tls(str(error)):
         return "correct sslmode, sslrootcert, sslcert or sslkey of the DSN"
     parts = conninfo_to_dict(dsn)
     hosts = [host for host in str(parts.get("host") or "").split(",") if host[:1] not in ("", "/")]
     if not hosts or parts.get("hostaddr"):
         return None
-    if all(map(_is_unknown, hosts)):
-        return "nobody knows this host: correct it in the DSN"
-    if len(hosts) == 1 and _is_other_service(hosts[0], parts):
+    if error.pgconn is None:  # psycopg found no address
+        unknown = all(map(_is_unknown, hosts))
+        return "nobody knows this host: correct it in the DSN" if unknown else None
+    if len(hosts) == 1 and _is_other_service(hosts[0], error.pgconn):
         return "what answers there is no Postgres: correct host or port of the DSN"
     return None
+
+
+def _is_tls(text: str) -> bool:
+    """Return whether each host failed in TLS, at one of its addresses at least."""
+    failed: dict[str, bool] = {}
+    for attempt in text.split(_ATTEMPT)[1:] or [text]:
+        host = attempt.partition(",")[0]
+        of_tls = _TLS.search(_QUOTED.sub("", attempt)) is not None
+        failed[host] = of_tls or failed.get(host, False)
+    return all(failed.values())
 
 
 def _is_unknown(host: str) -> bool:
@@ -83,12 +100,17 @@ def _is_unknown(host: str) -> bool:
     return False
 
 
-def _is_other_service(host: str, parts: Mapping[str, Any]) -> bool:
-    """Ask for TLS as libpq does, and return whether the answer is not one of Postgres."""
+def _is_other_service(host: str, failed: PGconn) -> bool:
+    """Ask for TLS as libpq does, and return whether the answer is not one of Postgres.
+
+    Port and options are those of the connection that failed: a service file or a variable of libpq
+    may have them.
+    """
+    options = {option.keyword: option.val for option in failed.info}
+    if options.get(b"sslnegotiation") == b"direct":
+        return False  # what answers there expects TLS without that request
     try:
-        with socket.create_connection(
-            (host, int(parts.get("port") or 5432)), _PROBE_SECONDS
-        ) as line:
+        with socket.create_connection((host, int(failed.port)), _PROBE_SECONDS) as line:
             line.sendall(_SSL_REQUEST)
             return line.recv(1) not in _SSL_ANSWERS
     except (OSError, ValueError):

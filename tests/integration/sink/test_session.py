@@ -3,9 +3,9 @@
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
@@ -236,6 +236,13 @@ def test_host_that_nobody_knows_is_final(world: World, host: str) -> None:
         assert "canary" not in str(raised.value)
 
 
+@pytest.mark.parametrize("host", ["db..example", "x" * 64])
+def test_host_that_cannot_be_a_name_is_final(world: World, host: str) -> None:
+    spark = world.driver(f"host={host} user=app dbname=x")
+    with pytest.raises(AccessDenied, match="the host of the DSN cannot be a name"):
+        spark.batch(0, decision())
+
+
 def test_host_that_was_known_is_waited_for(world: World, app_dsn: str) -> None:
     addresses = iter([app_dsn, "host=nowhere.invalid", app_dsn])
     spark = world.driver(lambda: next(addresses))
@@ -245,7 +252,9 @@ def test_host_that_was_known_is_waited_for(world: World, app_dsn: str) -> None:
     assert list(addresses) == []
 
 
-def test_port_of_another_service_is_final(world: World) -> None:
+@contextmanager
+def _other_service() -> Iterator[int]:
+    """Yield a port where no Postgres answers."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def answer() -> None:
@@ -257,10 +266,40 @@ def test_port_of_another_service_is_final(world: World) -> None:
                         line.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
         Thread(target=answer, daemon=True).start()
-        port = listening.getsockname()[1]
-        spark = world.driver(f"host=127.0.0.1 port={port} user=app dbname=x", timeouts=HASTY)
+        yield listening.getsockname()[1]
+
+
+@pytest.mark.parametrize("place", ["DSN", "PGPORT", "service"])
+def test_port_of_another_service_is_final(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    with _other_service() as port:
+        (tmp_path / "services").write_text(f"[outbox]\nport={port}\n")
+        monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+        if place == "PGPORT":
+            monkeypatch.setenv("PGPORT", str(port))
+        port_of = {"DSN": f"port={port}", "PGPORT": "", "service": "service=outbox"}[place]
+        spark = world.driver(f"host=127.0.0.1 {port_of} user=app dbname=x", timeouts=HASTY)
         with pytest.raises(AccessDenied, match="what answers there is no Postgres"):
             spark.batch(0, decision())
+
+
+def test_service_that_expects_tls_at_once_is_waited_for(world: World) -> None:
+    with _other_service() as port:
+        direct = "sslmode=require sslnegotiation=direct user=app dbname=x"
+        spark = world.driver(f"host=127.0.0.1 port={port} {direct}", timeouts=HASTY)
+        with pytest.raises(SinkUnavailable):
+            spark.batch(0, decision())
+
+
+def test_name_beside_an_address_need_not_be_known(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = world.driver("host=nowhere.invalid port=1 user=app dbname=x").sink
+    with monkeypatch.context() as patch:
+        patch.setenv("PGHOSTADDR", "127.0.0.1")
+        with pytest.raises(SinkUnavailable):
+            sink.check()
 
 
 def test_sink_without_a_dsn_says_so() -> None:
