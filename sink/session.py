@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _QUERY_ID = "sql.streaming.queryId"
 _RUN_ID = ("sql.streaming.runId", "spark.jobGroup.id")
 _BATCH_ID = "streaming.sql.batchId"
+_PATTERN = frozenset("{}[]*?\\")
+"""Characters that make a path a pattern of several, to what reads files with Spark."""
+
 _RESULT_LIMIT = "spark.driver.maxResultSize"
 
 UNKNOWN_BYTES = 1 << 50
@@ -78,10 +81,13 @@ def _is_connect(value: "SparkSession | DataFrame") -> bool:
 def client_session() -> str | None:
     """Return the id of the Connect session of this process; None where there is none."""
     connect = sys.modules.get("pyspark.sql.connect.session")
-    active = connect and (
-        connect.SparkSession.getActiveSession() or connect.SparkSession.getDefaultSession()
+    if connect is None:
+        return None
+    # In another thread than that which made it, a session is not active but still the default.
+    session = (
+        connect.SparkSession.getActiveSession() or connect.SparkSession._get_default_session()  # noqa: SLF001 - Connect has no public way
     )
-    return None if active is None else str(active.session_id)
+    return None if session is None else str(session.session_id)
 
 
 def collected(df: "DataFrame", schema: pa.Schema) -> pa.Table:
@@ -153,6 +159,11 @@ class _Connect:
         return df.sparkSession is self._spark
 
     def files(self, checkpoint: str) -> Files:
+        # A pattern may fit another checkpoint; where the query writes its own it is a name.
+        if not _PATTERN.isdisjoint(checkpoint):
+            if (local := local_files(checkpoint)) is None:
+                raise OSError("behind Spark Connect its path may have none of { } [ ] * ? \\")
+            return local
         files = ConnectFiles(self._spark, checkpoint)
         return local_files(files.location) or files
 

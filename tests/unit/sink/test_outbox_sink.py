@@ -81,6 +81,26 @@ def test_sink_takes_only_the_batch_that_its_thread_runs() -> None:
         session.identity(df, 8, None)
 
 
+@pytest.mark.parametrize("default", [None, SimpleNamespace(session_id="a1")])
+def test_sink_is_pickled_in_a_thread_without_a_session(
+    monkeypatch: pytest.MonkeyPatch, default: SimpleNamespace | None
+) -> None:
+    # Those of Spark 4.3; without grpc its module cannot be imported.
+    spark = SimpleNamespace(getActiveSession=lambda: None, _get_default_session=lambda: default)
+    name = "pyspark.sql.connect.session"
+    monkeypatch.setitem(sys.modules, name, cast("Any", SimpleNamespace(SparkSession=spark)))
+    sink = pickle.loads(pickle.dumps(OutboxSink(DSN, stream="payouts")))  # noqa: S301 - own bytes
+    assert sink._client == (default and default.session_id)
+
+
+def test_checkpoint_behind_connect_is_never_found_by_a_pattern() -> None:
+    behind = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
+    session = session_of(cast("Any", behind()), None)
+    assert session.files("/checkpoints/run[1]").location == "/checkpoints/run[1]"
+    with pytest.raises(OSError, match="behind Spark Connect its path may have none of"):
+        session.files("hdfs://namenode/checkpoints/run[1]")
+
+
 @pytest.mark.parametrize("name", ["", "Payouts", "a b", "x" * 64, "-a"])
 def test_stream_name_is_one_the_database_takes(name: str) -> None:
     with pytest.raises(ValueError, match="is not a stream name"):
