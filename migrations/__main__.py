@@ -4,14 +4,22 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from holdfast.migrations.upgrade import script, upgrade
+from holdfast.sink.contract.dsn import redact
 from holdfast.sink.contract.exits import CommandError, ExitCode
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        # It quotes arguments that it does not know, as a DSN without `--dsn`.
+        super().error(redact(message))
 
 
 def main(arguments: Sequence[str]) -> int:
     """Upgrade a database, or print the SQL that would; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m holdfast.migrations")
+    parser = _Parser(prog="python -m holdfast.migrations")
     command = parser.add_subparsers(required=True, metavar="upgrade").add_parser(
         "upgrade", help="upgrade the database to the newest revision; safe to repeat"
     )

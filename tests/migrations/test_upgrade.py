@@ -66,6 +66,13 @@ def test_database_is_upgraded_without_the_command(make_database: Make) -> None:
     assert (lost.returncode, lost.stdout, lost.stderr.count("\n")) == (1, "", 1)
 
 
+def test_argument_that_is_not_known_is_quoted_without_its_password() -> None:
+    unknown = _module("upgrade", "postgresql://app:canary@db/holdfast")
+    assert (unknown.returncode, unknown.stdout) == (2, "")
+    assert "app:***@db" in unknown.stderr
+    assert "canary" not in unknown.stderr
+
+
 def test_upgrade_twice_is_a_no_op(dsn: str) -> None:
     before = _everything(dsn)
     done = upgrade(dsn)
