@@ -44,12 +44,13 @@ def play(spark: "SparkSession", tmp_path: Path) -> Play:
 
     play = Play(spark, NOWHERE, tmp_path)
     checkpoint = tmp_path / "checkpoint"
-    for folder in ("offsets", "commits"):
+    for folder in ("offsets", "commits", "sources/0"):
         (checkpoint / folder).mkdir(parents=True)
     for batch, clock in ((0, "00:00"), (1, "12:19:30")):
         described = {"batchWatermarkMs": micros(at(clock)) // 1000 if batch else 0}
         text = f'v1\n{json.dumps(described)}\n{{"logOffset":{batch}}}'
         (checkpoint / "offsets" / str(batch)).write_text(text)
+        (checkpoint / "sources" / "0" / str(batch)).write_text("v1")
     (checkpoint / "offsets" / ".1.crc").write_bytes(b"crc")
     (checkpoint / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
     (checkpoint / "metadata").write_text(json.dumps({"id": str(uuid4())}))
