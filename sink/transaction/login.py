@@ -69,11 +69,11 @@ def _value(name: str, source: Text) -> str:
         return source
     try:
         value: object = source()
-    except Exception as error:
-        # Without its text, which may quote a token; a log of the cause is the user's own.
+    except Exception as error:  # noqa: BLE001 - whatever the function of a user raises
+        # Neither its text nor its traceback, which may quote a token: Spark logs both.
         raise psycopg.OperationalError(
             f"the function for `{name}` raised {type(error).__name__}"
-        ) from error
+        ) from None
     if not isinstance(value, str):
         raise AccessDenied(
             f"the function for `{name}` returned {type(value).__name__}, expected str: correct it,"

@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -198,6 +199,11 @@ def test_function_that_fails_is_tried_again_and_never_quoted(
     assert isinstance(spark.batch(0, decision()), Written)
     assert "the function for `password` raised RuntimeError" in caplog.text
     assert "canary" not in caplog.text
+    answers = iter([RuntimeError("canary")] * 100)
+    hasty = world.driver(make_conninfo("", **parts), password=password, timeouts=HASTY)
+    with pytest.raises(SinkUnavailable) as raised:
+        hasty.batch(0)
+    assert "canary" not in "".join(traceback.format_exception(raised.value))
     other = world.driver(make_conninfo("", **parts), stream="other", password=lambda: None)
     with pytest.raises(AccessDenied, match="`password` returned NoneType, expected str"):
         other.batch(0)
