@@ -40,7 +40,7 @@ def test_name_with_the_word_certificate_is_no_mistake(text: str) -> None:
     assert _mistake(text) is None
 
 
-def test_host_that_is_away_is_waited_for_where_another_has_a_wrong_certificate() -> None:
+def test_host_that_is_away_is_waited_for_beside_a_wrong_certificate() -> None:
     assert _mistake(_several(("a", TLS), ("b", REFUSED))) is None
     assert _mistake(_several(("a", REFUSED), ("b", TLS))) is None
 
