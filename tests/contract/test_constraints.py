@@ -1,6 +1,6 @@
 """Each constraint of the schema refuses a row that breaks it, whoever writes the row.
 
-What the code never writes a constraint refuses all the same: it holds for other code, for an older
+A constraint refuses what the code never writes: it holds for other code, for an older
 version, and for a person with `psql`.
 """
 

@@ -479,7 +479,7 @@ class Delivery(RuleBasedStateMachine):
 
 @pytest.fixture(scope="module")
 def outbox(server_dsn: str, template_database: str) -> Iterator[Outbox]:
-    """An outbox with two dispatchers, which every test begins anew."""
+    """An outbox with two dispatchers, emptied for each test."""
     with (
         copy_of(server_dsn, template_database) as dsn,
         pytest.MonkeyPatch.context() as patch,

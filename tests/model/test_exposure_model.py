@@ -189,18 +189,20 @@ def placements(
 ) -> list[Placement]:
     """Return each way to place at most so many events, and each event that comes twice."""
     places = list(product(range(batches), times, amounts))
-    found = []
+    placements = []
     for count in range(events + 1):
         for chosen in combinations_with_replacement(places, count):
             rows = [
                 (batch, Row(number, at, amount))
                 for number, (batch, at, amount) in enumerate(chosen)
             ]
-            found.append(_placed(batches, rows))
+            placements.append(_placed(batches, rows))
     for (batch, at, amount), again in product(places, range(batches)):
         if again > batch:
-            found.append(_placed(batches, [(each, Row(0, at, amount)) for each in (batch, again)]))
-    return found
+            placements.append(
+                _placed(batches, [(each, Row(0, at, amount)) for each in (batch, again)])
+            )
+    return placements
 
 
 def _placed(batches: int, rows: Sequence[tuple[int, Row]]) -> Placement:

@@ -88,7 +88,7 @@ ENOUGH_FOR_RULES = 1_000
 def database(
     server_dsn: str, template_database: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SinkDatabase]:
-    """A database that every test begins anew."""
+    """A database that is emptied for each test."""
     with copy_of(server_dsn, template_database) as dsn:
         made = SinkDatabase(dsn, tmp_path_factory.mktemp("checkpoints"))
         yield made

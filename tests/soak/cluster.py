@@ -5,32 +5,28 @@ Each test compares every row of the sink with what the same events leave on this
 part of `make test`, because starting Spark again and again takes long.
 """
 
-import os
-import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from signal import SIGKILL
 
 import psutil
 import psycopg
 import pytest
 
-from holdfast.deploy.local.java import spark_environment
 from holdfast.deploy.release import environment
 from holdfast.sink.contract.failpoints import ENVIRONMENT
 from tests.support.cluster.standalone import CONF, SECONDS, Standalone, options, standalone
 from tests.support.job.job_process import HOLDFAST, check_ledger, job_process
 from tests.support.job.job_stream import OPTIONS, Rows, outcome, stream
-from tests.support.job.sink_program import BATCHES, rows
-from tests.support.job.staged_spark import check_as_on_the_driver_path, write_events
+from tests.support.job.sink_events import expected_of, rows, run_job, write_events, written
 from tests.support.servers.databases import copy_of
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 FILES = 3
+BATCHES = 3
 RUN = ("--available-now", "--trigger-interval", "100ms", *OPTIONS)
 PYTHON = "./environment/bin/python"
 ROOT = Path(__file__).parents[2]
@@ -161,32 +157,19 @@ def test_tasks_repeated_by_speculation_on_the_staged_path_count_once(
     dsn, undisturbed = (make_database(template_database) for _ in range(2))
     reached = tmp_path / "reached"
 
-    _run_staged(
-        *(dsn, str(tmp_path), f"spark.master={cluster.url}", *CONF),
+    code, output = run_job(
+        *(sys.executable, tmp_path, dsn, "staged", "", f"spark.master={cluster.url}", *CONF),
         f"spark.executorEnv.{ENVIRONMENT}=T2/0/0=pause:{reached}",
         "spark.speculation=true",
         "spark.speculation.quantile=0.5",
         "spark.speculation.multiplier=1.1",
     )
 
+    assert code == 0, output
     assert reached.exists()
-    check_as_on_the_driver_path(dsn, undisturbed, tmp_path)
-
-
-def _run_staged(*arguments: str) -> None:
-    """Run the driver of the staged path to its end."""
-    started = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.job.staged_spark", *arguments],
-        cwd=ROOT,
-        env={**os.environ, **spark_environment()},
-        start_new_session=True,
-    )
-    try:
-        assert started.wait(SECONDS * 2) == 0
-    finally:
-        if started.poll() is None:
-            os.killpg(started.pid, SIGKILL)
-            started.wait()
+    assert written(dsn) == expected_of(undisturbed, tmp_path, BATCHES)
+    with psycopg.connect(dsn) as db:
+        assert db.execute("SELECT count(*) FROM holdfast.stage").fetchone() == (0,)
 
 
 def _pythons_of(executor: psutil.Process) -> set[str]:

@@ -19,15 +19,13 @@ import pytest
 from holdfast.deploy.local.java import spark_environment
 from holdfast.deploy.local.ports import free_port
 from holdfast.sink.contract.failpoints import ENVIRONMENT
-from tests.soak.sink_versions import POINTS, PROGRAM, expected_of, rows, written
 from tests.support.job.environments import CONNECTED, Environment, build_wheel
-from tests.support.job.staged_spark import write_events
+from tests.support.job.sink_events import PROGRAM, SECONDS, expected_of, rows, write_events, written
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 BATCHES = 4
-SECONDS = 240
 
 CONF = {
     "spark.master": "local[2,4]",
@@ -111,7 +109,7 @@ def answers(port: int) -> bool:
         return line.connect_ex(("127.0.0.1", port)) == 0
 
 
-@pytest.mark.parametrize("path", POINTS)
+@pytest.mark.parametrize("path", ["driver", "staged"])
 def test_killed_client_or_server_lose_and_repeat_nothing(
     environment: Environment,
     path: str,

@@ -248,23 +248,23 @@ def run(models: Mapping[str, Model], *, size: str, switches: bool, stories: bool
     """Explore models, print what each run found, and return what differs from their tables."""
     faults: list[str] = []
     for model in models.values():
-        found = explore(model, model.constants(size), workers=str(os.cpu_count() or 1))
-        faults += faults_of_size(model, size, found)
-        holds = f"{found.violated} DOES NOT HOLD" if found.violated else "holds"
+        explored = explore(model, model.constants(size), workers=str(os.cpu_count() or 1))
+        faults += faults_of_size(model, size, explored)
+        holds = f"{explored.violated} DOES NOT HOLD" if explored.violated else "holds"
         _say(
-            f"{model.title}: {found.distinct:,} distinct states of {found.generated:,},"
-            f" {found.depth} deep, {found.seconds:.0f} s: {holds}"
+            f"{model.title}: {explored.distinct:,} distinct states of {explored.generated:,},"
+            f" {explored.depth} deep, {explored.seconds:.0f} s: {holds}"
         )
         for switch in model.switches if switches else ():
-            found = explore(model, model.without(switch))
-            faults += faults_of_switch(model, switch, found)
+            explored = explore(model, model.without(switch))
+            faults += faults_of_switch(model, switch, explored)
             _say(
-                f"  without {switch.name}: {found.violated or 'NOTHING'} breaks after"
-                f" {len(found.trace)} states, {found.seconds:.0f} s"
+                f"  without {switch.name}: {explored.violated or 'NOTHING'} breaks after"
+                f" {len(explored.trace)} states, {explored.seconds:.0f} s"
             )
             if stories:
                 _say(f"    {' '.join(switch.story.split())}")
-                _say("    " + " > ".join(action for action, _ in found.trace[1:]))
+                _say("    " + " > ".join(action for action, _ in explored.trace[1:]))
     return faults
 
 

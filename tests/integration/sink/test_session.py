@@ -173,10 +173,10 @@ def test_functions_give_dsn_and_password_of_each_connection(world: World, app_ds
 
 def test_tasks_of_the_staged_path_ask_for_the_password(world: World, app_dsn: str) -> None:
     parts = conninfo_to_dict(app_dsn)
-    given = str(parts.pop("password"))
+    secret = str(parts.pop("password"))
     asked = []
     spark = world.driver(
-        make_conninfo("", **parts), password=lambda: asked.append(1) or given, staged=True
+        make_conninfo("", **parts), password=lambda: asked.append(1) or secret, staged=True
     )
     assert isinstance(spark.batch(0, decision(), decision("m_2")), Written)
     assert len(asked) > PARTITIONS
@@ -186,8 +186,8 @@ def test_function_that_fails_is_tried_again_and_never_quoted(
     world: World, app_dsn: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     parts = conninfo_to_dict(app_dsn)
-    given = str(parts.pop("password"))
-    answers = iter([RuntimeError("canary"), given])
+    secret = str(parts.pop("password"))
+    answers = iter([RuntimeError("canary"), secret])
 
     def password() -> str:
         answer = next(answers)

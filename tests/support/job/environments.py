@@ -62,16 +62,16 @@ class Environment:
     def make(self, wheel: Path) -> None:
         """Make the environment again. Raises `LookupError` where this Python is not installed."""
         folder = FOLDER / str(self)
-        found = subprocess.run(
+        asked = subprocess.run(
             [f"python{self.python}", "-c", "import sys; print(sys.executable)"],
             capture_output=True,
             text=True,
             check=False,
         )
-        if found.returncode:
+        if asked.returncode:
             raise LookupError(f"python{self.python} is not installed")
         subprocess.run(
-            [*UV, "venv", "--clear", "--python", found.stdout.strip(), str(folder)], check=True
+            [*UV, "venv", "--clear", "--python", asked.stdout.strip(), str(folder)], check=True
         )
         install = [*UV, "pip", "install", "--python", str(folder)]
         resolution = "lowest-direct" if self.lowest else "highest"

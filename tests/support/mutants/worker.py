@@ -359,11 +359,11 @@ def run(file: str, mutants: list[Mutant], tests: list[str], *, jobs: int, folder
 
 
 if __name__ == "__main__":
-    given = json.load(sys.stdin)
+    request = json.load(sys.stdin)
     run(
-        given["file"],
-        given["mutants"],
-        given["tests"],
-        jobs=given["jobs"],
-        folder=Path(given["folder"]),
+        request["file"],
+        request["mutants"],
+        request["tests"],
+        jobs=request["jobs"],
+        folder=Path(request["folder"]),
     )

@@ -50,7 +50,7 @@ class DispatcherSteps:
     """The steps of sink and dispatchers. Each returns whether it did anything."""
 
     def __init__(self, outbox: Outbox, policy: str) -> None:
-        """`outbox` begins anew, with an endpoint of this order policy."""
+        """Empty `outbox`, and begin with an endpoint of this order policy."""
         self.outbox = outbox
         self.w = World(DISPATCHERS, SUBJECTS, ENTRIES, 2, TRIES, policy)
         self.s = init(self.w, UNLIMITED)

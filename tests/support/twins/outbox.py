@@ -313,7 +313,7 @@ class Outbox:
         self._writer.begin_run(self._query_id, uuid4())
 
     def begin(self, backup: tuple[Image, int]) -> None:
-        """Begin anew from a backup; nobody remembers anything."""
+        """Begin again from a backup; no process remembers anything."""
         for each in self.dispatchers.values():
             self.loop.run(each.kill())
         self.loop.run(self.receiver.drop())

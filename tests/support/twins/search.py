@@ -57,9 +57,9 @@ def search(
     What fails is shrunk, and the script that fails is printed with the error. With `seconds` the
     search is as long and the same each time, whatever the environment says.
     """
-    given = None if seconds is not None else os.environ.get(SECONDS)
-    limit = float(given or seconds or SECONDS_DEFAULT)
-    drawn = secrets.randbelow(10**9) if given else 0
+    in_environment = None if seconds is not None else os.environ.get(SECONDS)
+    limit = float(in_environment or seconds or SECONDS_DEFAULT)
+    drawn = secrets.randbelow(10**9) if in_environment else 0
     effort.first_seed = int(os.environ.get(SEED, drawn))
     began = monotonic()
     seed = effort.first_seed

@@ -75,7 +75,7 @@ class Refused(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """A row that somebody wants to put back, and that needs a second person."""
+    """A row that a person wants to put back, and that needs a second person."""
 
     refused: Refused
     row: Decision
