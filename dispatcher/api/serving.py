@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
+from time import monotonic
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -128,7 +129,11 @@ class DeadlineProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 protocol, with time limits for request heads and for writes."""
 
     _since = 0.0
-    """When the server began to wait for this client, by the loop's clock."""
+    """When the server began to wait for this client.
+
+    uvloop's clock counts whole milliseconds and stands still within one iteration: connections that
+    came together would have begun at the same time.
+    """
 
     _late: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
@@ -136,7 +141,7 @@ class DeadlineProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time limit of the first request's head; make room if there are too many."""
         super().connection_made(transport)
-        self._since = self.loop.time()
+        self._since = monotonic()
         self._expect()
         if len(self.connections) > CONNECTIONS_MAX:
             others = [each for each in self.connections if isinstance(each, DeadlineProtocol)]
@@ -155,7 +160,7 @@ class DeadlineProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         """Start the time limit of a further request whose head has begun to arrive."""
         super().on_response_complete()
-        self._since = self.loop.time()
+        self._since = monotonic()
         if self._is_without_request() and self.conn.trailing_data[0]:
             self._expect()
 
