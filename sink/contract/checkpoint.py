@@ -60,6 +60,20 @@ FILE_SYSTEMS: Final = {
 """By scheme; any other is untried."""
 
 
+MANAGER_SETTING: Final = "spark.sql.streaming.checkpointFileManagerClass"
+MANAGER_CLASS: Final = "holdfast.checkpoint.ConditionalCheckpointFileManager"
+"""What writes Spark's checkpoint files where a store has conditional create: `manager_jar`."""
+
+
+LINKING_CLASS: Final = "holdfast.checkpoint.LinkingCheckpointFileManager"
+"""The same on a local disk, by hard links."""
+
+
+def manager_jar() -> Path:
+    """Return where an installation has the jar of both classes, if it was built with one."""
+    return Path(__file__).parents[1] / "jvm" / "holdfast-checkpoint.jar"
+
+
 def scheme_of(location: str) -> str:
     """Return the scheme of a location in lower case; empty for a path without one.
 

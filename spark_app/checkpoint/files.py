@@ -4,9 +4,11 @@ Read through Hadoop, because a checkpoint may be on any file system that Spark s
 """
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID, uuid4
 
@@ -139,17 +141,44 @@ class CheckpointFiles:
         self._owned(partial(self._create, name, text))
 
     def _create(self, name: str, text: str) -> None:
-        part = self._written_part(name, text)
+        draft = _hidden(name, f"{uuid4()}.tmp")
+        part = self._written_part(name, text, draft)
         try:
-            self._rename(part, name, overwrite=False)
+            if self.is_local:
+                self._link(draft, name)
+            else:
+                self._rename(part, name, overwrite=False)
         except Py4JJavaError as error:
-            self._system.delete(part, False)
             if error.java_exception.getClass().getSimpleName() == "FileAlreadyExistsException":
                 raise FileExistsError(f"{name} in {self.checkpoint} exists") from error
             raise
+        finally:
+            self._system.delete(part, False)
 
-    def _written_part(self, name: str, text: str) -> Any:
-        part = self._path(_part(name))
+    def _link(self, draft: str, name: str) -> None:
+        """Give a file on a local disk its name; a rename there replaces one that came meanwhile."""
+        written, new = (str(self._system.pathToFile(self._path(each))) for each in (draft, name))
+        try:
+            os.link(written, new)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise CommandError(
+                f"{new} cannot get its name by a hard link ({error.strerror}): without hard links,"
+                " one of two drivers can replace the plan of the other. Nothing was started; name a"
+                " --checkpoint on a file system that has them.",
+                code="checkpoint_without_links",
+            ) from error
+        ours, its = (self._path(_checksum(each)) for each in (draft, name))
+        raw = self._system.getRawFileSystem()
+        # A newer driver may have removed the file meanwhile, and written its own with its checksum.
+        if Path(new).exists() and Path(new).samefile(written):
+            raw.rename(ours, its)
+        else:
+            raw.delete(ours, False)
+
+    def _written_part(self, name: str, text: str, draft: str | None = None) -> Any:
+        part = self._path(draft or _part(name))
         stream = self._system.create(part, True)
         try:
             stream.write(bytearray(text.encode()))
@@ -192,7 +221,10 @@ class CheckpointFiles:
             raise self.missing("metadata")
         if text is None:
             text = json.dumps({"id": str(uuid4())}, separators=(",", ":"))
-            self.write("metadata", text)
+            try:
+                self.create("metadata", text)
+            except FileExistsError:
+                text = self.read("metadata") or ""  # another driver's, which began meanwhile
         try:
             return UUID(json.loads(text)["id"])
         except (ValueError, KeyError, TypeError) as error:

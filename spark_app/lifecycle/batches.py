@@ -9,8 +9,8 @@ from uuid import UUID
 from pyspark.sql import DataFrame
 
 from holdfast.sink.contract.spans import failing_span
+from holdfast.sink.rows.outcome import Replayed, Written
 from holdfast.sink.transaction.continuation import Repeated
-from holdfast.sink.transaction.ledger import Replayed, Written
 from holdfast.spark_app.reporting.batch_counts import BatchCounter, FinishedBatch
 
 

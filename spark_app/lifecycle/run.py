@@ -15,8 +15,8 @@ from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.trace_export import exported_spans
 from holdfast.sink.errors import SinkError
 from holdfast.sink.foreach_batch import OutboxSink
+from holdfast.sink.rows.future_dated import TOLERANCE, TOLERANCE_MAX
 from holdfast.sink.rows.quarantine_limit import REFUSED_ROWS, QuarantineLimit
-from holdfast.sink.transaction.future_dated import TOLERANCE, TOLERANCE_MAX
 from holdfast.spark_app.checkpoint.retention import Retention
 from holdfast.spark_app.exposure.errors import PolicyError
 from holdfast.spark_app.exposure.policy import Policy

@@ -14,6 +14,7 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from holdfast.sink.contract.checkpoint import manager_jar
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.spark_app.runtime.launch import BOUND_MB, BOUNDED, FIXED, Launch, of_this_machine
 
@@ -32,6 +33,7 @@ _JAVA_OPTIONS = "HOLDFAST_SPARK_JAVA_OPTIONS"
 _LOG_SETTINGS = str(files("holdfast.spark_app.runtime") / "log4j2.properties")
 _LOG_PROPERTY = "log4j2.configurationFile"
 
+_JARS = "spark.jars"
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _OWN_JVM = {
     "spark.ui.enabled": "false",
@@ -89,7 +91,10 @@ def _settings(launch: Launch) -> dict[str, Any]:
         launch.conf.get(_DRIVER_OPTIONS),
     )
     java = {_DRIVER_OPTIONS: " ".join(filter(None, options))}
-    return {"spark.master": master} | local | _OWN_JVM | dict(launch.conf) | java
+    # Of executors, too: they write the state.
+    manager = str(manager_jar()) if manager_jar().exists() else None
+    jars = {_JARS: ",".join(filter(None, (launch.conf.get(_JARS), manager)))}
+    return {"spark.master": master} | local | _OWN_JVM | dict(launch.conf) | java | jars
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """A checkpoint: which one a start accepts, what commands say of it, and when it is written."""
 
 import json
+import os
 import shutil
 from contextlib import closing
 from dataclasses import replace
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from holdfast.sink import LedgerBehind, OutboxSink, UnadoptedCheckpoint
 from holdfast.sink.contract import failpoints
+from holdfast.sink.contract.checkpoint import manager_jar
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.failpoints import FailpointHit
 from holdfast.spark_app.checkpoint.policy_history import PolicyHistory
@@ -223,6 +225,26 @@ def test_a_checkpoint_without_its_query_id_gets_no_other_one(play: Play) -> None
     assert not (checkpoint / "metadata").exists()
 
 
+def test_checksum_of_an_older_driver_replaces_none_of_a_newer_one(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The older one stands still behind its link, and the newer one removes its file meanwhile."""
+    from holdfast.spark_app.checkpoint.files import CheckpointFiles
+
+    older, newer = (CheckpointFiles(spark, str(tmp_path)) for _ in range(2))
+    link = os.link
+
+    def linked(draft: str, name: str) -> None:
+        monkeypatch.setattr(os, "link", link)
+        link(draft, name)
+        Path(name).unlink()
+        newer.create("plan", "newer")
+
+    monkeypatch.setattr(os, "link", linked)
+    older.create("plan", "the older one's")
+    assert newer.read("plan") == "newer"  # with its checksum
+
+
 @pytest.mark.parametrize("name", ["offsets/1", "commits/0", "metadata", "holdfast.json"])
 def test_a_file_that_its_checksum_belies_is_damaged(play: Play, name: str) -> None:
     from holdfast.spark_app.checkpoint.files import CheckpointFiles
@@ -371,13 +393,17 @@ def test_verify_prints_the_command_that_removes_what_no_batch_needs(
     assert not (copied / "removed-1").exists()
 
 
-@pytest.mark.parametrize("name", ["FileSystemBased", "FileContextBased"])
+@pytest.mark.parametrize("name", ["Linking", "FileSystemBased", "FileContextBased"])
 def test_second_writer_of_a_file_does_not_replace_the_first(
     spark: "SparkSession", tmp_path: Path, name: str
 ) -> None:
-    """Of the job's file manager for local disks, and of Spark's default."""
+    """Of the job's file manager for local disks, and of Spark's own two."""
     context: Any = spark.sparkContext
     package = context._jvm.org.apache.spark.sql.execution.streaming.checkpointing
+    if name == "Linking":
+        package = context._jvm.holdfast.checkpoint
+        if not manager_jar().exists():
+            pytest.skip("this installation has no jar of the checkpoint file managers")
     place = context._jvm.org.apache.hadoop.fs.Path(str(tmp_path / "5"))
     configuration = context._jsc.hadoopConfiguration()
     manager = getattr(package, f"{name}CheckpointFileManager")(place, configuration)
@@ -393,3 +419,5 @@ def test_second_writer_of_a_file_does_not_replace_the_first(
     assert context._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8") == "first"
     stream.close()
     assert (tmp_path / ".5.crc").exists()
+    if name == "Linking":
+        assert sorted(each.name for each in tmp_path.iterdir()) == [".5.crc", "5"]

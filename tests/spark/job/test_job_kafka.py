@@ -119,6 +119,7 @@ def test_topic_and_files_give_identical_output(
     assert _published(world.dsn) == from_files
 
 
+@pytest.mark.long
 def test_offset_gap_and_recreated_topic_pass_only_with_consent(
     world: World,
     spark: "SparkSession",
@@ -157,6 +158,7 @@ def test_offset_gap_and_recreated_topic_pass_only_with_consent(
     assert world.db.execute(absorbed).fetchone() == (3 + 2 + 9,)
 
 
+@pytest.mark.long
 def test_mixed_sources_start_as_told_and_continue_from_a_savepoint(
     world: World,
     spark: "SparkSession",

@@ -107,6 +107,7 @@ def test_database_and_checkpoint_of_different_moments_are_noticed(
             _start(spark, dsn, checkpoint, query_id)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("made")
 def test_path_without_a_scheme_is_where_spark_finds_it(
     cluster: Hdfs, spark: "SparkSession"
@@ -146,6 +147,7 @@ def test_unreadable_checkpoint_is_refused_before_the_epoch_moves(
         _start(spark, world.dsn, "nowhere://host/checkpoint", uuid4())
 
 
+@pytest.mark.long
 def test_file_system_whose_jar_is_missing_ends_the_job_at_once(made: Play) -> None:
     from holdfast.spark_app.lifecycle.failure import QueryFailed
 
@@ -158,6 +160,7 @@ def test_file_system_whose_jar_is_missing_ends_the_job_at_once(made: Play) -> No
     assert "spark.jars" in message
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("made")
 def test_copy_of_a_checkpoint_on_hdfs_is_verified_and_listed(cluster: Hdfs, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
@@ -174,6 +177,7 @@ def test_copy_of_a_checkpoint_on_hdfs_is_verified_and_listed(cluster: Hdfs, tmp_
     assert "copy the directory" in done.stderr
 
 
+@pytest.mark.long
 def test_state_is_read_saved_and_continued_on_hdfs(made: Play, cluster: Hdfs) -> None:
     from holdfast.spark_app.inspection.answer import Question, ask
     from holdfast.spark_app.runtime import session

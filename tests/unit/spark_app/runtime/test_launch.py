@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.spark_app.command.cli import app
 from holdfast.spark_app.command.values import mebibytes, milliseconds
+from holdfast.spark_app.runtime import session
 from holdfast.spark_app.runtime.java import require_java
 from holdfast.spark_app.runtime.launch import ELSEWHERE, FIXED, Launch, of_this_machine
 from tests.support.pages import ROOT
@@ -226,3 +227,16 @@ def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
 def test_invalid_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size: expected a number"):
         mebibytes(text)
+
+
+@pytest.mark.parametrize("given", [{}, {"spark.jars": "connector.jar"}], ids=["none", "one"])
+def test_jar_of_the_checkpoint_is_beside_the_users_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
+) -> None:
+    jar = tmp_path / "checkpoint.jar"
+    monkeypatch.setattr(session, "manager_jar", lambda: jar)
+    assert session._settings(Launch(conf=given)).get("spark.jars", "") == ",".join(given.values())
+    jar.touch()
+    assert session._settings(Launch(conf=given))["spark.jars"] == ",".join(
+        [*given.values(), str(jar)]
+    )
