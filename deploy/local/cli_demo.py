@@ -18,23 +18,25 @@ app = typer.Typer(
 DIRECTORY = Path(".holdfast/demo")
 KAFKA_DIRECTORY = Path(".holdfast/demo-kafka")
 CHECKPOINTS_DIRECTORY = Path(".holdfast/demo-checkpoints")
+WITHOUT_DIRECTORY = Path(".holdfast/demo-without")
 SEED = 482
 EVENTS = 30_000
+
+Directory = Annotated[Path, typer.Option(help="The directory for files, logs and the report.")]
+Seed = Annotated[int, typer.Option(help="The seed of the generated traffic.")]
+Events = Annotated[int, typer.Option(min=2000, max=1_000_000, help="Approximate number of events.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print the report as JSON; the rest goes to stderr.")
+]
 
 
 @app.callback(invoke_without_command=True)
 def demo(
     context: typer.Context,
-    directory: Annotated[
-        Path, typer.Option(help="The directory for files, logs and the report.")
-    ] = DIRECTORY,
-    seed: Annotated[int, typer.Option(help="The seed of the generated traffic.")] = SEED,
-    events: Annotated[
-        int, typer.Option(min=2000, max=1_000_000, help="Approximate number of events.")
-    ] = EVENTS,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the report as JSON; the rest goes to stderr.")
-    ] = False,
+    directory: Directory = DIRECTORY,
+    seed: Seed = SEED,
+    events: Events = EVENTS,
+    as_json: AsJson = False,
 ) -> None:
     """Run two hours of traffic through Spark, outbox, dispatcher and payouts service.
 
@@ -48,16 +50,10 @@ def demo(
 
 @app.command("kafka")
 def kafka(
-    directory: Annotated[
-        Path, typer.Option(help="The directory for files, logs and the report.")
-    ] = KAFKA_DIRECTORY,
-    seed: Annotated[int, typer.Option(help="The seed of the generated traffic.")] = SEED,
-    events: Annotated[
-        int, typer.Option(min=2000, max=1_000_000, help="Approximate number of events.")
-    ] = EVENTS,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the report as JSON; the rest goes to stderr.")
-    ] = False,
+    directory: Directory = KAFKA_DIRECTORY,
+    seed: Seed = SEED,
+    events: Events = EVENTS,
+    as_json: AsJson = False,
 ) -> None:
     """Run the demo with a Kafka broker as the source, and kill the broker too.
 
@@ -94,16 +90,10 @@ def _demo(directory: Path, seed: int, events: int, *, as_json: bool, kafka: bool
 
 @app.command("checkpoints")
 def checkpoints(
-    directory: Annotated[
-        Path, typer.Option(help="The directory for files, logs and the report.")
-    ] = CHECKPOINTS_DIRECTORY,
-    seed: Annotated[int, typer.Option(help="The seed of the generated traffic.")] = SEED,
-    events: Annotated[
-        int, typer.Option(min=2000, max=1_000_000, help="Approximate number of events.")
-    ] = 6000,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the report as JSON; the rest goes to stderr.")
-    ] = False,
+    directory: Directory = CHECKPOINTS_DIRECTORY,
+    seed: Seed = SEED,
+    events: Events = 6000,
+    as_json: AsJson = False,
 ) -> None:
     """Kill, save, rescale, restore and damage a checkpoint, and compare after each step.
 
@@ -121,6 +111,36 @@ def checkpoints(
     if as_json:
         typer.echo(json.dumps(steps, indent=2))
     if not all(step["equal"] for step in steps):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@app.command("without")
+def without(
+    directory: Directory = WITHOUT_DIRECTORY,
+    seed: Seed = SEED,
+    events: Events = EVENTS,
+    as_json: AsJson = False,
+) -> None:
+    """Run the same traffic and kills with requests from Spark, without Holdfast.
+
+    foreachBatch sends each decision from the executors, as is usual for REST services. Spark is
+    killed after a batch was sent and before it is recorded, and within a request. The service's
+    actions are compared as in the demo. Exit code 1: a kill missed its point.
+    """
+    # Imported here, because every `holdfast` command loads this module.
+    from holdfast.deploy.local.demo import live, without  # noqa: PLC0415 - as above
+    from holdfast.deploy.local.demo.layout import Layout  # noqa: PLC0415 - as above
+
+    console = Console(stderr=as_json, highlight=False)
+    layout = Layout(directory.absolute())
+    with reported(console):
+        report = without.run(layout, seed=seed, events=events, view=live.view(console))
+    if as_json:
+        typer.echo(report.as_json())
+    else:
+        without.show(report, console)
+        console.print(str(layout.report), markup=False, soft_wrap=True)
+    if not report.is_complete:
         raise typer.Exit(ExitCode.FAILED)
 
 

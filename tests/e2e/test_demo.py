@@ -69,7 +69,7 @@ def start(bare_path: str, directory: Path, mark: str) -> Iterator[Start]:
     def begin(*options: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "holdfast.dispatcher.cli.main", "demo"]
         return subprocess.Popen(
-            [*command, "--directory", str(directory), *options],
+            [*command, *options, "--directory", str(directory)],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -145,6 +145,25 @@ def test_demo_loses_and_repeats_nothing_though_both_halves_are_killed(
     secret = (directory / "secrets" / "webhook").read_text().strip()
     logs = "".join(log.read_text() for log in (directory / "logs").iterdir())
     assert secret not in output + logs
+
+
+@pytest.mark.rest
+@pytest.mark.faults
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_same_kills_repeat_actions_without_an_outbox(
+    start: Start, directory: Path, mark: str
+) -> None:
+    demo = start("without", "--events", "6000")
+    output, _ = demo.communicate(timeout=800)
+    assert demo.returncode == 0, output
+
+    report = json.loads((directory / "report.json").read_text())
+    assert report["spark_kills"] == 2
+    assert report["actions_repeated"] > 0
+    assert report["actions_lost"] == 0
+    assert report["requests"] == report["decisions"] + report["actions_repeated"]
+    assert processes_of(mark, directory) == []
 
 
 @pytest.mark.rest

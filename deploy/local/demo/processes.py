@@ -185,9 +185,11 @@ class Processes:
         command = [sys.executable, "-m", "holdfast.dispatcher.cli.main", *arguments]
         return self._spawn(name, command, f"holdfast {' '.join(arguments)}", environment or {})
 
-    def start_program(self, name: str, command: Sequence[str]) -> Child:
+    def start_program(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> Child:
         """Start another program, by its path; as `start`."""
-        return self._spawn(name, command, " ".join(command), {})
+        return self._spawn(name, command, " ".join(command), environment or {})
 
     def _spawn(
         self, name: str, command: Sequence[str], shown: str, environment: Mapping[str, str]

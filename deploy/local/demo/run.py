@@ -38,7 +38,7 @@ def run(
     layout.claim()
     with ExitStack() as stack:
         interrupts = stack.enter_context(Interrupts())
-        stack.enter_context(locked(layout.lock, LOCK_SECONDS, _occupied(layout)))
+        stack.enter_context(locked(layout.lock, LOCK_SECONDS, occupied(layout)))
         java = spark_environment()
         layout.clear()
         layout.make_secret()
@@ -52,7 +52,7 @@ def run(
         interrupts.check()
         environment = {
             **java,
-            "JDK_JAVA_OPTIONS": f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {JAVA_OPTIONS}".strip(),
+            **java_options(),
             "HOLDFAST_DSN": holdfast_dsn,
             "HOLDFAST_ALLOW_SECRET_DIR": str(layout.secrets),
             "PYTHONUNBUFFERED": "1",
@@ -139,7 +139,13 @@ def _embedded() -> bool:
     return not os.environ.get("HOLDFAST_DSN")
 
 
-def _occupied(layout: Layout) -> str:
+def java_options() -> dict[str, str]:
+    """Return the environment of a JVM that lives for a minute."""
+    return {"JDK_JAVA_OPTIONS": f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {JAVA_OPTIONS}".strip()}
+
+
+def occupied(layout: Layout) -> str:
+    """Return the error of a second run in the same directory."""
     return (
         f"another demo is running in {layout.root}. Nothing was changed. Wait for it, stop it with"
         " Ctrl-C, or choose another --directory."
