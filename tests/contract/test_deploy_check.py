@@ -475,7 +475,7 @@ def _built(overlay: str) -> list[Document]:
     return Project().overlay(overlay)
 
 
-@pytest.mark.rest
+@pytest.mark.long
 @NEEDS_KUBECTL
 @pytest.mark.parametrize(
     ("row", "planted"),

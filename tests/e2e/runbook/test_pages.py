@@ -44,7 +44,7 @@ def test_placeholder_is_explained_before_it_is_used(name: str) -> None:
 
 def test_index_and_tests_have_every_page() -> None:
     index = _text("README")
-    assert sorted(re.findall(r"\((\S+)\.md\)", index)) == NAMES
+    assert sorted(re.findall(r"\(([\w-]+)\.md\)", index)) == NAMES
     tests = {path.stem for path in Path(__file__).parent.glob("test_*.py")}
     assert {f"test_{name.replace('-', '_')}" for name in NAMES} <= tests
 
