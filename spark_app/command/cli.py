@@ -11,6 +11,7 @@ from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.numbers import milliseconds
 from holdfast.spark_app.checkpoint_manager.cli import app as checkpoints
 from holdfast.spark_app.command import sources
+from holdfast.spark_app.command.new import new
 from holdfast.spark_app.command.options import JobOptions, command
 from holdfast.spark_app.command.values import (
     mebibytes,
@@ -123,6 +124,7 @@ def _keep_for(text: str | None, available_now: bool) -> int | None:
 
 
 app.command("run")(command(run_job))
+app.command("new")(new)
 app.command("inspect")(inspect)
 app.command("savepoint")(savepoint)
 app.command("estimate")(estimate_job)

@@ -12,14 +12,17 @@ event never advances it. It is dropped before the stateful operator, because Spa
 before an operator whose input has it; here the step decides what is late, and records it.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import reduce
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, GroupedData, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from holdfast.sink.contract.checkpoint import LINKING_CLASS, MANAGER_SETTING, manager_jar
 from holdfast.spark_app.checkpoint.files import CheckpointFiles
 from holdfast.spark_app.checkpoint.initial import Initial
 from holdfast.spark_app.exposure.policy import Policy
@@ -35,6 +38,8 @@ from holdfast.spark_app.operator.blobs import OUTPUT_DDL
 from holdfast.spark_app.operator.groups import GROUPS_PER_PARTITION, STATE_PARTITIONS, group_numbers
 from holdfast.spark_app.operator.pack import PACKED_DDL, Packer
 from holdfast.spark_app.operator.processor import KeyGroupProcessor
+
+_log = logging.getLogger(__name__)
 
 MODE = "Update"
 
@@ -136,18 +141,29 @@ def _pack(job: Job, rows: DataFrame, parse: Callable[[pa.RecordBatch], Parsed]) 
     return rows.mapInArrow(packer.__call__, PACKED_DDL)
 
 
-MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-
-LOCAL_MANAGER = (
+SPARKS_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
-"""What writes a checkpoint on a local disk, unless another is configured.
+"""What writes a checkpoint on a local disk where Spark's JVM does not have `LINKING_CLASS`.
 
-On a local disk it does what Spark's default does: a temporary file and its checksum, a look whether
-the final name is taken, and a rename. The default looks by running `readlink` as a program, several
-times for each file. Where a rename that refuses a taken name is atomic, as on HDFS, only the
-default uses it.
+It does what Spark's default does: a temporary file and its checksum, a look whether the final name
+is taken, and a rename. The default looks by running `readlink` as a program, several times for each
+file.
 """
+
+
+def local_manager(spark: SparkSession) -> str:
+    """Return the class that writes the files of a checkpoint on a local disk."""
+    context: Any = spark.sparkContext
+    if context._jvm.org.apache.spark.util.Utils.classIsLoadable(LINKING_CLASS):  # noqa: SLF001 - PySpark has no public way
+        return LINKING_CLASS
+    _log.warning(
+        "Spark has no %s: of two drivers on this checkpoint, one that stands still while it writes"
+        " can replace a file of the other. Give spark-submit the jar: --jars %s",
+        LINKING_CLASS,
+        manager_jar(),
+    )
+    return SPARKS_MANAGER
 
 
 def start(
@@ -165,8 +181,10 @@ def start(
     """
     # Spark keeps the number with which a checkpoint began, and ignores another one.
     spark.conf.set("spark.sql.shuffle.partitions", str(job.partitions))
-    if CheckpointFiles(spark, job.checkpoint).is_local and spark.conf.get(MANAGER, None) is None:
-        spark.conf.set(MANAGER, LOCAL_MANAGER)
+    # Where a rename that refuses a taken name is atomic, as on HDFS, Spark's default uses it.
+    is_local = CheckpointFiles(spark, job.checkpoint).is_local
+    if is_local and spark.conf.get(MANAGER_SETTING, None) is None:
+        spark.conf.set(MANAGER_SETTING, local_manager(spark))
     writer = (
         exposure(spark, job)
         .writeStream.queryName(job.stream)

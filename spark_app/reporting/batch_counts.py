@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from holdfast.sink.contract.states import LateReason
 from holdfast.sink.rows.batch import BatchInput
-from holdfast.sink.transaction.ledger import Replayed, Written
+from holdfast.sink.rows.outcome import Replayed, Written
 from holdfast.spark_app.operator import output
 from holdfast.spark_app.operator.blobs import Kind
 

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.states import LateReason, QuarantineReason
-from holdfast.sink.transaction.ledger import Replayed, Written
+from holdfast.sink.rows.outcome import Replayed, Written
 from holdfast.spark_app.lifecycle.failure import Cause
 from holdfast.spark_app.reporting.batch_counts import LATE_REASONS, FinishedBatch
 from holdfast.spark_app.reporting.query_progress import (

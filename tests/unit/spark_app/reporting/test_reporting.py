@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Metric
 
 from holdfast.deploy.local.ports import free_port
 from holdfast.sink.contract.exits import CommandError, ExitCode
-from holdfast.sink.transaction.ledger import Counts, Replayed, Written
+from holdfast.sink.rows.outcome import Counts, Replayed, Written
 from holdfast.spark_app.lifecycle.failure import Cause
 from holdfast.spark_app.reporting.batch_counts import BatchCounts, FinishedBatch
 from holdfast.spark_app.reporting.metrics import Metrics, State, served
