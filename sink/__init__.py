@@ -29,22 +29,24 @@ if TYPE_CHECKING:
         UnsafeCheckpoint,
     )
     from holdfast.sink.foreach_batch import OutboxSink
-    from holdfast.sink.rows.batch import BatchInput
+    from holdfast.sink.rows.batch import BatchInput, reject
+    from holdfast.sink.rows.outcome import Counts, Replayed, Written
     from holdfast.sink.rows.quarantine_limit import QuarantineLimit
+    from holdfast.sink.transaction.companion import BatchContext
     from holdfast.sink.transaction.continuation import Continuation, Repeated
     from holdfast.sink.transaction.database import Timeouts
-    from holdfast.sink.transaction.ledger import Counts, Replayed, Written
     from holdfast.sink.transaction.staging import StageLost
 
 _HOME = {
     "AccessDenied": "holdfast.sink.errors",
+    "BatchContext": "holdfast.sink.transaction.companion",
     "BatchInput": "holdfast.sink.rows.batch",
     "BatchTooLarge": "holdfast.sink.errors",
     "CheckpointBehind": "holdfast.sink.errors",
     "CheckpointUnreadable": "holdfast.sink.errors",
     "CompanionFailed": "holdfast.sink.errors",
     "Continuation": "holdfast.sink.transaction.continuation",
-    "Counts": "holdfast.sink.transaction.ledger",
+    "Counts": "holdfast.sink.rows.outcome",
     "Fenced": "holdfast.sink.errors",
     "LedgerBehind": "holdfast.sink.errors",
     "NotPrimary": "holdfast.sink.errors",
@@ -54,7 +56,7 @@ _HOME = {
     "QuarantineLimit": "holdfast.sink.rows.quarantine_limit",
     "ReplayDiverged": "holdfast.sink.errors",
     "Repeated": "holdfast.sink.transaction.continuation",
-    "Replayed": "holdfast.sink.transaction.ledger",
+    "Replayed": "holdfast.sink.rows.outcome",
     "SchemaMismatch": "holdfast.sink.errors",
     "SinkError": "holdfast.sink.errors",
     "SinkUnavailable": "holdfast.sink.errors",
@@ -64,11 +66,13 @@ _HOME = {
     "Transient": "holdfast.sink.errors",
     "UnadoptedCheckpoint": "holdfast.sink.errors",
     "UnsafeCheckpoint": "holdfast.sink.errors",
-    "Written": "holdfast.sink.transaction.ledger",
+    "Written": "holdfast.sink.rows.outcome",
+    "reject": "holdfast.sink.rows.batch",
 }
 
 __all__ = [
     "AccessDenied",
+    "BatchContext",
     "BatchInput",
     "BatchTooLarge",
     "CheckpointBehind",
@@ -96,6 +100,7 @@ __all__ = [
     "UnadoptedCheckpoint",
     "UnsafeCheckpoint",
     "Written",
+    "reject",
 ]
 
 

@@ -20,8 +20,9 @@
         CheckpointUnreadable the checkpoint's file system did not answer
 
 Each message says what happened, what was not lost, and what to do; the text is composed where the
-error is raised. The examples are run by
-`tests/integration/sink/test_also.py`, which defines their names.
+error is raised. Where a command lets the job continue, or shows what stops it, it is complete and
+ends the message (`tests/integration/sink/test_stops.py` runs each as printed). The examples are
+run by `tests/integration/sink/test_also.py`, which defines their names.
 """
 
 from dataclasses import dataclass
@@ -59,6 +60,10 @@ class SinkError(Exception):
     ...     print("retry" if isinstance(error, Transient) else "stop")
     retry
     """
+
+    def __str__(self) -> str:
+        # The second argument, where there is one, is the advice.
+        return " ".join(map(str, self.args))
 
 
 class Permanent(SinkError):
@@ -111,7 +116,7 @@ class ReplayDiverged(Permanent):
     2
     >>> sink.apply(decisions.slice(1), batch)
     Traceback (most recent call last):
-    holdfast.sink.errors.ReplayDiverged: ...1 keys only in the ledger...`holdfast batch diff...
+    holdfast.sink.errors.ReplayDiverged: ...1 keys only in the ledger...`holdfast batch accept...
     """
 
     def __init__(self, message: str, divergence: Divergence) -> None:

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 from uuid import UUID
@@ -16,8 +17,10 @@ from uuid import UUID
 import pyarrow as pa
 
 from holdfast.sink.contract.failpoints import failpoint
-from holdfast.sink.rows.batch import BatchInput, prepare
+from holdfast.sink.rows.batch import BatchInput, prepare, selected
 from holdfast.sink.rows.columns import check_entries
+from holdfast.sink.rows.future_dated import TOLERANCE
+from holdfast.sink.rows.outcome import Replayed, Run, Written
 from holdfast.sink.rows.quarantine_limit import QuarantineLimit
 from holdfast.sink.session import (
     UNKNOWN_BYTES,
@@ -30,13 +33,11 @@ from holdfast.sink.session import (
 )
 from holdfast.sink.trace import BatchSpan, batch_span
 from holdfast.sink.transaction import continuation, ledger
-from holdfast.sink.transaction.companion import Also
+from holdfast.sink.transaction.companion import Also, BatchContext, takes_batch
 from holdfast.sink.transaction.content import Content
 from holdfast.sink.transaction.continuation import Continuation, Repeated
 from holdfast.sink.transaction.database import Timeouts
 from holdfast.sink.transaction.driver_path import InDriver
-from holdfast.sink.transaction.future_dated import TOLERANCE
-from holdfast.sink.transaction.ledger import Replayed, Run, Written
 from holdfast.sink.transaction.lineage import (
     location,
     require_safe,
@@ -58,6 +59,11 @@ from holdfast.sink.transaction.writer import Writer
 if TYPE_CHECKING:
     import psycopg
     from pyspark.sql import DataFrame, SparkSession
+
+    UserAlso = (
+        Callable[[psycopg.Connection, pa.Table], None]
+        | Callable[[psycopg.Connection, pa.Table, BatchContext], None]
+    )
 
 _log = logging.getLogger(__name__)
 
@@ -107,9 +113,10 @@ class OutboxSink:
     """Writes each micro-batch of one streaming query to the outbox, once.
 
     `select` makes the batch's tables from the DataFrame's rows; without it the whole DataFrame is
-    `BatchInput.entries`. `also(connection, table)` writes what else must commit with the batch.
-    It runs inside the transaction, and again when the transaction is retried, so it must use that
-    connection only. `checkpoint` is exactly the query's checkpointLocation, not on an object store
+    `BatchInput.entries`. `also(connection, table, batch)` writes what else must commit with the
+    batch, a `BatchContext`; one with two parameters is called without it. It runs inside the
+    transaction, and again when the transaction is retried, so it must use that connection only.
+    `checkpoint` is exactly the query's checkpointLocation, not on an object store
     (`holdfast.sink.contract.checkpoint.FILE_SYSTEMS`). Where it is a local path, the source's
     offsets and the names of the files that the batch reads are stored with the batch, and the first
     batch refuses an older copy of the checkpoint or of the database (`CheckpointBehind`,
@@ -158,7 +165,7 @@ class OutboxSink:
         checkpoint: str | PathLike[str] | None = None,
         first_batch: int | None = None,
         select: Callable[[pa.Table], BatchInput] | None = None,
-        also: "Callable[[psycopg.Connection, pa.Table], None] | None" = None,
+        also: "UserAlso | None" = None,
         suppress_repeats: bool = False,
         quarantine_limit: QuarantineLimit | None = None,
         path: WritePath = "auto",
@@ -190,7 +197,7 @@ class OutboxSink:
         self._session: Session | None = None
         self._client: str | None = None
         self._select = select or BatchInput
-        self._also = also
+        self._also = None if also is None else _with_batch(also)
         self._writer = Writer(
             login,
             stream,
@@ -210,7 +217,11 @@ class OutboxSink:
         holds only its text."""
 
     def __call__(self, df: "DataFrame", batch_id: int) -> None:
-        """Write one micro-batch. Raises those of `holdfast.sink.errors` and what `also` raises."""
+        """Write one micro-batch.
+
+        Raises those of `holdfast.sink.errors` and what `also` raises, of which a `Transient` is
+        tried again until the deadline.
+        """
         self.failure = None
         try:
             self._write_batch(df, batch_id)
@@ -278,7 +289,7 @@ class OutboxSink:
         started = time.monotonic()
         self._path.record(table.nbytes)
         with batch_span(self._writer.stream, identity.query_id, identity.batch_id) as span:
-            batch = prepare(_selected(self._select, table))
+            batch = prepare(selected(self._select, table))
             self._take(identity.query_id, identity.run_id)
             also = self._also
             return self._write(
@@ -286,7 +297,7 @@ class OutboxSink:
                 identity,
                 started,
                 span,
-                None if also is None else lambda connection: also(connection, table),
+                None if also is None else partial(also, table),
             )
 
     def apply_staged(
@@ -303,7 +314,7 @@ class OutboxSink:
         started = time.monotonic()
         check_entries(schema.empty_table())
         run = self._take(identity.query_id, identity.run_id)
-        stage = open_stage(self._stage, run, identity.batch_id)
+        stage = open_stage(self._stage, run, identity.batch_id, schema)
         try:
             with batch_span(self._writer.stream, identity.query_id, identity.batch_id) as span:
                 summaries = run_all(stage)
@@ -415,33 +426,21 @@ class OutboxSink:
         return f"OutboxSink({self._stage.login.shown()}, stream={self._writer.stream!r})"
 
 
+def _with_batch(
+    also: Callable[..., None],
+) -> "Callable[[pa.Table, psycopg.Connection, BatchContext], None]":
+    """Return `also` as the transaction calls it, after the table. Raises `ValueError`."""
+    if takes_batch(also):
+        return lambda table, connection, batch: also(connection, table, batch)
+    return lambda table, connection, _batch: also(connection, table)
+
+
 def _copy_of(
     dsn: str | Callable[[], str], settings: dict[str, Any], client: str | None
 ) -> OutboxSink:
     sink = OutboxSink(dsn, **settings)
     sink._client = client  # noqa: SLF001 - of the same module
     return sink
-
-
-def _selected(select: Callable[[pa.Table], BatchInput], table: pa.Table) -> BatchInput:
-    selected: object = select(table)
-    if not isinstance(selected, BatchInput):
-        raise TypeError(
-            f"`select` returned {type(selected).__name__}, expected a BatchInput:"
-            " BatchInput(entries), with the tables of the batch. Of this batch nothing was written"
-            " now; it is in the checkpoint and comes again."
-        )
-    tables = {"entries": selected.entries, **selected.companions}
-    if selected.refused is not None:
-        tables["refused"] = selected.refused
-    for name, value in tables.items():
-        if not isinstance(value, pa.Table):
-            raise TypeError(
-                f"`select` made a BatchInput whose {name!r} is {type(value).__name__}, expected a"
-                " pyarrow.Table. Of this batch nothing was written now; it is in the checkpoint and"
-                " comes again."
-            )
-    return selected
 
 
 def _report(outcome: Written | Replayed, seconds: float) -> None:

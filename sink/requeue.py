@@ -7,14 +7,13 @@ the ledger knows what was written before. The stream acts for the original one a
 transition states: a requeued block makes the job's next block a repeat.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
-from uuid import UUID, uuid4, uuid5
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -23,24 +22,30 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from holdfast.sink.contract.canonical import rfc3339
 from holdfast.sink.contract.compatibility import parse_time
 from holdfast.sink.contract.exits import CommandError
-from holdfast.sink.contract.requeue import REQUEUED, Overtakes, Requeued
+from holdfast.sink.contract.requeue import (
+    REQUEUED,
+    Opened,
+    Outcome,
+    Overtakes,
+    Requeued,
+    query_id_of,
+    stream_of,
+)
 from holdfast.sink.contract.states import QuarantineReason
 from holdfast.sink.errors import BatchTooLarge, Fenced, ReplayDiverged, SchemaMismatch, SinkError
 from holdfast.sink.rows.batch import BatchInput, prepare
 from holdfast.sink.rows.copy_formats import array_literal
+from holdfast.sink.rows.future_dated import TOLERANCE, detail
 from holdfast.sink.rows.numbering import SUBJECTS, number
+from holdfast.sink.rows.outcome import Replayed, Run, Written
 from holdfast.sink.rows.prepared import PreparedBatch
 from holdfast.sink.transaction import future_dated, ledger
 from holdfast.sink.transaction.database import Timeouts, execute
 from holdfast.sink.transaction.driver_path import InDriver
-from holdfast.sink.transaction.ledger import Replayed, Run, Written
 from holdfast.sink.transaction.writer import Writer
 
 if TYPE_CHECKING:
     import psycopg
-
-STREAM_CHARACTERS_MAX = 63
-"""As ck_stream_name."""
 
 TIMEOUTS = Timeouts(deadline_seconds=30)
 
@@ -48,11 +53,13 @@ FENCED_ATTEMPTS = 20
 FENCED_WAIT_SECONDS = 0.25
 """Several times what it takes to begin a run and write a row, so that each process succeeds."""
 
-_NAMESPACE = UUID("5e4b7f1c-9a0d-5c36-8b1e-2f7d60a3c948")
-
 
 class _NothingNew(Exception):
     """Rolls back a batch that would write no entry."""
+
+    def __init__(self, outcome: Outcome, why: str) -> None:
+        super().__init__(why)
+        self.outcome = outcome
 
 
 @dataclass(slots=True)
@@ -65,8 +72,8 @@ class _Target:
 
     suppress_repeats: bool
     acts_for: str
-    overtakes: Overtakes | None
-    last_sequence: int | None
+    overtakes: Overtakes | None = None
+    last_sequence: int | None = None
 
     def begin(self) -> None:
         """Take the stream and create it where it is new: only for a row that can be written."""
@@ -78,6 +85,10 @@ class _Target:
         """Let the next `begin` take the stream back from a newer run."""
         self.run = replace(self.run, epoch=0)
 
+    def close(self) -> None:
+        """Close the connection."""
+        self.writer.close()
+
 
 def requeue(
     dsn: str,
@@ -88,17 +99,17 @@ def requeue(
     suffix: str = REQUEUED,
     overtakes: Overtakes | None = None,
     last_sequence: int | None = None,
+    foresee: bool = False,
+    opened: Opened | None = None,
 ) -> Iterator[Requeued]:
     """As `holdfast.sink.contract.requeue.Requeue`."""
-    name = stream_of(stream, suffix)
-    run = Run(name, query_id_of(stream, suffix), uuid4(), epoch=0)
+    kept = opened or Opened()
     try:
-        writer = Writer(dsn, name, suppress_repeats=suppress_repeats, timeouts=TIMEOUTS)
-    except ValueError as error:
-        raise CommandError(f"{error}. Nothing was changed.", code="invalid_stream") from None
-    try:
-        acts_for = writer.read(lambda connection: _acts_for(connection, stream))
-        target = _Target(writer, run, suppress_repeats, acts_for, overtakes, last_sequence)
+        target = _target(kept, dsn, stream, suffix, suppress_repeats=suppress_repeats)
+        target.overtakes, target.last_sequence = overtakes, last_sequence
+        if foresee:
+            yield from target.writer.read(lambda connection: _outcomes(connection, target, rows))
+            return
         for number, text in rows.items():
             yield _requeue(target, number, text)
     except SinkError as error:
@@ -108,27 +119,24 @@ def requeue(
             code="sink_error",
         ) from None
     finally:
-        writer.close()
+        if opened is None:
+            kept.close()
 
 
-def stream_of(stream: str, suffix: str = REQUEUED) -> str:
-    """Return the name of the stream in which entries of `stream` are written by hand.
-
-    >>> stream_of("payouts"), stream_of("payouts", ".reissue")
-    ('payouts.requeue', 'payouts.reissue')
-    """
-    if len(stream) + len(suffix) <= STREAM_CHARACTERS_MAX:
-        return stream + suffix
-    short = hashlib.sha256(stream.encode()).hexdigest()[:16]
-    return f"{stream[: STREAM_CHARACTERS_MAX - len(suffix) - 17]}-{short}{suffix}"
-
-
-def query_id_of(stream: str, suffix: str = REQUEUED) -> UUID:
-    """Return the query id of the stream in which entries of `stream` are written by hand.
-
-    Revision 0024 recognises such streams by it, so it never changes.
-    """
-    return uuid5(_NAMESPACE, stream if suffix == REQUEUED else stream_of(stream, suffix))
+def _target(kept: Opened, dsn: str, stream: str, suffix: str, *, suppress_repeats: bool) -> _Target:
+    """Return the one that is kept, or open it."""
+    place = (dsn, stream, suffix, suppress_repeats)
+    if place not in kept.kept:
+        name = stream_of(stream, suffix)
+        run = Run(name, query_id_of(stream, suffix), uuid4(), epoch=0)
+        try:
+            writer = Writer(dsn, name, suppress_repeats=suppress_repeats, timeouts=TIMEOUTS)
+        except ValueError as error:
+            raise CommandError(f"{error}. Nothing was changed.", code="invalid_stream") from None
+        target = kept.kept[place] = _Target(writer, run, suppress_repeats, acts_for=stream)
+        target.acts_for = writer.read(lambda connection: _acts_for(connection, stream))
+    kept_target: _Target = kept.kept[place]
+    return kept_target
 
 
 def _acts_for(connection: "psycopg.Connection", stream: str) -> str:
@@ -143,15 +151,35 @@ def _requeue(target: _Target, quarantine_id: int, text: str) -> Requeued:
         target.writer.read(lambda connection: _foresee(connection, target, quarantine_id, batch))
         outcome = _write(target, quarantine_id, batch)
     except (Unfit, _NothingNew) as why:
-        return Requeued(quarantine_id, written=False, detail=str(why))
+        return _refused(quarantine_id, why)
     except ReplayDiverged:
         detail = (
             f"another row was requeued for it before: see `holdfast batch show {target.run.stream}"
             f" {quarantine_id}`"
         )
-        return Requeued(quarantine_id, written=False, detail=detail)
+        return Requeued(quarantine_id, Outcome.CHANGED, detail)
     when = "written" if isinstance(outcome, Written) else "was written before"
-    return Requeued(quarantine_id, written=True, detail=f"{when} in stream {target.run.stream}")
+    return Requeued(quarantine_id, Outcome.WRITTEN, f"{when} in stream {target.run.stream}")
+
+
+def _refused(quarantine_id: int, why: Exception) -> Requeued:
+    outcome = why.outcome if isinstance(why, _NothingNew) else Outcome.UNFIT
+    return Requeued(quarantine_id, outcome, str(why))
+
+
+def _outcomes(
+    connection: "psycopg.Connection", target: _Target, rows: Mapping[int, str]
+) -> list[Requeued]:
+    """Return what `_requeue` would do with each row alone."""
+    outcomes = []
+    for quarantine_id, text in rows.items():
+        try:
+            _foresee(connection, target, quarantine_id, _prepared(text))
+            detail = f"is written in stream {target.run.stream}"
+            outcomes.append(Requeued(quarantine_id, Outcome.WRITTEN, detail))
+        except (Unfit, _NothingNew) as why:
+            outcomes.append(_refused(quarantine_id, why))
+    return outcomes
 
 
 def _write(target: _Target, quarantine_id: int, batch: PreparedBatch) -> Written | Replayed:
@@ -165,7 +193,7 @@ def _write(target: _Target, quarantine_id: int, batch: PreparedBatch) -> Written
         return target.writer.write(
             quarantine_id,
             InDriver(batch),
-            also=lambda connection: _insist(connection, target, quarantine_id, batch),
+            also=lambda connection, _batch: _insist(connection, target, quarantine_id, batch),
         )
 
     return Retrying(
@@ -197,11 +225,12 @@ def _foresee(
     if ledger.read(connection, target.run, [quarantine_id]):
         return
     arrived = batch.arrived
-    limit = future_dated.latest(connection, future_dated.TOLERANCE)
+    limit = future_dated.latest(connection, TOLERANCE)
     for occurred_at in arrived["occurred_at"].to_pylist():
         if occurred_at > limit:
             raise _NothingNew(
-                f"{QuarantineReason.FUTURE_DATED}: {future_dated.detail(occurred_at, limit)}"
+                Outcome.FUTURE_DATED,
+                f"{QuarantineReason.FUTURE_DATED}: {detail(occurred_at, limit)}",
             )
     known = execute(
         connection,
@@ -211,14 +240,14 @@ def _foresee(
         batch_no=-1,
     ).fetchone()
     if known is not None:
-        raise _NothingNew(_why(suppressed=False, differing=known["differs"]))
+        raise _nothing_new(suppressed=False, differing=known["differs"])
     [subject] = arrived["subject"].to_pylist()
     parameters = {"subject": subject, "stream": target.acts_for}
     rows = execute(connection, "subjects/read_subject", **parameters).fetchall()
     if rows and target.suppress_repeats:
         subjects = pa.Table.from_pylist(rows, SUBJECTS)
         if number(arrived, subjects, np.ones(1, bool), suppress=True).suppressed.rows.size:
-            raise _NothingNew(_why(suppressed=True, differing=False))
+            raise _nothing_new(suppressed=True, differing=False)
     _require_newest(connection, target, batch, written=0)
 
 
@@ -233,12 +262,11 @@ def _insist(
     if recorded is None or not recorded.counts.entries:
         counts = recorded.counts if recorded else None
         if counts is not None and counts.quarantined:
-            raise _NothingNew(f"{QuarantineReason.FUTURE_DATED}: it is dated too far ahead")
-        raise _NothingNew(
-            _why(
-                suppressed=counts is not None and counts.suppressed > 0,
-                differing=counts is not None and counts.differing > 0,
-            )
+            why = f"{QuarantineReason.FUTURE_DATED}: it is dated too far ahead"
+            raise _NothingNew(Outcome.FUTURE_DATED, why)
+        raise _nothing_new(
+            suppressed=counts is not None and counts.suppressed > 0,
+            differing=counts is not None and counts.differing > 0,
         )
     _require_newest(connection, target, batch, written=1)
 
@@ -259,31 +287,42 @@ def _require_newest(
     if newest is None or newest["occurred_at"] is None:
         return
     if overtakes is not None and newest["last_sequence"] != overtakes.last_sequence + written:
-        raise _NothingNew("a decision of its subject was written since that was proposed")
+        raise _NothingNew(
+            Outcome.CHANGED, "a decision of its subject was written since that was proposed"
+        )
     limit = (
         row["occurred_at"] if overtakes is None else max(overtakes.occurred_at, row["occurred_at"])
     )
     if newest["occurred_at"] > limit:
         raise _NothingNew(
+            Outcome.NEWER_DECISION,
             f"its subject has a newer decision, of {rfc3339(newest['occurred_at'])}: to write it"
-            " after that needs a second person"
+            " after that needs a second person",
         )
     compared = target.last_sequence
     if compared is not None and newest["last_sequence"] != compared + written:
         raise _NothingNew(
-            "a decision of its subject was written while this one was compared: repeat the command"
+            Outcome.CHANGED,
+            "a decision of its subject was written while this one was compared: repeat the command",
         )
 
 
-def _why(*, suppressed: bool, differing: bool) -> str:
+def _nothing_new(*, suppressed: bool, differing: bool) -> _NothingNew:
     if suppressed:
-        return (
+        return _NothingNew(
+            Outcome.REPEATED,
             "its subject has a newer entry, or already has this type: as an entry it would change"
-            " nothing (with --keep-repeats it is written, or proposed to a second person)"
+            " nothing (with --keep-repeats it is written, or proposed to a second person)",
         )
     if differing:
-        return "its key is recorded with different content, and the first entry stands"
-    return "its key is recorded with the same content: it is in the outbox, so dismiss the row"
+        return _NothingNew(
+            Outcome.KEY_CONFLICT,
+            "its key is recorded with different content, and the first entry stands",
+        )
+    return _NothingNew(
+        Outcome.KEY_RECORDED,
+        "its key is recorded with the same content: it is in the outbox, so dismiss the row",
+    )
 
 
 # One entry as JSON text that a person wrote: read, or refused with a message. Pure.

@@ -15,7 +15,7 @@ from opentelemetry.trace import Span, SpanKind
 from holdfast.sink.contract.spans import failing_span, traceparent_of
 
 if TYPE_CHECKING:
-    from holdfast.sink.transaction.ledger import Replayed, Written
+    from holdfast.sink.rows.outcome import Replayed, Written
 
 
 class BatchSpan:

@@ -6,6 +6,7 @@ from holdfast.deploy.local.stack.panels import Dashboard, Panel, Query, Row
 LEFT_OUT = {
     "holdfast_job_late_ahead_rows_total": "they are among the late rows, which are shown",
     "holdfast_log_lines_dropped_total": "it grows while the disk under the log is full",
+    "holdfast_subjects_on_hold": "`status` names them until a person resumes them",
     "holdfast_job_watermark_timestamp_seconds": "its lag is shown, which says more than a time",
 }
 """Metrics without a panel, each with the reason."""

@@ -10,18 +10,23 @@ from pathlib import Path
 from zipfile import ZipFile
 
 from holdfast.deploy.local.postgres import EmbeddedPostgres
-from holdfast.deploy.release import version
+from holdfast.deploy.release import checkpoint_jar, version
 from holdfast.deploy.release.environment import pack
 from holdfast.deploy.release.version import ROOT
 
 INSTALLED_FOLDERS = {
     "dispatcher/receiver/": "holdfast/receiver/",
+    "sink/testing/": "holdfast/testing/",
+    "docs/examples/": "holdfast/examples/",
     **{f"{name}/": f"holdfast/{name}/" for name in ("deploy", "dispatcher", "migrations")},
     **{f"{name}/": f"holdfast/{name}/" for name in ("sink", "spark_app")},
 }
 """Where the wheel has the files of a folder: the first that fits."""
 
-LEFT_OUT = tuple(f"deploy/{name}/" for name in ("check", "kubernetes", "release", "runbook"))
+LEFT_OUT = (
+    "dispatcher/receiver/snippets/",
+    *(f"deploy/{name}/" for name in ("check", "kubernetes", "release", "runbook")),
+)
 """Folders of which the wheel has nothing: tools, and what nobody reads at run time."""
 
 DATA_ONLY = "deploy/grafana/"
@@ -29,7 +34,6 @@ DATA_ONLY = "deploy/grafana/"
 
 _MADE = {"PKG-INFO", "setup.cfg"}
 """What setuptools adds to the sdist, beside its `egg-info`."""
-
 
 INSTALLED = "api.txt"
 """Requirements that hold every command but the job's and the local ones."""
@@ -123,6 +127,8 @@ def _unpack(archive: Path, to: Path) -> list[Path]:
 def faults(wheel: Path, sdist: Path, root: Path = ROOT) -> Iterator[str]:
     """Yield what the archives lack or have too much, against the files of the last commit."""
     tracked = set(run("git", "ls-tree", "-r", "--name-only", "HEAD", cwd=root).splitlines())
+    if str(checkpoint_jar.SOURCES[0]) in tracked:
+        tracked.add(str(checkpoint_jar.JAR))
     with ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     yield from _differences("wheel", names, set(_installed(tracked)))

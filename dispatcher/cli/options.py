@@ -26,6 +26,9 @@ Wide = Annotated[
     typer.Option("--wide", callback=set_wide, help="Show every column, however long the lines."),
 ]
 Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the audit trail.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="Maximum number of rows.")]
 BeforeCursor = Annotated[

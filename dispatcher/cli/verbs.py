@@ -7,11 +7,15 @@ import typer
 
 from holdfast.dispatcher.cli.options import (
     AsJson,
+    DryRun,
     Dsn,
     Output,
     Wide,
+    Yes,
+    confirm,
     exact_time_of,
     reason_of,
+    require_terminal,
     uuid_of,
     when_of,
 )
@@ -39,6 +43,7 @@ from holdfast.dispatcher.operators.common.verbs import (
     Kind,
     List,
     Member,
+    Preview,
     Table,
     Text,
     Verb,
@@ -88,6 +93,13 @@ def command(verb: Verb) -> Callable[..., None]:
         with operator_connection(given["dsn"]) as connection:
             store = verb.group.store(connection)
             values = {each.name: _resolved(store, each, values) for each in verb.members}
+            if verb.asks is not None:
+                preview = verb.call(store, values, verb.asks)
+                if given["dry_run"]:
+                    print_json(preview.row) if as_json else show(preview.text)
+                    return
+                _ask(preview, yes=given["yes"], as_json=as_json)
+                values |= preview.shown
             result = verb.call(store, values)
             if isinstance(verb, Export):
                 with result as (count, rows):
@@ -110,9 +122,20 @@ def command(verb: Verb) -> Callable[..., None]:
         own["output"] = (Output, None)
     else:
         own |= {"as_json": (AsJson, False), "wide": (Wide, False)}
+    if verb.asks is not None:
+        own |= {"dry_run": (DryRun, False), "yes": (Yes, False)}
     return signed(
         run, {**{m.name: _parameter(m) for m in verb.members if m.name not in own}, **own}
     )
+
+
+def _ask(preview: Preview, *, yes: bool, as_json: bool) -> None:
+    if preview.question is not None:
+        require_terminal(yes=yes)
+    if not as_json:
+        show(preview.text)
+    if preview.question is not None:
+        confirm(preview.question, yes=yes)
 
 
 def show(text: Text) -> None:

@@ -39,6 +39,7 @@ class BacklogMonitor:
             self._measures.oldest_due_age_seconds = {
                 each.name: each.oldest_due_age_seconds for each in endpoints
             }
+            self._measures.on_hold = {each.name: each.on_hold for each in endpoints}
             self._measures.breakers = {each.name: each.breaker for each in endpoints}
             self._measures.partition_days_ahead = backlog.partition_days_ahead
         return False

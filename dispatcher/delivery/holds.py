@@ -1,4 +1,5 @@
-"""Endpoints on hold, by their breaker or by Retry-After, as far as this process knows.
+"""What is on hold, as far as this process knows: endpoints, by their breaker or by Retry-After, and
+single subjects, by an operator.
 
 The database decides what may be claimed. This module keeps lanes that were claimed before a hold
 from being sent after it: they are released, and no attempt is counted. It also waits for the
@@ -42,12 +43,17 @@ class Holds:
         """`clock` must be that of `Lane.claimed_at`."""
         self._clock = clock
         self._held_at: dict[int, float] = {}
+        self._subjects: dict[tuple[int, int], float] = {}
         self._unstored: dict[int, _Unstored] = {}
 
     def mark_held(self, endpoint_ids: Iterable[int]) -> None:
         """Record that these endpoints are on hold now."""
         now = self._clock()
         self._held_at.update(dict.fromkeys(endpoint_ids, now))
+
+    def mark_subjects(self, lanes: Iterable[tuple[int, int]]) -> None:
+        """Record that exactly these subjects, each at an endpoint, are on hold now."""
+        self._subjects = dict.fromkeys(lanes, self._clock())
 
     def tried(self, settlement: Settlement, endpoint: Endpoint) -> None:
         """Record a result that is about to be stored; `stored` must follow."""
@@ -82,11 +88,14 @@ class Holds:
         return unstored is not None and unstored.will_hold()
 
     def allow(self, lane: Lane) -> bool:
-        """Return whether `lane` was claimed after its endpoint's last hold.
+        """Return whether `lane` was claimed after its endpoint's and its subject's last hold.
 
         False also while unstored results will put the endpoint on hold.
         """
         if self._unstored and self.will_hold(lane.endpoint_id):
+            return False
+        subject = (lane.endpoint_id, lane.subject_id)
+        if self._subjects and lane.claimed_at <= self._subjects.get(subject, -1.0):
             return False
         return lane.claimed_at > self._held_at.get(lane.endpoint_id, -1.0)
 

@@ -133,9 +133,10 @@ class Steps:
         return bool(rescued)
 
     async def load(self) -> bool:
-        """Load endpoints and secrets again; logs it where `request_load` was called."""
+        """Load endpoints, secrets and holds again; logs it where `request_load` was called."""
         requested = self._load_requested
         await self._endpoints.refresh()
+        self._holds.mark_subjects(await self._store.lanes_on_hold())
         if requested:
             self._load_requested = False
             self._telemetry.info(Line.RELOADED, endpoints=len(self._endpoints.ready))

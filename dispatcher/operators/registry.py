@@ -19,7 +19,7 @@ _MODULES = {
     "reissue": "reissue.verbs",
     "replay": "replays.verbs",
     "stream": "streams.verbs",
-    "subject": "subjects.verbs",
+    "subject": "subjects.hold_verbs",
     "suppressed": "suppressed.verbs",
     "token": "tokens.verbs",
 }

@@ -21,10 +21,10 @@ SELECT EXISTS (
 
 -- name: undelivered
 -- The oldest undelivered entry of each endpoint that is not disabled, in whatever state its lane is: due, leased, waiting for a
--- retry, or stopped behind a dead letter. `late` counts the lanes whose head is older than the given seconds. With a limit, that
--- many lanes of each state and endpoint are read; without one, all. Entries of a batch that is not routed have no lane: only
--- `age_seconds` includes them. Reads the lanes that wait, not the idle ones: ix_lane_due, ix_lane_leased, uq_dead_letter_open with
--- pk_lane, ix_batch_unrouted; where most lanes wait, the planner may read the whole table once for an endpoint.
+-- retry, or stopped behind a dead letter; but not waiting because an operator holds its subject. `late` counts the lanes whose head
+-- is older than the given seconds. With a limit, that many lanes of each state and endpoint are read; without one, all. Entries of a
+-- batch that is not routed have no lane: only `age_seconds` includes them. Reads the lanes that wait, not the idle ones: ix_lane_due,
+-- ix_lane_on_hold, ix_lane_leased, uq_dead_letter_open with pk_lane, ix_batch_unrouted; where most lanes wait, the planner may read the whole table once for an endpoint.
 SELECT p.id AS endpoint_id, p.name AS endpoint, oldest.subject_id, oldest.delivered_sequence, oldest.head_created_at,
        coalesce(oldest.late, 0) AS late,
        coalesce(extract(epoch FROM now() - least(oldest.head_created_at, unrouted.written_at)), 0)::double precision AS age_seconds
@@ -38,6 +38,7 @@ LEFT JOIN LATERAL (
         (SELECT w.subject_id, w.delivered_sequence, w.last_sequence, w.head_created_at
          FROM holdfast.lane w
          WHERE w.endpoint_id = p.id AND w.due_at IS NOT NULL AND w.token IS NULL
+           AND w.subject_id <> ALL ($held_at(p.id))
          LIMIT %(most)s)
         UNION ALL
         (SELECT w.subject_id, w.delivered_sequence, w.last_sequence, w.head_created_at

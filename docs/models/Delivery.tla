@@ -149,7 +149,7 @@ LaneEmpty(s) ==
                  sent, unknown, failures, duplicates, resent, twice, budget>>
 
 (* replay_claim: the item has a lease of its own. It is one step, because it  *)
-(* locks the lane's row as well (designed, for holds); without ReplayLocksLane *)
+(* locks the lane's row as well, for holds; without ReplayLocksLane           *)
 (* it reads before it commits.                                                *)
 ItemIsDue(d) ==
   /\ proc[d].pc = "idle" /\ item.state = "due"
@@ -396,7 +396,7 @@ Resume == /\ ~active /\ active' = TRUE
           /\ UNCHANGED <<written, routed, lane, dead, cancelled, item, proc, late, inbox, fence,
                          applied, sent, unknown, failures, duplicates, resent, twice, budget>>
 
-(* Designed: `subject hold` marks the lane under its lock. It answers once no *)
+(* `subject hold` marks the lane under its lock. It answers once no           *)
 (* lease is left that began before.                                           *)
 InFlight(s) == lane[s].token # None \/ (item.state = "leased" /\ item.subject = s)
 Hold(s) ==
@@ -513,7 +513,7 @@ NotOvertaken == \A s \in Subjects : \A i, j \in DOMAIN applied[s] :
 PausedClaimsNothing == [][\A d \in Dispatchers :
   proc[d].pc = "idle" /\ proc'[d].pc # "idle" => active]_vars
 
-(* Designed: once `subject hold` has answered, nothing of the subject leaves. *)
+(* Once `subject hold` has answered, nothing of the subject leaves.           *)
 HeldSendsNothing == \A d \in Dispatchers :
   proc[d].pc = "flight" /\ ~proc[d].stalled => lane[proc[d].subject].held # "held"
 

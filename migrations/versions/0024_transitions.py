@@ -19,7 +19,7 @@ from alembic import op
 revision = "0024"
 down_revision = "0023"
 
-# As `uuid5` with the namespace of `holdfast.sink.requeue.query_id_of`: SHA-1, which Postgres has
+# As `uuid5` with the namespace of the contract's `query_id_of`: SHA-1, which Postgres has
 # only in an extension. In SQL, because `--sql` has no rows to compute with.
 BY_HAND = """
     CREATE FUNCTION holdfast.query_id_by_hand(name text) RETURNS uuid
@@ -67,7 +67,7 @@ BY_HAND = """
         RETURN encode(digest, 'hex')::uuid;
     END $$
 """
-# As `holdfast.sink.requeue.stream_of`: 63 characters are the most that a name may have.
+# As `stream_of` of the sink's contract: 63 characters are the most that a name may have.
 ACTS_FOR = """
     UPDATE holdfast.stream AS hand
     SET acts_for = base.name

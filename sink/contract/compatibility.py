@@ -13,7 +13,7 @@ else:
         """Members that are strings, and print as they are."""
 
         __str__ = str.__str__
-        __format__ = str.__format__
+        __format__ = str.__format__  # type: ignore[assignment]
 
 
 __all__ = ["UTC", "StrEnum", "parse_time"]

@@ -6,12 +6,16 @@ function under the entry point group `GROUP`. So the commands work without the s
 report what is missing only when an entry is to be written.
 """
 
+import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import entry_points
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID, uuid5
 
+from holdfast.sink.contract.compatibility import StrEnum
 from holdfast.sink.contract.exits import CommandError, ExitCode
 
 GROUP = "holdfast.requeue"
@@ -23,6 +27,81 @@ ENDINGS = (REQUEUED, REISSUED)
 """Name endings of the streams that hold entries written by hand."""
 
 
+STREAM_CHARACTERS_MAX = 63
+"""As ck_stream_name."""
+
+_STREAM = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}", re.ASCII)
+
+_NAMESPACE = UUID("5e4b7f1c-9a0d-5c36-8b1e-2f7d60a3c948")
+
+
+def is_stream(name: str) -> bool:
+    """Return whether a stream may have this name."""
+    return _STREAM.fullmatch(name) is not None
+
+
+def check_stream(stream: str) -> None:
+    """Raise `ValueError` for a name that no stream may have."""
+    if not is_stream(stream):
+        raise ValueError(
+            f"{stream!r} is not a stream name: expected 1 to 63 of a-z 0-9 _ . - , the first a"
+            " letter or a digit"
+        )
+
+
+def reserved(stream: str) -> ValueError:
+    """Return the error of a job's new stream with a reserved name."""
+    return ValueError(
+        f"{stream!r} cannot be the name of a new stream: what ends with {' or '.join(ENDINGS)} is"
+        " for entries that people write by hand. Nothing was written; give the sink another name"
+        " and start again"
+    )
+
+
+def stream_of(stream: str, suffix: str = REQUEUED) -> str:
+    """Return the name of the stream in which entries of `stream` are written by hand.
+
+    >>> stream_of("payouts"), stream_of("payouts", ".reissue")
+    ('payouts.requeue', 'payouts.reissue')
+    """
+    if len(stream) + len(suffix) <= STREAM_CHARACTERS_MAX:
+        return stream + suffix
+    short = hashlib.sha256(stream.encode()).hexdigest()[:16]
+    return f"{stream[: STREAM_CHARACTERS_MAX - len(suffix) - 17]}-{short}{suffix}"
+
+
+def query_id_of(stream: str, suffix: str = REQUEUED) -> UUID:
+    """Return the query id of the stream in which entries of `stream` are written by hand.
+
+    Revision 0024 recognises such streams by it, so it never changes.
+    """
+    return uuid5(_NAMESPACE, stream if suffix == REQUEUED else stream_of(stream, suffix))
+
+
+class Outcome(StrEnum):
+    """What the sink does with a row."""
+
+    WRITTEN = "written"
+    """Its entry is in the outbox, from this call or an earlier one."""
+
+    UNFIT = "unfit"
+    """It is no entry: the sink refuses it as it is."""
+
+    FUTURE_DATED = "future_dated"
+    KEY_RECORDED = "key_recorded"
+    KEY_CONFLICT = "key_conflict"
+    """Its key is recorded with different content."""
+
+    REPEATED = "repeated"
+    """Its subject has a newer entry in its stream, or this type already."""
+
+    NEWER_DECISION = "newer_decision"
+    """Its subject has a newer decision, which it would follow."""
+
+    CHANGED = "changed"
+    """Something of it, or of its subject, was written since it was compared."""
+
+
 @dataclass(frozen=True, slots=True)
 class Requeued:
     """The outcome of one row."""
@@ -30,11 +109,26 @@ class Requeued:
     quarantine_id: int
     """Its number in the quarantine; for a reissued entry, the number given to it."""
 
-    written: bool
-    """Its entry is in the outbox, from this call or an earlier one."""
-
+    outcome: Outcome
     detail: str
     """One line for a person: what was written, or why nothing was."""
+
+    @property
+    def written(self) -> bool:
+        """Its entry is in the outbox, from this call or an earlier one."""
+        return self.outcome is Outcome.WRITTEN
+
+
+class Opened:
+    """Connections that stay open between calls; the writer decides what it keeps."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Any, Any] = {}
+
+    def close(self) -> None:
+        """Close them."""
+        while self.kept:
+            self.kept.popitem()[1].close()
 
 
 class Overtakes(NamedTuple):
@@ -60,6 +154,8 @@ class Requeue(Protocol):
         suffix: str = REQUEUED,
         overtakes: Overtakes | None = None,
         last_sequence: int | None = None,
+        foresee: bool = False,
+        opened: Opened | None = None,
     ) -> Iterator[Requeued]:
         """Yield the outcome of each row as soon as it is known.
 
@@ -68,6 +164,8 @@ class Requeue(Protocol):
         that occurred before the newest decision of its subject is written only with `overtakes`.
         `last_sequence` is that of the subject before the caller compared its decisions; a row is
         refused when another entry was written since.
+        With `foresee` nothing is written: each row gets the outcome that it would have alone now.
+        `opened` keeps the connection for further calls, and the caller closes it.
         Raises `CommandError` when the database cannot be written to; the rows yielded
         before stand.
         """

@@ -14,3 +14,8 @@ SEARCH_PATH = "pg_catalog, pg_temp"
 """Of every session: names in other schemas are always qualified."""
 
 ALL = (OWNER, SINK, DISPATCHER, OPERATOR, READER, JANITOR)
+
+
+def application_of(stream: str) -> str:
+    """Return the `application_name` of a sink's sessions, as long as the server keeps it."""
+    return f"holdfast sink {stream}"[:63]

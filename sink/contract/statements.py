@@ -1,15 +1,60 @@
 """SQL statements by name: the sections of the files beside a store.
 
 A file has several statements, each below a line `-- name: claim` and a comment with what it
-guarantees and the index that it needs. A long one has a file of its own.
+guarantees and the index that it needs. A long one has a file of its own. What many statements ask
+stands once, in `FRAGMENTS`: `$takes_stream(p.id, e.batch_no)`.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
 
 _SECTION = re.compile(rb"^-- name: (\w+)\n", re.MULTILINE)
+_FRAGMENT = re.compile(rb"\$(\w+)\(((?:%\(\w+\)s|[\w.:, ])+)\)")
+
+# Before revision 0034 `endpoint` has no `streams`: the name alone is then that of `older`. `id > 0`
+# has the index read where a session may not scan tables.
+_OLDER = b"(VALUES ('{}'::text[])) AS older (streams)"
+_CHOOSING = (
+    b"ARRAY(SELECT choosing.id FROM " + _OLDER + b" CROSS JOIN LATERAL"
+    b" (SELECT id FROM holdfast.endpoint WHERE id > 0 AND streams <> '{}') AS choosing)"
+)
+_STREAMS = (
+    b"(SELECT (SELECT streams FROM holdfast.endpoint AS own WHERE own.id = %b) FROM "
+    + _OLDER
+    + b")"
+)
+_STREAM = (
+    b"(SELECT coalesce(named.acts_for, named.name) FROM holdfast.batch AS written"
+    b" JOIN holdfast.stream AS named ON named.name = written.stream WHERE written.batch_no = %b)"
+)
+# Before revision 0037 `lane` has no such column either.
+_HELD = (
+    b"ARRAY(SELECT held.subject_id FROM (VALUES (NULL::timestamptz)) AS older (on_hold_until)"
+    b" CROSS JOIN LATERAL (SELECT subject_id FROM holdfast.lane AS stored"
+    b" WHERE stored.endpoint_id = %b AND on_hold_until > now()) AS held)"
+)
+FRAGMENTS: Mapping[bytes, Callable[..., bytes]] = {
+    b"streams": lambda endpoint: _STREAMS % endpoint,
+    b"chooses": lambda endpoint: b"(%b = ANY (%b))" % (endpoint, _CHOOSING),
+    b"stream_of": lambda batch_no: _STREAM % batch_no,
+    b"held_at": lambda endpoint: _HELD % endpoint,
+    b"on_hold": lambda lane: (
+        b"coalesce((to_jsonb(%b) ->> 'on_hold_until')::timestamptz > now(), false)" % lane
+    ),
+    b"takes_stream": lambda endpoint, batch_no: (
+        b"(%b <> ALL (%b) OR %b = ANY (%b::text[]))"
+        % (endpoint, _CHOOSING, _STREAM % batch_no, _STREAMS % endpoint)
+    ),
+}
+"""Of an endpoint's id and a batch's number: the streams that the endpoint takes (none: all),
+whether it takes only some, the stream for which the batch was written (by its job or by hand), and
+whether the endpoint takes it. Endpoints that take all cost a comparison: the others are read once.
+
+Of an endpoint's id: the subjects on hold there, read once. Of a lane's row: whether its subject is
+on hold.
+"""
 
 
 @cache
@@ -21,9 +66,9 @@ def statement(package: str, name: str) -> bytes:
     """
     group, slash, section = name.rpartition("/")
     text = sections(package, f"sql/{group}.sql" if slash else "statements.sql").get(section)
-    file = files(package).joinpath("sql", f"{name}.sql")
+    file = files(package) / "sql" / f"{name}.sql"
     if text is None and slash and file.is_file():
-        text = file.read_bytes()
+        text = _expanded(file.read_bytes())
     if text is None:
         raise LookupError(f"{package} has no statement {name}")
     return text
@@ -33,6 +78,10 @@ def statement(package: str, name: str) -> bytes:
 def sections(package: str, path: str) -> Mapping[str, bytes]:
     """Return the statements of a file by name; none for a file that does not exist."""
     file = files(package).joinpath(path)
-    parts = _SECTION.split(file.read_bytes()) if file.is_file() else [b""]
+    parts = _SECTION.split(_expanded(file.read_bytes())) if file.is_file() else [b""]
     texts = [text.strip() + b"\n" for text in parts[2::2]]
     return dict(zip(map(bytes.decode, parts[1::2]), texts, strict=True))
+
+
+def _expanded(text: bytes) -> bytes:
+    return _FRAGMENT.sub(lambda use: FRAGMENTS[use[1]](*use[2].split(b", ")), text)

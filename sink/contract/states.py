@@ -1,5 +1,7 @@
 """Every enum of the database. A test compares each with its Postgres type."""
 
+import re
+
 from holdfast.sink.contract.compatibility import StrEnum
 
 
@@ -78,6 +80,23 @@ class QuarantineReason(StrEnum):
     BODY_TOO_LARGE = "body_too_large"
     FUTURE_DATED = "future_dated"
     """Dated later than the database's clock plus the sink's tolerance."""
+
+    REJECTED = "rejected"
+    """Rejected by a rule of the job, whose name is beside it."""
+
+
+RULE_FORM = "a-z, then at most 63 of a-z 0-9 _, and not one of the sink's own reasons"
+
+
+def is_rule(text: str) -> bool:
+    """Return whether a text can name a rule of a job, by which it rejects rows."""
+    return _RULE.fullmatch(text) is not None and text not in _REASONS
+
+
+_RULE = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
+"""As ck_quarantine_rule_name."""
+
+_REASONS = frozenset(reason.value for reason in QuarantineReason)
 
 
 class QuarantineResolution(StrEnum):

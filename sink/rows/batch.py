@@ -4,23 +4,29 @@ A row that cannot become an entry is quarantined with its reason and never stops
 invalid table (a column is missing, a type has no canonical form) stops it before any row.
 """
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.sink.contract.states import QuarantineReason
+from holdfast.sink.contract.states import RULE_FORM, QuarantineReason, is_rule
 from holdfast.sink.errors import BatchTooLarge
 from holdfast.sink.rows.columns import REFUSED, check_companion, check_entries, check_refused
 from holdfast.sink.rows.copy_formats import one_chunk, uuids
 from holdfast.sink.rows.digest import digest
-from holdfast.sink.rows.evidence import detail_text, entry_text, readable, storable
+from holdfast.sink.rows.evidence import detail_text, entry_text, json_value, readable, storable
 from holdfast.sink.rows.hashes import contents
-from holdfast.sink.rows.prepared import PreparedBatch, QuarantinedRow, quarantine_table
+from holdfast.sink.rows.prepared import (
+    PreparedBatch,
+    QuarantinedRow,
+    quarantine_table,
+    rejected_row,
+)
 from holdfast.sink.rows.read_rows import read_rows
 
 ROWS_MAX = 1_000_000
@@ -28,6 +34,30 @@ ROWS_MAX = 1_000_000
 
 BYTES_MAX = 1 << 30
 """Maximum Arrow bytes of one batch, over all of its tables."""
+
+
+class RefusedRow(NamedTuple):
+    """A row of `BatchInput.refused`, as `reject` makes it."""
+
+    reason: str
+    detail: str
+    row: str
+
+
+def reject(reason: str, row: Mapping[str, Any] | str, detail: str = "") -> RefusedRow:
+    """Return a row that a rule of the job rejects, for `BatchInput.refused`.
+
+    `reason` names the rule, `row` is what the quarantine keeps: an object of JSON values, times,
+    UUIDs and decimals, or its text. `detail` is one line for a person. Raises `ValueError` for a
+    name that a rule cannot have, and `TypeError` for a value that has no text.
+
+    >>> reject("no_such_order", {"order": 17})
+    RefusedRow(reason='no_such_order', detail='', row='{"order": 17}')
+    """
+    if not is_rule(reason):
+        raise ValueError(f"{reason!r} cannot name a rule: expected {RULE_FORM}")
+    text = row if isinstance(row, str) else json.dumps(row, ensure_ascii=False, default=json_value)
+    return RefusedRow(reason, detail, text)
 
 
 @dataclass(frozen=True)
@@ -40,13 +70,47 @@ class BatchInput:
 
     entries: pa.Table
     """subject string, type string, key list<string>, occurred_at timestamp[us, UTC], data struct;
-    optional priority (an integer; 0, the default, is the most urgent) and traceparent string."""
+    optional priority (an integer; 0, the default, is the most urgent), traceparent string, and
+    rejected string: the rule of the job that rejects the row, else null."""
 
-    refused: pa.Table | None = None
-    """Rows refused before the sink: reason (a `QuarantineReason`), detail, row (its JSON text)."""
+    refused: pa.Table | Iterable[RefusedRow] | None = None
+    """Rows refused before the sink, as `reject` makes them, or a table: reason (a
+    `QuarantineReason`, or the name of a rule), detail, row (its JSON text)."""
 
     companions: Mapping[str, pa.Table] = field(default_factory=dict)
     """Further flat tables that belong to the batch: a replay must hold them unchanged."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.refused, Iterable) and not isinstance(self.refused, pa.Table):
+            rows = list(self.refused)
+            if all(isinstance(row, RefusedRow) for row in rows):
+                table = pa.Table.from_pylist([row._asdict() for row in rows], _REFUSED)
+                object.__setattr__(self, "refused", table)
+
+
+_REFUSED = pa.schema({name: pa.large_string() for name in RefusedRow._fields})
+
+
+def selected(select: Callable[[pa.Table], BatchInput], table: pa.Table) -> BatchInput:
+    """Return what `select` makes of the DataFrame's rows; raises `TypeError` for no batch."""
+    made: object = select(table)
+    if not isinstance(made, BatchInput):
+        raise TypeError(
+            f"`select` returned {type(made).__name__}, expected a BatchInput:"
+            " BatchInput(entries), with the tables of the batch. Of this batch nothing was written"
+            " now; it is in the checkpoint and comes again."
+        )
+    tables = {"entries": made.entries, **made.companions}
+    if made.refused is not None:
+        tables["refused"] = made.refused
+    for name, value in tables.items():
+        if not isinstance(value, pa.Table):
+            raise TypeError(
+                f"`select` made a BatchInput whose {name!r} is {type(value).__name__}, expected a"
+                " pyarrow.Table. Of this batch nothing was written now; it is in the checkpoint and"
+                " comes again."
+            )
+    return made
 
 
 def prepare(batch: BatchInput) -> PreparedBatch:
@@ -55,11 +119,12 @@ def prepare(batch: BatchInput) -> PreparedBatch:
     Raises `SchemaMismatch` (a column, or a refused row's reason) and `BatchTooLarge`.
     """
     tables = _tables(batch)
-    row_count = batch.entries.num_rows + (batch.refused.num_rows if batch.refused else 0)
+    refused = tables.get("refused")
+    row_count = batch.entries.num_rows + (refused.num_rows if refused else 0)
     _check_size(row_count, sum(table.nbytes for table in tables.values()))
     check_entries(batch.entries)
-    if batch.refused is not None:
-        check_refused(batch.refused)
+    if refused is not None:
+        check_refused(refused)
     for name, table in batch.companions.items():
         check_companion(name, table)
 
@@ -71,7 +136,7 @@ def prepare(batch: BatchInput) -> PreparedBatch:
     ordered = pool.submit(lambda: content.result().take(numbered.places))
     hashing = pool.submit(digest, tables)
     pool.shutdown(wait=False)
-    quarantined = [*rows.refused, *numbered.conflicting, *_refused_before(batch.refused)]
+    quarantined = [*rows.refused, *numbered.conflicting, *_refused_before(refused)]
     return PreparedBatch(
         entries=numbered.entries,
         quarantined=quarantine_table(quarantined),
@@ -106,7 +171,10 @@ def _refused_before(refused: pa.Table | None) -> Iterator[QuarantinedRow]:
         return
     columns = ([readable(value) for value in refused.column(name)] for name in REFUSED)
     for reason, detail, row in zip(*columns, strict=True):
-        yield QuarantinedRow(QuarantineReason(reason), detail_text(detail), storable(row))
+        if is_rule(reason):
+            yield rejected_row(reason, detail_text(detail), storable(row))
+        else:
+            yield QuarantinedRow(QuarantineReason(reason), detail_text(detail), storable(row))
 
 
 # The order in which entries are numbered, and which of several with one key is written.

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from holdfast.sink.contract.states import QuarantineReason
+from holdfast.sink.contract.states import RULE_FORM, QuarantineReason, is_rule
 from holdfast.sink.errors import SchemaMismatch
 
 _Test = Callable[[pa.DataType], Any]
@@ -50,11 +50,14 @@ ENTRY: Mapping[str, _Column] = {
         _or_null(pa.types.is_signed_integer), "an integer", "cast it to smallint", required=False
     ),
     "traceparent": _Column(_or_null(_is_text), "string", "cast it to string", required=False),
+    "rejected": _Column(
+        _or_null(_is_text), "string", "name the rule that rejects the row, or null", required=False
+    ),
 }
 """The columns of `BatchInput.entries`; nothing else may be in it."""
 
 REFUSED: Mapping[str, _Column] = {
-    "reason": _Column(_is_text, "string", "use a QuarantineReason"),
+    "reason": _Column(_is_text, "string", "use a QuarantineReason, or name a rule"),
     "detail": _Column(_or_null(_is_text), "string", "cast it to string"),
     "row": _Column(_or_null(_is_text), "string", "build it with F.to_json(F.struct(...))"),
 }
@@ -71,14 +74,15 @@ def check_entries(table: pa.Table) -> None:
 
 
 def check_refused(table: pa.Table) -> None:
-    """As `check_entries`, for rows refused before; a reason must be a `QuarantineReason`."""
+    """As `check_entries`, for rows refused before; a reason is a `QuarantineReason` or a rule."""
     problems = list(_problems(table.schema, REFUSED, "put it into 'row', or drop it"))
     if not problems:
-        known = {reason.value for reason in QuarantineReason}
-        unknown = set(table.column("reason").unique().to_pylist()) - known
+        known = {reason.value for reason in QuarantineReason} - {QuarantineReason.REJECTED}
         problems += [
-            f"reason {reason!r} is not known: use one of {', '.join(sorted(known))}"
-            for reason in sorted(unknown, key=str)
+            f"reason {reason!r} is not known: use one of {', '.join(sorted(known))}, or the name of"
+            f" a rule of yours ({RULE_FORM})"
+            for reason in sorted(set(table.column("reason").unique().to_pylist()) - known, key=str)
+            if reason is None or not is_rule(reason)
         ]
     refuse("refused", problems)
 

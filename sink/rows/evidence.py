@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -61,6 +63,17 @@ def detail_text(text: str | None) -> str:
 def _clean(text: str) -> str:
     text = text.replace("\x00", "\\u0000")
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def json_value(value: object) -> str:
+    """Return the text of a value that JSON lacks. Raises `TypeError` where none is fixed."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return rfc3339(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal | UUID):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no text that a replay is sure to repeat")
 
 
 def readable(value: pa.Scalar) -> Any:

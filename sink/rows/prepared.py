@@ -37,8 +37,16 @@ ARRIVED = pa.schema(
 )
 """The columns by which entries are numbered; `content` is `hashes.contents`, 32 hex digits."""
 
-QUARANTINED = pa.schema({"reason": pa.string(), "detail": pa.string(), "row": pa.large_string()})
-"""A quarantined row: a `QuarantineReason`, one line for a person, the row as JSON text."""
+QUARANTINED = pa.schema(
+    {
+        "reason": pa.string(),
+        "detail": pa.string(),
+        "row": pa.large_string(),
+        "rule": pa.string(),
+    }
+)
+"""A quarantined row: a `QuarantineReason`, one line for a person, the row as JSON text, and the
+name of the rule that rejected it, else null."""
 
 
 class QuarantinedRow(NamedTuple):
@@ -47,11 +55,18 @@ class QuarantinedRow(NamedTuple):
     reason: QuarantineReason
     detail: str
     row: str
+    rule: str | None = None
+
+
+def rejected_row(rule: str, detail: str, row: str) -> QuarantinedRow:
+    """Quarantine a row that a rule of the job rejects."""
+    detail = detail or f"rule {rule} of the job rejected it"
+    return QuarantinedRow(QuarantineReason.REJECTED, detail, row, rule)
 
 
 def quarantine_table(rows: Sequence[QuarantinedRow]) -> pa.Table:
     """Return QUARANTINED."""
-    columns = zip(*rows, strict=True) if rows else ((), (), ())
+    columns = zip(*rows, strict=True) if rows else ((),) * len(QUARANTINED)
     return pa.table([list(column) for column in columns], schema=QUARANTINED)
 
 

@@ -48,5 +48,5 @@ class QuarantineLimit:
             f" is {self.rows:,} rows or {self.share:.0%} of a batch of {self.share_from:,} or more."
             " Nothing of the batch was written and nothing is lost: it is in the checkpoint."
             " Correct what made the rows and restart; or, to quarantine them, start once with a"
-            " larger `quarantine_limit` (`holdfast job run --refused-rows`)."
+            " larger `quarantine_limit` (the exposure job: with its option --refused-rows)."
         )

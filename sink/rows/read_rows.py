@@ -20,9 +20,9 @@ from holdfast.sink.contract.canonical import NotCanonical, canonical_json
 from holdfast.sink.contract.compatibility import UTC
 from holdfast.sink.contract.envelope import BODY_BYTES_MAX, TYPE_FORM, Envelope, is_type
 from holdfast.sink.contract.key import PART_BYTES_MAX, PARTS_MAX, Key
-from holdfast.sink.contract.states import QuarantineReason
+from holdfast.sink.contract.states import RULE_FORM, QuarantineReason, is_rule
 from holdfast.sink.rows.columns import ENTRY
-from holdfast.sink.rows.evidence import detail_text, row_text
+from holdfast.sink.rows.evidence import detail_text, readable, row_text
 from holdfast.sink.rows.hashes import hashes
 from holdfast.sink.rows.json_columns import (
     Malformed,
@@ -35,7 +35,7 @@ from holdfast.sink.rows.json_columns import (
     true,
 )
 from holdfast.sink.rows.nullable import nullable_in_utc
-from holdfast.sink.rows.prepared import ENTRIES, QuarantinedRow
+from holdfast.sink.rows.prepared import ENTRIES, QuarantinedRow, rejected_row
 
 # One row as one entry, or refused with its reason; no I/O, no clock.
 
@@ -186,6 +186,9 @@ def read_rows(table: pa.Table) -> Rows:
 def _read(batch: pa.RecordBatch) -> list[Rows]:
     if not batch.num_rows:
         return []
+    if "rejected" in batch.schema.names:
+        rejected, batch = _without_rejected(batch)
+        return [Rows(ENTRIES.empty_table(), rejected), *_read(batch)]
     try:
         entries, odd = _read_by_column(batch)
     except Malformed:
@@ -197,6 +200,28 @@ def _read(batch: pa.RecordBatch) -> list[Rows]:
         return [Rows(entries, [])]
     odd_rows = batch.take(pa.array(np.flatnonzero(odd)))
     return [Rows(entries.filter(pa.array(~odd)), []), read_singly(odd_rows)]
+
+
+def _without_rejected(batch: pa.RecordBatch) -> tuple[list[QuarantinedRow], pa.RecordBatch]:
+    """Return the rows that a rule of the job rejects, and the others, without the rules."""
+    rules = batch.column("rejected")
+    names = [name for name in batch.schema.names if name != "rejected"]
+    batch = pa.RecordBatch.from_arrays([batch.column(name) for name in names], names)
+    if rules.null_count == len(rules):
+        return [], batch
+    is_ordinary = np.asarray(rules.is_null())
+    rejected = []
+    for place in np.flatnonzero(~is_ordinary).tolist():
+        rule = readable(rules[place])
+        row = row_text({name: batch.column(name)[place] for name in names})
+        if is_rule(rule):
+            rejected.append(rejected_row(rule, "", row))
+        else:
+            # Rejected all the same: the job did not mean to have it written.
+            detail = f"rejected by {rule!r}, which cannot name a rule: expected {RULE_FORM}"
+            reason = QuarantineReason.BAD_DATA
+            rejected.append(QuarantinedRow(reason, detail_text(detail), row))
+    return rejected, batch.take(pa.array(np.flatnonzero(is_ordinary)))
 
 
 def _read_by_column(batch: pa.RecordBatch) -> tuple[pa.Table, Mask]:
@@ -287,9 +312,13 @@ def read_singly(batch: pa.RecordBatch) -> Rows:
     return Rows(_table(entries), refused)
 
 
+_VALUES = [name for name in ENTRY if name != "rejected"]
+"""The parameters of `entry_of`."""
+
+
 def _values(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
     columns = []
-    for name in ENTRY:
+    for name in _VALUES:
         if name not in batch.schema.names:
             columns.append([None] * batch.num_rows)
         elif name == "occurred_at":

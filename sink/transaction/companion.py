@@ -6,15 +6,77 @@ distinguish the sink's transaction from a new one after a COMMIT or ROLLBACK of 
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import Parameter, signature
+from typing import Any
+from uuid import UUID
 
 import psycopg
 
-from holdfast.sink.errors import CompanionFailed
+from holdfast.sink.errors import CompanionFailed, SinkError
+from holdfast.sink.rows.outcome import Counts
 from holdfast.sink.transaction.database import error_text, one_row
-from holdfast.sink.transaction.ledger import Run
-from holdfast.sink.transaction.retry import is_of_session
+from holdfast.sink.transaction.retry import RaisedByAlso, is_of_session
 
-Also = Callable[[psycopg.Connection], None]
+
+@dataclass(frozen=True, slots=True)
+class BatchContext:
+    """The batch that `also` writes with, as the ledger records it when the transaction commits.
+
+    >>> def also(connection, table, batch):
+    ...     print(batch.stream, batch.batch_id, batch.counts.entries)
+    >>> sink = OutboxSink(dsn, stream="payouts", also=also)
+    >>> written = sink.apply(decisions, Identity(query_id, first_run, 0))
+    payouts 0 2
+    """
+
+    stream: str
+    query_id: UUID
+    run_id: UUID
+    epoch: int
+    batch_id: int
+    """Spark's number of the batch, from 0 in each query: the same in every replay."""
+
+    batch_no: int
+    """The number of the batch among those of all streams; another one if the transaction is tried
+    again."""
+
+    counts: Counts
+
+
+Also = Callable[[psycopg.Connection, BatchContext], None]
+
+
+def takes_batch(also: Callable[..., None]) -> bool:
+    """Return whether a user's `also` takes the batch beside connection and table.
+
+    It does with a third parameter that has no default, or is named `batch`. `*args` alone are not
+    enough: such a function got two arguments before there was a third one. Raises `ValueError` for
+    one that cannot be called with two or three.
+    """
+    try:
+        parameters = signature(also)
+    except ValueError:
+        return False  # Of some functions written in C nothing is known.
+    except TypeError:
+        raise ValueError(f"also is {also!r}: expected a function") from None
+    positional = [
+        each
+        for each in parameters.parameters.values()
+        if each.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    third = positional[2:3]
+    takes = any(each.default is Parameter.empty or each.name == "batch" for each in third)
+    values: list[Any] = [None] * (3 if takes else 2)
+    try:
+        parameters.bind(*values)
+    except TypeError as error:
+        raise ValueError(
+            "also cannot be called with connection and table, nor with the batch as a third one:"
+            f" {error}"
+        ) from None
+    return takes
+
 
 _STATUS = psycopg.pq.TransactionStatus
 
@@ -48,28 +110,30 @@ _ELSEWHERE = (
 
 
 def accompany(
-    connection: psycopg.Connection, run: Run, batch_id: int, transaction_id: str, also: Also
+    connection: psycopg.Connection, batch: BatchContext, transaction_id: str, also: Also
 ) -> None:
     """Call `also` in the open transaction, whose id on the server is `transaction_id`.
 
     Raises `CompanionFailed` where `also` ended that transaction, hid an error or failed on a
-    connection of its own, and otherwise whatever it raises.
+    connection of its own, `RaisedByAlso` for a `SinkError`, and otherwise whatever it raises.
     """
     try:
-        also(connection)
+        also(connection, batch)
     except Exception as error:
         fault = _fault(connection, transaction_id, error)
-        if fault is None:
-            raise
-        raise _failed(run, batch_id, fault, error) from error
+        if fault is not None:
+            raise _failed(batch, fault, error) from error
+        if isinstance(error, SinkError):
+            raise RaisedByAlso(error) from error
+        raise
     fault = _fault(connection, transaction_id, None)
     if fault is not None:
-        raise _failed(run, batch_id, fault, None)
+        raise _failed(batch, fault, None)
 
 
-def _failed(run: Run, batch_id: int, fault: str, error: Exception | None) -> CompanionFailed:
-    words = fault.format(batch_id=batch_id, cause="" if error is None else error_text(error))
-    return CompanionFailed(f"stream {run.stream!r}: {words}")
+def _failed(batch: BatchContext, fault: str, error: Exception | None) -> CompanionFailed:
+    words = fault.format(batch_id=batch.batch_id, cause="" if error is None else error_text(error))
+    return CompanionFailed(f"stream {batch.stream!r}: {words}")
 
 
 def _fault(

@@ -21,10 +21,10 @@ from psycopg.rows import DictRow, dict_row
 
 from holdfast.sink.contract import schema, statements
 from holdfast.sink.contract.dsn import redact
-from holdfast.sink.contract.roles import SINK
+from holdfast.sink.contract.roles import SINK, application_of
 from holdfast.sink.errors import AccessDenied, NotPrimary, SchemaMismatch
 from holdfast.sink.transaction.login import Login
-from holdfast.sink.transaction.refusal import is_denied, mistake
+from holdfast.sink.transaction.refusal import is_denied, mistake, unusable
 
 SECONDS_MAX = 2_147_483
 """Postgres stores a timeout as milliseconds in 31 bits."""
@@ -103,8 +103,12 @@ def fitting() -> Iterator[None]:
         yield
     except _MISFITS as error:
         raise SchemaMismatch(
-            f"the database does not fit this version: {error_text(error)}. Run `holdfast db"
-            " doctor`, then `holdfast db upgrade`."
+            f"the database does not fit this version: {error_text(error)}.",
+            "Restore what was revoked, and restart; this checks server, schema and roles:"
+            " `holdfast db doctor`."
+            if isinstance(error, psycopg.errors.InsufficientPrivilege)
+            else "Restore by hand what was dropped (`holdfast db doctor`). Upgrade an older schema,"
+            " and restart: `holdfast db upgrade`.",
         ) from error
 
 
@@ -129,6 +133,11 @@ def open_session(login: Login, stream: str, timeouts: Timeouts) -> Session:
     try:
         connection = _connect(dsn, stream, timeouts)
     except psycopg.OperationalError as error:
+        if (setting := unusable(error)) is not None:
+            raise AccessDenied(
+                f"stream {stream!r}: a setting of the connection cannot be used: {setting}. Correct"
+                " the DSN, its service file or the variables of libpq, and restart."
+            ) from None
         if is_denied(error, dsn, timeouts.connect_seconds):
             raise AccessDenied(
                 f"stream {stream!r}: the server refused the connection: {error_text(error)}."
@@ -167,7 +176,7 @@ def _connect(dsn: str, stream: str, timeouts: Timeouts) -> Session:
         dsn,
         autocommit=True,
         connect_timeout=timeouts.connect_seconds,
-        application_name=f"holdfast sink {stream}"[:63],
+        application_name=application_of(stream),
         client_encoding="UTF8",
         # A plan cached for a small batch would be bad for the next large one, and a pooler would
         # not have it.
@@ -234,7 +243,11 @@ def _refuse_unfit(server: DictRow) -> None:
     elif server["encoding"] != "UTF8":
         fault = f"its encoding is {server['encoding']}; make a database with encoding UTF8"
     elif not server["installed"]:
-        fault = "it has no Holdfast schema; run `holdfast db upgrade`"
+        raise SchemaMismatch(
+            f"{_REFUSED}: it has no Holdfast schema.",
+            "Check that the DSN names the right database, and make the schema: `holdfast db"
+            " upgrade`.",
+        )
     else:
         return
     raise SchemaMismatch(f"{_REFUSED}: {fault}.")
@@ -258,10 +271,13 @@ def _take_role(connection: psycopg.Connection, timeouts: Timeouts) -> DictRow:
         )
     except (psycopg.errors.InvalidParameterValue, psycopg.errors.InsufficientPrivilege) as error:
         quoted = role if role == SINK else f'"{role}"'
+        is_missing = isinstance(error, psycopg.errors.InvalidParameterValue)
         raise SchemaMismatch(
             f"the database user {connection.info.user!r} cannot act as {role}"
-            f" ({error_text(error)}). Run `holdfast db upgrade`, or let an administrator run"
-            f" `GRANT {quoted} TO {connection.info.user}`."
+            f" ({error_text(error)}).",
+            "Make the roles: `holdfast db upgrade`."
+            if is_missing
+            else f'Let an administrator run `GRANT {quoted} TO "{connection.info.user}"`.',
         ) from error
     row = cursor.fetchone()
     if row is None:
@@ -276,7 +292,8 @@ def _refuse_misfit(connection: psycopg.Connection, stream: str) -> None:
         row = cursor.execute(schema.READ).fetchone() or {"revision": None, "serves_from": None}
         misfit = schema.misfit(row["revision"], row["serves_from"])
         if misfit is not None:
-            raise SchemaMismatch(f"{misfit}.")
+            what, _, advice = misfit.rpartition(": ")
+            raise SchemaMismatch(f"{what}.", f"{advice[0].upper()}{advice[1:]}.")
         if schema.records(row["revision"]):
             cursor.execute(schema.RECORD, schema.session("sink", stream))
 

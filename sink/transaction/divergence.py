@@ -1,10 +1,11 @@
-"""How a replay differs from what its batch wrote, and a record of it for `holdfast batch diff`.
+"""How a replay differs from what its batch wrote, and a record of it, which a person may accept.
 
 The comparison runs inside the batch's transaction, which the error then rolls back. So the error
 carries the rows, and `keep` writes them in another transaction.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -13,16 +14,13 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import DictRow
 
-from holdfast.sink.contract.key import Key
 from holdfast.sink.contract.states import DivergenceSide
-from holdfast.sink.errors import Divergence, KeyDifference, ReplayDiverged, SinkError
+from holdfast.sink.errors import Divergence, KeyDifference, SinkError
+from holdfast.sink.rows import future_dated
 from holdfast.sink.rows.copy_formats import array_literal
-from holdfast.sink.transaction import future_dated
+from holdfast.sink.rows.outcome import FIRST_KEYS
 from holdfast.sink.transaction.content import Content
 from holdfast.sink.transaction.database import execute, fitting, statement
-
-FIRST_KEYS = 20
-"""Keys of each side that an error names."""
 
 BODIES_MAX = 32 << 20
 """Maximum characters of bodies stored for one replay, beyond those of the first keys."""
@@ -50,6 +48,10 @@ class Comparison(Divergence):
     """A divergence with the rows that are stored of it."""
 
     batch_no: int
+    query_id: UUID
+    batch_id: int
+    """Both of the batch."""
+
     run_id: UUID
     """The run of the replay."""
 
@@ -63,14 +65,16 @@ class Comparison(Divergence):
 def compare(
     connection: psycopg.Connection,
     batch: Content,
-    batch_no: int,
+    batch_nos: Sequence[int],
     *,
+    query_id: UUID,
+    batch_id: int,
     run_id: UUID,
     rows_then: int,
     quarantined_then: int,
     limit_then: datetime,
 ) -> Comparison:
-    """Compare a replay with what batch `batch_no` recorded.
+    """Compare a replay with what a batch, the first number, and its accepted replays recorded.
 
     `limit_then` is the latest `occurred_at` that was accepted then.
     """
@@ -80,7 +84,7 @@ def compare(
     differing = execute(
         connection,
         "rows/compare_keys",
-        batch_no=batch_no,
+        batch_nos=list(batch_nos),
         keys=array_literal(entries["key"]),
         contents=array_literal(entries["content"]),
     ).fetchall()
@@ -102,7 +106,9 @@ def compare(
         only_in_ledger=difference(DivergenceSide.ONLY_IN_LEDGER),
         only_in_replay=difference(DivergenceSide.ONLY_IN_REPLAY),
         changed=difference(DivergenceSide.CHANGED),
-        batch_no=batch_no,
+        batch_no=batch_nos[0],
+        query_id=query_id,
+        batch_id=batch_id,
         run_id=run_id,
         digest=batch.digest,
         rows=tuple(rows),
@@ -137,36 +143,16 @@ def _rows(
     return sorted(rows, key=lambda row: (row.side, row.key))
 
 
-def in_words(difference: Divergence) -> str:
-    """Describe a divergence on one line, with the first keys of each side."""
-    words = [
-        f"rows {difference.rows_then} then, {difference.rows_now} now",
-        f"quarantined {difference.quarantined_then} then, {difference.quarantined_now} now",
-    ]
-    sides = (
-        ("only in the ledger", difference.only_in_ledger),
-        ("only in this replay", difference.only_in_replay),
-        ("with other content", difference.changed),
-    )
-    words += [f"{side.count} keys {name} ({_listed(side)})" for name, side in sides if side.count]
-    if len(words) == 2:
-        words.append("the keys are the same, so another column or table of the batch differs")
-    return "; ".join(words)
-
-
-def keep(connection: psycopg.Connection, error: ReplayDiverged) -> bool:
-    """Record a diverged replay for `holdfast batch diff`; changes nothing else.
+def keep(connection: psycopg.Connection, difference: Comparison) -> int | None:
+    """Record a diverged replay for `holdfast batch diff` and `accept`; changes nothing else.
 
     Opens a transaction of its own, or a savepoint in the caller's. A repeated replay with the same
-    digest is recorded once. Returns whether it is recorded; never raises a database error, because
-    the caller raises a more important one.
+    digest is recorded once. Returns its number, or None where it is not recorded; never raises a
+    database error, because the caller raises a more important one.
     """
-    difference = error.divergence
-    if not isinstance(difference, Comparison):
-        return False
     try:
         with connection.transaction():
-            _record(connection, difference)
+            return _record(connection, difference)
     except (psycopg.Error, SinkError) as why:
         _log.warning(
             "batch_no=%d: the diverged replay could not be recorded (%s); `holdfast batch diff`"
@@ -174,11 +160,19 @@ def keep(connection: psycopg.Connection, error: ReplayDiverged) -> bool:
             difference.batch_no,
             " ".join(str(why).split()),
         )
-        return False
-    return True
+        return None
 
 
-def _record(connection: psycopg.Connection, difference: Comparison) -> None:
+def accept_command(stream: str, difference: Comparison, number: int, adopted: UUID) -> str:
+    """Return the command that accepts a recorded replay; `adopted` is the stream's query id."""
+    query = "" if difference.query_id == adopted else f" --query-id {difference.query_id}"
+    return (
+        f"holdfast batch accept {stream} {difference.batch_id}{query} --divergence {number}"
+        " --reason TEXT"
+    )
+
+
+def _record(connection: psycopg.Connection, difference: Comparison) -> int | None:
     sides = (difference.only_in_ledger, difference.only_in_replay, difference.changed)
     added = execute(
         connection,
@@ -191,15 +185,14 @@ def _record(connection: psycopg.Connection, difference: Comparison) -> None:
         differing=sum(side.count for side in sides),
     ).fetchone()
     if added is None:
-        return
+        return None
+    number = int(added["id"])
+    if not added["is_new"]:
+        return number
     with (
         fitting(),
         connection.cursor().copy(statement("rows/copy_divergence_rows")) as copy,
     ):
         for row in difference.rows:
-            copy.write_row((added["id"], *row))
-
-
-def _listed(side: KeyDifference) -> str:
-    more = ", ..." if side.count > len(side.first) else ""
-    return ", ".join(Key(digest).text for digest in side.first) + more
+            copy.write_row((number, *row))
+    return number

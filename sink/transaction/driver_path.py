@@ -27,7 +27,7 @@ from holdfast.sink.rows.copy_formats import (
 )
 from holdfast.sink.rows.evidence import BEFORE_DATA_LENGTH
 from holdfast.sink.rows.numbering import Numbered, Suppressed
-from holdfast.sink.rows.prepared import PreparedBatch
+from holdfast.sink.rows.prepared import QUARANTINED, PreparedBatch
 from holdfast.sink.transaction.content import Arrived, Stamp
 from holdfast.sink.transaction.database import fitting, statement
 
@@ -96,9 +96,13 @@ def add_quarantined(connection: psycopg.Connection, rows: pa.Table, stamp: Stamp
     count = rows.num_rows
     if not count:
         return
+    name = "rows/copy_rejected"
+    if rows["rule"].null_count == count:
+        # Before revision 0033 the table has no rules.
+        rows, name = rows.select(QUARANTINED.names[:-1]), "rows/copy_quarantine"
     at = pa.repeat(rfc3339(stamp.written_at), count)
     stamped = rows.add_column(0, "batch_no", pa.repeat(stamp.batch_no, count))
-    with fitting(), connection.cursor().copy(statement("rows/copy_quarantine")) as copy:
+    with fitting(), connection.cursor().copy(statement(name)) as copy:
         for piece in csv(stamped.append_column("quarantined_at", at)):
             copy.write(piece)
 

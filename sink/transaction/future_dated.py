@@ -1,54 +1,20 @@
-"""Rows dated later than the database's clock: each would overtake its subject's entries until then.
-
-The clock is the database's, read in the transaction. A replay of a written batch finds its ledger
-row and skips this check; the digest does not depend on it.
-"""
+"""The limit beyond which rows are future-dated: the database's clock, read in the transaction."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from holdfast.sink.contract.canonical import rfc3339
-from holdfast.sink.contract.states import QuarantineReason
 from holdfast.sink.rows.copy_formats import COPY_ROWS
-from holdfast.sink.rows.evidence import detail_text, entry_text
+from holdfast.sink.rows.future_dated import refused
 from holdfast.sink.rows.numbering import Integers
-from holdfast.sink.rows.prepared import QuarantinedRow, quarantine_table
+from holdfast.sink.rows.prepared import quarantine_table
 from holdfast.sink.transaction.content import Content
 from holdfast.sink.transaction.database import one_row
 
 if TYPE_CHECKING:
     import psycopg
-
-TOLERANCE = timedelta(days=1)
-TOLERANCE_MAX = timedelta(days=36_500)
-
-
-class Split(NamedTuple):
-    """The rows that arrived, split by whether they are dated after a limit."""
-
-    entries: pa.Table
-    """Those dated up to the limit."""
-
-    places: Integers
-    """Their positions among all that arrived."""
-
-    future: Integers
-    """The positions of the others."""
-
-
-def check_tolerance(tolerance: timedelta) -> None:
-    """Raise `ValueError` for an invalid tolerance."""
-    value: object = tolerance
-    if not isinstance(value, timedelta) or not timedelta(0) <= value <= TOLERANCE_MAX:
-        raise ValueError(
-            f"future_tolerance is {tolerance!r}: expected a timedelta from 0 to"
-            f" {TOLERANCE_MAX.days} days"
-        )
 
 
 def latest(connection: "psycopg.Connection", tolerance: timedelta) -> datetime:
@@ -57,39 +23,10 @@ def latest(connection: "psycopg.Connection", tolerance: timedelta) -> datetime:
     return limit
 
 
-def split(entries: pa.Table, limit: datetime) -> Split:
-    """Split rows of `prepared.ARRIVED` by a limit."""
-    beyond = np.asarray(pc.greater(entries["occurred_at"], pa.scalar(limit, _TIME)))
-    places = np.flatnonzero(~beyond)
-    if len(places) < entries.num_rows:
-        entries = entries.take(pa.array(places))
-    return Split(entries, places, np.flatnonzero(beyond))
-
-
 def quarantined(
     connection: "psycopg.Connection", batch: Content, places: Integers, limit: datetime
 ) -> Iterator[pa.Table]:
     """Yield the rows of a batch at these positions as QUARANTINED, in chunks."""
     for first in range(0, len(places), COPY_ROWS):
         rows = batch.rows_at(connection, places[first : first + COPY_ROWS].tolist())
-        yield quarantine_table(
-            [
-                QuarantinedRow(
-                    QuarantineReason.FUTURE_DATED,
-                    detail_text(detail(row["occurred_at"], limit)),
-                    entry_text(row),
-                )
-                for row in rows.to_pylist()
-            ]
-        )
-
-
-def detail(occurred_at: datetime, limit: datetime) -> str:
-    """Return the reason in one line for a person."""
-    return (
-        f"occurred_at {rfc3339(occurred_at)} is beyond {rfc3339(limit)}, the database's clock and"
-        " the tolerance of this stream"
-    )
-
-
-_TIME = pa.timestamp("us", "UTC")
+        yield quarantine_table([refused(row, limit) for row in rows.to_pylist()])

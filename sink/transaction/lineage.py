@@ -26,6 +26,11 @@ from holdfast.sink.errors import (
 
 _log = logging.getLogger(__name__)
 
+_NEW_CHECKPOINT = (
+    "start the query with a new checkpointLocation (and `checkpoint=`), which the stream adopts by"
+    " the command that the error then has: keys that are recorded repeat nothing"
+)
+
 
 class Files(Protocol):
     """The files of one checkpoint; a name is relative to it, with `/`.
@@ -196,8 +201,7 @@ def compare(
             f"stream {stream!r}: the ledger has batch {recorded} of this query, but in the"
             f" checkpoint {checkpoint.location} {newest}: it is an older copy, and its state does"
             " not have what the ledger has. Nothing was written, and what the ledger has stands."
-            f" Restore the newest copy of the checkpoint; or {_remedy(stream)}: keys that are"
-            " recorded repeat nothing."
+            f" Restore the newest copy of the checkpoint; or {_NEW_CHECKPOINT}."
         )
     require_recorded(stream, checkpoint.location, checkpoint.committed, recorded)
 
@@ -224,16 +228,16 @@ def require_beginning(
         declare += ", with the number of the batch that Spark runs next"
     if other is not None:
         raise renamed(
-            stream, query_id, other, f"If the query is meant to write {stream!r} too, {declare}."
+            stream, query_id, other, f" If the query is meant to write {stream!r} too, {declare}."
         )
     if batch_id:
         raise LedgerBehind(
             f"stream {stream!r}: batch {batch_id} would be the first one of query {query_id} in the"
             " ledger, and Spark does not run those before it again: the database was put back to an"
             " older moment, or is another one. Nothing was written. Restore the newest copy of the"
-            f" database; or {_remedy(stream)}: what is missing is decided again under the same"
-            " keys, and keys that are recorded repeat nothing. If the query ran without this sink"
-            f" before, and nothing is missing, {declare}."
+            f" database; or {_NEW_CHECKPOINT}, and what is missing is decided again under the same"
+            " keys. If the query ran without this sink before, and nothing is missing,"
+            f" {declare}."
         )
 
 
@@ -245,8 +249,8 @@ def renamed(
     return UnadoptedCheckpoint(
         f"stream {stream!r} has no batch of query {query_id}, and stream {name!r} has its batches"
         f" until {newest}: under another name the sink does not know the last transition of each"
-        f" subject. Nothing was written. Start again with the stream {name!r}; or begin a new"
-        f" checkpoint, whose recorded keys repeat nothing. {advice}".rstrip()
+        f" subject. Nothing was written. Start again with the stream {name!r}.{advice} Or give the"
+        f" stream its new name: `holdfast stream rename {name} {stream} --reason TEXT`."
     )
 
 
@@ -276,9 +280,8 @@ def require_recorded(
         f"stream {stream!r}: the checkpoint {location} has finished batch {committed},"
         f" but {newest}: the database was put back to an older moment (or the sink was not called"
         " for each batch, which it has to be), and Spark does not run the batches between again."
-        f" Nothing was written. Restore the newest copy of the database; or {_remedy(stream)}:"
-        " what is missing is decided again under the same keys, and keys that are recorded repeat"
-        " nothing."
+        f" Nothing was written. Restore the newest copy of the database; or {_NEW_CHECKPOINT}, and"
+        " what is missing is decided again under the same keys."
     )
 
 
@@ -288,9 +291,8 @@ def forgotten(stream: str, batch_id: int, next_id: int) -> LedgerBehind:
         f"stream {stream!r}: this run has written batch {batch_id}, and the ledger does not have it"
         " any more: the database was put back to an older moment, as by a failover to a standby"
         f" that was behind. Batch {next_id} was not written, because what was decided before it"
-        f" would be missing. Restore the newest copy of the database; or {_remedy(stream)}: what"
-        " is missing is decided again under the same keys, and keys that are recorded repeat"
-        " nothing."
+        f" would be missing. Restore the newest copy of the database; or {_NEW_CHECKPOINT}, and"
+        " what is missing is decided again under the same keys."
     )
 
 
@@ -308,8 +310,7 @@ def require_batch_before(stream: str, batch_id: int, recorded: int | None) -> No
         f" one in the ledger is {recorded}: the database was put back to an older moment (or the"
         " sink was not called for each batch, which it has to be), and Spark does not run the"
         " batches between again. Nothing was written. Restore the newest copy of the database; or"
-        f" {_remedy(stream)}: what is missing is decided again under the same keys, and keys that"
-        " are recorded repeat nothing."
+        f" {_NEW_CHECKPOINT}, and what is missing is decided again under the same keys."
     )
 
 
@@ -319,14 +320,7 @@ def unrepeatable(stream: str, batch_id: int, query_id: UUID, other_id: int) -> L
         f"stream {stream!r}: batch {batch_id} repeats batch {other_id} of query {query_id}, and the"
         " ledger does not have that one with the content of then: the database was put back to an"
         " older moment, or is another one. Nothing was written. Restore the newest copy of the"
-        f" database; or {_remedy(stream)}: keys that are recorded repeat nothing."
-    )
-
-
-def _remedy(stream: str) -> str:
-    return (
-        f"begin a new checkpoint and run `holdfast stream adopt {stream} --query-id ID --reason"
-        " TEXT` (the id is in its file `metadata`)"
+        f" database; or {_NEW_CHECKPOINT}."
     )
 
 

@@ -54,14 +54,25 @@ def check(dsn: str) -> None:
             "there is no DSN: expected postgresql://user@host/database, often from the variable"
             " HOLDFAST_DSN"
         )
-    try:
-        conninfo_to_dict(dsn)
-    except psycopg.ProgrammingError:
-        # libpq quotes what it could not parse, which may be a part of the password.
+    if not _is_readable(dsn):
         raise ValueError(
             "the DSN cannot be read: expected postgresql://user@host/database or"
             " 'host=... dbname=...', with special characters of a password as %XX"
-        ) from None
+        )
+
+
+def _is_readable(dsn: str) -> bool:
+    try:
+        ports = str(conninfo_to_dict(dsn).get("port", ""))
+    except psycopg.ProgrammingError:
+        # libpq quotes what it could not parse, which may be a part of the password.
+        return False
+    # So may a port: where a password has an `@` and a colon, libpq takes what follows for one.
+    return all(map(_is_port, ports.split(",")))
+
+
+def _is_port(text: str) -> bool:
+    return not text or (text.isascii() and text.isdigit() and 0 < int(text) < 1 << 16)
 
 
 def _value(name: str, source: Text) -> str:

@@ -31,11 +31,23 @@ _DEFAULT_SECONDS = 130
 _TLS = re.compile(r"certificate|private key|alert unknown ca|does not support SSL", re.IGNORECASE)
 """In libpq's and OpenSSL's errors of TLS, which are not translated in psycopg's own build."""
 
+_AUTHENTICATION = re.compile(r"authentication method requirement|channel binding required")
+"""In libpq's errors where the server would have let the login pass."""
+
 _QUOTED = re.compile(r""""[^"\n]*"|'[^'\n]*'|«[^»\n]*»|„[^“\n]*“|“[^”\n]*”""")
 """A name in an error, in the quotation marks of the server's language: a host, a role, a file."""
 
+_UNTRIED = "connection is bad: "
+_TRIED = "connection to server "
+"""Where an error has the first without the second, libpq did not get as far as to connect."""
+
 _ATTEMPT = "\n- host: "
 """Begins the failure of each address in psycopg's error of several."""
+
+_UNKNOWN = (
+    "nobody knows this host: correct it in the DSN (or let a restart policy wait for a database"
+    " that gets its name only later, as a container does)"
+)
 
 _SSL_REQUEST = struct.pack("!ii", 8, 80_877_103)
 _SSL_ANSWERS = (b"S", b"N", b"E", b"")
@@ -60,35 +72,54 @@ def is_denied(error: psycopg.OperationalError, dsn: str, seconds: float) -> bool
     return any(each.startswith(_DENIED) for each in _refusals(dsn, seconds or _DEFAULT_SECONDS))
 
 
+def unusable(error: psycopg.OperationalError) -> str | None:
+    """Return what libpq says of a setting with which it does not even try to connect, else None.
+
+    Without the setting's value: it may be a part of a password that was not escaped.
+    """
+    text = str(error)
+    if _UNTRIED not in text or _TRIED in text:
+        return None
+    return _QUOTED.sub('"..."', text.partition("\n")[0].removeprefix(_UNTRIED))
+
+
 def mistake(error: psycopg.OperationalError, dsn: str) -> str | None:
     """Return what is wrong with the settings of a connection that failed; None: nothing is known.
 
-    A host that nobody knows, a certificate that does not fit, a port where something else answers.
-    A port that refuses connections is none: a server that restarts refuses them, too.
+    A host that nobody knows, a certificate that does not fit, no password where one is asked for, a
+    port where something else answers. A port that refuses connections is none: a server that
+    restarts refuses them, too.
     """
     if isinstance(error, psycopg.errors.ConnectionTimeout):
         return None
-    if _is_tls(str(error)):
+    if _each_failed(_TLS, str(error)):
         return "correct sslmode, sslrootcert, sslcert or sslkey of the DSN"
+    if _each_failed(_AUTHENTICATION, str(error)):
+        return "correct require_auth or channel_binding of the DSN"
+    if error.pgconn is not None and error.pgconn.needs_password:
+        return (
+            "give a password: password=, in the DSN, or a passfile with a line for this server that"
+            " its owner alone may read"
+        )
     parts = conninfo_to_dict(dsn)
     hosts = [host for host in str(parts.get("host") or "").split(",") if host[:1] not in ("", "/")]
     if not hosts or parts.get("hostaddr"):
         return None
     if error.pgconn is None:  # psycopg found no address
         unknown = all(map(_is_unknown, hosts))
-        return "nobody knows this host: correct it in the DSN" if unknown else None
+        return _UNKNOWN if unknown else None
     if len(hosts) == 1 and _is_other_service(hosts[0], error.pgconn):
         return "what answers there is no Postgres: correct host or port of the DSN"
     return None
 
 
-def _is_tls(text: str) -> bool:
-    """Return whether each host failed in TLS, at one of its addresses at least."""
+def _each_failed(cause: "re.Pattern[str]", text: str) -> bool:
+    """Return whether each host failed for a cause, at one of its addresses at least."""
     failed: dict[str, bool] = {}
     for attempt in text.split(_ATTEMPT)[1:] or [text]:
         host = attempt.partition(",")[0]
-        of_tls = _TLS.search(_QUOTED.sub("", attempt)) is not None
-        failed[host] = of_tls or failed.get(host, False)
+        is_cause = cause.search(_QUOTED.sub("", attempt)) is not None
+        failed[host] = is_cause or failed.get(host, False)
     return all(failed.values())
 
 

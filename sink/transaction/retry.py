@@ -19,7 +19,14 @@ from tenacity import (
     wait_random,
 )
 
-from holdfast.sink.errors import AccessDenied, NotPrimary, SchemaMismatch, SinkUnavailable
+from holdfast.sink.errors import (
+    AccessDenied,
+    NotPrimary,
+    SchemaMismatch,
+    SinkError,
+    SinkUnavailable,
+    Transient,
+)
 from holdfast.sink.transaction.database import error_text
 
 _log = logging.getLogger(__name__)
@@ -58,8 +65,22 @@ _NO_IDS = ("GetNewTransactionId", "GetNewMultiXactId")
 the sqlstate of what is too large for ever; its text is translated."""
 
 
+class RaisedByAlso(Exception):
+    """Carries a `SinkError` that `also` raised out of the retries, unchanged.
+
+    A `Transient` is tried again until the deadline. The sink's own errors are not judged by their
+    class: what it raises itself is final.
+    """
+
+    def __init__(self, error: SinkError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 def is_transient(error: BaseException) -> bool:
     """Return whether the same work may succeed later without intervention."""
+    if isinstance(error, RaisedByAlso):
+        return isinstance(error.error, Transient)
     if isinstance(error, NotPrimary):
         # In a failover the address may name a standby that is not promoted yet.
         return True
@@ -109,7 +130,8 @@ def completed(fate: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except (AccessDenied, SchemaMismatch) as error:
-        error.args = (f"{error} {fate()}",)
+        what, *advice = error.args
+        error.args = (f"{what} {fate()}", *advice)
         raise
 
 

@@ -26,6 +26,7 @@ from holdfast.sink.rows.evidence import BEFORE_DATA_LENGTH
 from holdfast.sink.rows.hashes import contents
 from holdfast.sink.rows.nullable import nullable_schema
 from holdfast.sink.rows.numbering import Numbered, Suppressed
+from holdfast.sink.rows.outcome import Run
 from holdfast.sink.rows.prepared import (
     ARRIVED,
     ENTRIES,
@@ -48,7 +49,6 @@ from holdfast.sink.transaction.database import (
     transaction,
 )
 from holdfast.sink.transaction.driver_path import add_quarantined
-from holdfast.sink.transaction.ledger import Run
 from holdfast.sink.transaction.login import Login
 from holdfast.sink.transaction.retry import is_transient, persist
 
@@ -90,10 +90,13 @@ class Stage:
     attempts_from: int = 0
     """The run's own numbers of attempts begin here. A restored database gives the number of a table
     out again, and Spark numbers the attempts of each driver from 0."""
+    rules: bool = False
+    """Rules of the job may reject rows; before revision 0033 the tables have no column for them."""
 
     def statement(self, name: str) -> bytes:
         """Return a statement of `holdfast.sink.transaction` for this table."""
-        return statement(name).replace(b"{stage}", b"holdfast.stage_%d" % self.number)
+        text = statement(name).replace(b"{stage}", b"holdfast.stage_%d" % self.number)
+        return text.replace(b"{rule}", b", rule" if self.rules else b"")
 
     def execute(
         self, connection: psycopg.Connection, name: str, **values: Any
@@ -149,10 +152,10 @@ class Stage:
         return persist(work, self.stream, self.timeouts.deadline_seconds, lambda: _UNSTAGED)
 
 
-def open_stage(stage: Stage, run: Run, batch_id: int) -> Stage:
+def open_stage(stage: Stage, run: Run, batch_id: int, schema: pa.Schema) -> Stage:
     """Create the table for a batch, and drop those of earlier batches of the stream.
 
-    Raises as `Stage.connect`.
+    `schema` is that of the rows. Raises as `Stage.connect`.
     """
 
     def make(connection: psycopg.Connection) -> int:
@@ -163,7 +166,8 @@ def open_stage(stage: Stage, run: Run, batch_id: int) -> Stage:
         return int(opened["number"])
 
     # 62 of the 63 bits that an attempt has, so that no attempt of a run exceeds them.
-    return replace(stage, number=stage.work(make), attempts_from=run.run_id.int >> 66)
+    attempts_from, rules = run.run_id.int >> 66, "rejected" in schema.names
+    return replace(stage, number=stage.work(make), attempts_from=attempts_from, rules=rules)
 
 
 def drop_stages(stage: Stage, run: Run) -> None:
@@ -340,9 +344,8 @@ def _copy(connection: psycopg.Connection, stage: Stage, attempt: int, chunk: pa.
     count = rows.entries.num_rows
     entries = rows.entries.append_column("content", contents(rows.entries))
     entries = _tagged(entries.select(_ENTRY), attempt, hashes[:count])
-    refused = _tagged(
-        quarantine_table(rows.refused).select(QUARANTINED.names), attempt, hashes[count:]
-    )
+    names = QUARANTINED.names if stage.rules else QUARANTINED.names[:-1]
+    refused = _tagged(quarantine_table(rows.refused).select(names), attempt, hashes[count:])
 
     def copy() -> None:
         with (

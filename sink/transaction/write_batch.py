@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg.rows import DictRow
 
+from holdfast.sink.contract.checkpoint import local_folder
 from holdfast.sink.contract.failpoints import failpoint
-from holdfast.sink.contract.requeue import ENDINGS
+from holdfast.sink.contract.requeue import ENDINGS, reserved
 from holdfast.sink.contract.shell import shell_word
 from holdfast.sink.errors import Fenced, UnadoptedCheckpoint
 from holdfast.sink.rows.copy_formats import (
@@ -31,14 +32,15 @@ from holdfast.sink.rows.copy_formats import (
     rows,
     uuids,
 )
-from holdfast.sink.rows.numbering import SUBJECTS, Mask, Numbered, number
+from holdfast.sink.rows.future_dated import split
+from holdfast.sink.rows.numbering import SUBJECTS, Numbered
+from holdfast.sink.rows.outcome import Accepted, Counts, Keys, Replayed, Run, Written, judge
 from holdfast.sink.rows.quarantine_limit import QuarantineLimit
 from holdfast.sink.transaction import future_dated
-from holdfast.sink.transaction.companion import Also, accompany
+from holdfast.sink.transaction.companion import Also, BatchContext, accompany
 from holdfast.sink.transaction.content import Content, Stamp
 from holdfast.sink.transaction.database import execute, fitting, one_row, statement
 from holdfast.sink.transaction.driver_path import add_quarantined
-from holdfast.sink.transaction.ledger import Counts, Replayed, Run, Written
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +66,9 @@ def lock_or_create(
     made = execute(connection, "batch/add_stream", stream=stream, acts_for=acts_for).rowcount
     if made and acts_for is None and stream.endswith(ENDINGS):
         raise reserved(stream)
+    # Read after the row is made: a rename that was under way then has ended.
+    if made and (other := execute(connection, "batch/renamed_to", stream=stream).fetchone()):
+        raise _renamed(stream, other["name"])
     return one_row(connection, "batch/lock_stream", stream=stream)
 
 
@@ -92,12 +97,12 @@ def require_adopted(
     raise unadopted(stream, query_id, row["query_id"], checkpoint)
 
 
-def reserved(stream: str) -> ValueError:
-    """Return the error of a job's new stream with a reserved name."""
-    return ValueError(
-        f"{stream!r} cannot be the name of a new stream: what ends with {' or '.join(ENDINGS)} is"
-        " for entries that people write by hand. Nothing was written; give the sink another name"
-        " and start again"
+def _renamed(stream: str, name: str) -> UnadoptedCheckpoint:
+    return UnadoptedCheckpoint(
+        f"stream {stream!r} is called {name!r} now. Nothing was written: under the old name the"
+        " sink does not know the last transition of each subject. Start again with the stream"
+        f" {name!r}; or give it its old name back: `holdfast stream rename {name} {stream} --reason"
+        " TEXT`."
     )
 
 
@@ -109,12 +114,15 @@ def lock(connection: psycopg.Connection, run: Run, batch_id: int) -> str:
     row = execute(connection, "batch/lock_stream", stream=run.stream).fetchone()
     # The epoch is not enough: a failover that lost the start of a run gives its epoch out again.
     if row is None or (row["epoch"], row["run_id"]) != (run.epoch, run.run_id):
-        newest = "the stream is gone" if row is None else _newest(row)
+        gone = "the stream is gone: renamed, or of a database that was put back"
+        newest = gone if row is None else _newest(row)
+        verb = "list" if row is None else f"show {run.stream}"
         raise Fenced(
             f"stream {run.stream!r}: run {run.run_id} (epoch {run.epoch}) may not write batch"
             f" {batch_id}: {newest}. Nothing is lost: the newer run finds in the ledger what was"
             " written and replays the rest from the checkpoint. Stop this driver; if it is the"
-            " right one, stop the other and restart this one."
+            " right one, stop the other and restart this one. This names the run that has the"
+            f" stream: `holdfast stream {verb}`."
         )
     if row["query_id"] != run.query_id:
         # An attempt before this one may have sent the batch's COMMIT.
@@ -132,15 +140,16 @@ def unadopted(
     stands: str = "Nothing was written.",
 ) -> UnadoptedCheckpoint:
     """Return the error of a query id that is not adopted, and how to adopt it."""
-    where = "" if checkpoint is None else f" --checkpoint {shell_word(checkpoint)}"
+    is_local = local_folder(checkpoint) is not None
+    proof = f"--checkpoint {shell_word(checkpoint)}" if checkpoint and is_local else "--force"
     this = "this checkpoint" if checkpoint is None else f"the checkpoint {shell_word(checkpoint)}"
     return UnadoptedCheckpoint(
         f"stream {stream!r} has adopted query {adopted}, but {this} is query {query_id}."
         f" {stands} If the checkpoint was moved or lost by mistake, restart from the"
-        " adopted one; if the new one is meant, run"
-        f" `holdfast stream adopt {stream} --query-id {query_id}{where} --reason TEXT`"
-        " (with --force where that machine cannot read the checkpoint) and restart: keys that are"
-        " recorded already repeat nothing."
+        " adopted one. If the new one is meant, let the stream adopt it"
+        + (" (on a machine that cannot read it, with --force)" if is_local else "")
+        + " and restart; keys that are recorded already repeat nothing:"
+        f" `holdfast stream adopt {stream} --query-id {query_id} {proof} --reason TEXT`."
     )
 
 
@@ -158,15 +167,18 @@ def write(
     traceparent: str | None,
     expect_known: bool,
     also: Also | None,
+    accepted: Accepted | None = None,
 ) -> Written:
     """Write a batch that the ledger does not have. The stream is locked; `acts_for` is `lock`'s.
 
-    `expect_known` is a hint that keys are known already; a wrong hint only costs time.
-    Raises `TooManyRefused`, `CompanionFailed` and whatever `also` raises.
+    `expect_known` is a hint that keys are known already; a wrong hint only costs time. With
+    `accepted` it is that replay: new keys are written, what was sent under the others stays.
+    Raises `TooManyRefused`, and what `accompany` raises.
     """
     arrived = batch.arrive(connection)
-    limit = future_dated.latest(connection, future_tolerance)
-    entries, places, beyond = future_dated.split(arrived.entries, limit)
+    limit = accepted.limit if accepted else future_dated.latest(connection, future_tolerance)
+    within = split(arrived.entries, limit)
+    entries, _, beyond = within
     quarantined = arrived.quarantined + len(beyond)
     quarantine_limit.check(f"stream {run.stream!r}: batch {batch_id}", quarantined, batch.row_count)
     locked = lock_subjects(connection, entries["subject"].unique())
@@ -175,20 +187,20 @@ def write(
     reserved = one_row(connection, "batch/reserve_batch", last_created_at=locked.newest)
     stamp = Stamp(reserved["batch_no"], reserved["written_at"], traceparent)
     keys = add_keys(connection, entries, stamp.batch_no, expect_known=expect_known)
-    numbered = number(entries, locked.subjects, keys.fresh, suppress=suppress_repeats).at(places)
+    numbered, counts = judge(
+        within,
+        locked.subjects,
+        keys,
+        row_count=batch.row_count,
+        duplicates=arrived.duplicates,
+        quarantined=quarantined,
+        suppress=suppress_repeats,
+    )
     _report_overtaken(run.stream, batch_id, numbered)
     if suppress_repeats and keys.differing:
         _report_differing(run.stream, batch_id, keys.differing)
-    known = len(keys.fresh) - int(keys.fresh.sum())
-    counts = Counts(
-        rows=batch.row_count,
-        entries=len(numbered.rows),
-        duplicates=arrived.duplicates + known,
-        differing=keys.differing,
-        suppressed=len(numbered.suppressed.rows),
-        quarantined=quarantined,
-    )
-    _record(connection, run, batch_id, batch.digest, counts, stamp, source_offsets)
+    recorded = accepted.run if accepted else run
+    _record(connection, recorded, batch_id, batch.digest, counts, stamp, source_offsets)
     failpoint("S3")
     batch.add_entries(connection, numbered, stamp)
     failpoint("S5")
@@ -199,7 +211,10 @@ def write(
         add_quarantined(connection, refused, stamp)
     failpoint("S6")
     if also is not None:
-        accompany(connection, run, batch_id, reserved["transaction_id"], also)
+        context = BatchContext(
+            *(run.stream, run.query_id, run.run_id, run.epoch, batch_id, stamp.batch_no, counts)
+        )
+        accompany(connection, context, reserved["transaction_id"], also)
     return Written(run.stream, batch_id, stamp.batch_no, stamp.written_at, counts)
 
 
@@ -369,16 +384,6 @@ def advance_subjects(
 
 INSERTED = 30
 """Keys up to which one INSERT costs no more than a savepoint and a COPY, and fewer round trips."""
-
-
-class Keys(NamedTuple):
-    """The keys of a batch, after they are recorded."""
-
-    fresh: Mask
-    """For each entry, whether its key is new."""
-
-    differing: int
-    """Number of known keys with different content."""
 
 
 def add_keys(

@@ -5,7 +5,6 @@ and reads the ledger, which knows the outcome; only then is anything written aga
 """
 
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -18,18 +17,19 @@ import psycopg
 from psycopg.rows import DictRow
 
 from holdfast.sink.contract.failpoints import failpoint
-from holdfast.sink.contract.requeue import ENDINGS
+from holdfast.sink.contract.requeue import ENDINGS, check_stream, reserved
 from holdfast.sink.errors import Fenced, NotPrimary, ReplayDiverged, SinkError, SinkUnavailable
+from holdfast.sink.rows.future_dated import TOLERANCE, check_tolerance
+from holdfast.sink.rows.outcome import Accepted, Recorded, Replayed, Run, Written
 from holdfast.sink.rows.quarantine_limit import QuarantineLimit
 from holdfast.sink.transaction import (
     continuation,
     database,
-    future_dated,
     ledger,
     lineage,
     write_batch,
 )
-from holdfast.sink.transaction.companion import Also
+from holdfast.sink.transaction.companion import Also, BatchContext
 from holdfast.sink.transaction.content import Content
 from holdfast.sink.transaction.continuation import Continuation, Repeated
 from holdfast.sink.transaction.database import (
@@ -41,17 +41,13 @@ from holdfast.sink.transaction.database import (
     one_row,
     open_session,
 )
-from holdfast.sink.transaction.divergence import keep
-from holdfast.sink.transaction.ledger import Recorded, Replayed, Run, Written
+from holdfast.sink.transaction.divergence import Comparison, accept_command, keep
 from holdfast.sink.transaction.lineage import Checkpoint, Files
 from holdfast.sink.transaction.login import Login
-from holdfast.sink.transaction.retry import completed, persist
+from holdfast.sink.transaction.retry import RaisedByAlso, completed, persist
 from holdfast.sink.transaction.staging import drop_stages_until
 
 _log = logging.getLogger(__name__)
-
-_STREAM = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}", re.ASCII)
-"""As ck_stream_name."""
 
 _STARTS = (
     "This run has written nothing to the outbox, and what the ledger has stands. When the cause is"
@@ -77,9 +73,9 @@ class _Commit:
         if also is None:
             return None
 
-        def accompany(connection: psycopg.Connection) -> None:
+        def accompany(connection: psycopg.Connection, batch: BatchContext) -> None:
             try:
-                also(connection)
+                also(connection, batch)
             finally:
                 # It may have sent a COMMIT itself.
                 self.unknown = connection.closed
@@ -117,19 +113,15 @@ class Writer:
         quarantine_limit: QuarantineLimit | None = None,
         timeouts: Timeouts | None = None,
         doorbell: bool = False,
-        future_tolerance: timedelta = future_dated.TOLERANCE,
+        future_tolerance: timedelta = TOLERANCE,
     ) -> None:
         """Raises `ValueError` for an invalid setting; does not connect.
 
         `first_batch` is the batch with which a query begins that ran before it got this sink.
         With `doorbell`, dispatchers that listen are notified of each written batch.
         """
-        if not _STREAM.fullmatch(stream):
-            raise ValueError(
-                f"{stream!r} is not a stream name: expected 1 to 63 of a-z 0-9 _ . - , the first a"
-                " letter or a digit"
-            )
-        future_dated.check_tolerance(future_tolerance)
+        check_stream(stream)
+        check_tolerance(future_tolerance)
         if first_batch is not None and (type(first_batch) is not int or first_batch < 0):
             raise ValueError(f"first_batch is {first_batch!r}: expected a number of 0 or more")
         self.stream = stream
@@ -144,7 +136,7 @@ class Writer:
             future_tolerance=future_tolerance,
             quarantine_limit=quarantine_limit or QuarantineLimit(),
         )
-        self._accept = partial(ledger.accept, future_tolerance=future_tolerance)
+        self._replayed = partial(ledger.replayed, future_tolerance=future_tolerance)
         self._timeouts = timeouts or Timeouts()
         self._doorbell = doorbell
         self._connection: psycopg.Connection | None = None
@@ -172,7 +164,7 @@ class Writer:
                 f" server runs. {_STARTS}"
             ) from error
         if self.stream.endswith(ENDINGS) and not self.read(self._streams):
-            raise write_batch.reserved(self.stream)
+            raise reserved(self.stream)
 
     def read(self, work: Callable[[psycopg.Connection], _Result]) -> _Result:
         """Return the result of `work`, which runs in one read-only transaction with one snapshot.
@@ -328,28 +320,30 @@ class Writer:
             with self._transaction(connection):
                 failpoint("S2")
                 acts_for = write_batch.lock(connection, run, batch_id)
-                recorded = self._recorded(connection, run, batch_id, acts_for)
-                if recorded is not None:
-                    return self._accept(
-                        connection, run, batch_id, batch, recorded, commit_unknown=commit.unknown
-                    )
-                commit.unknown = False
-                if self._repeated and (source := self._repeated.source):
-                    repeated = self._repeat(
-                        connection, run, batch_id, batch, source, source_offsets
-                    )
-                    commit.unknown = True
-                    return repeated
-                written = self._write(
+                write = partial(
+                    self._write,
                     connection,
-                    run,
-                    batch_id,
-                    batch,
+                    batch=batch,
                     acts_for=acts_for,
                     source_offsets=source_offsets,
                     traceparent=traceparent,
-                    expect_known=self._expect_known,
                     also=commit.watched(also),
+                )
+                recorded = self._recorded(connection, run, batch_id, acts_for)
+                known = recorded and self._replayed(
+                    connection, run, batch_id, batch, recorded, commit_unknown=commit.unknown
+                )
+                if isinstance(known, Written | Replayed):
+                    return known
+                commit.unknown = False
+                if known is None and self._repeated and (source := self._repeated.source):
+                    repeated = self._repeat(
+                        connection, run, batch_id, batch, source, source_offsets, write
+                    )
+                    commit.unknown = True
+                    return repeated
+                written = write(
+                    run, batch_id, expect_known=self._expect_known, accepted=known or None
                 )
                 failpoint("S7")
                 commit.unknown = True
@@ -361,8 +355,10 @@ class Writer:
         try:
             outcome = self._persist(attempt, commit.fate)
         except ReplayDiverged as error:
-            self._keep(error)
+            self._keep(error, run)
             raise
+        except RaisedByAlso as raised:
+            raise raised.error from raised.error.__cause__
         self._newest = batch_id
         self._repeated = None
         if self._doorbell and isinstance(outcome, Written):
@@ -438,6 +434,7 @@ class Writer:
         batch: Content,
         source: Continuation,
         source_offsets: str | None,
+        write: Callable[..., Written],
     ) -> Replayed:
         """Record that a batch repeats one of another query; it must have the same content."""
         other = replace(run, query_id=source.query_id)
@@ -445,7 +442,11 @@ class Writer:
         if recorded is None or recorded.digest != source.digest:
             raise lineage.unrepeatable(run.stream, batch_id, source.query_id, source.batch_id)
         # Raises where the content differs.
-        self._accept(connection, other, source.batch_id, batch, recorded, commit_unknown=False)
+        known = self._replayed(
+            connection, other, source.batch_id, batch, recorded, commit_unknown=False
+        )
+        if isinstance(known, Accepted):
+            write(other, source.batch_id, expect_known=True, accepted=known)
         return write_batch.record_repeated(connection, run, batch_id, batch, source_offsets)
 
     def _compare(
@@ -518,19 +519,33 @@ class Writer:
                 error_text(why),
             )
 
-    def _keep(self, error: ReplayDiverged) -> None:
-        """Record the diverged replay, in one attempt: the error itself matters more."""
+    def _keep(self, error: ReplayDiverged, run: Run) -> None:
+        """Record the diverged replay, in one attempt: the error itself matters more.
 
-        def attempt(connection: psycopg.Connection) -> None:
+        Once it is recorded, the error names the command that accepts it.
+        """
+        difference = error.divergence
+        if not isinstance(difference, Comparison):
+            return
+
+        def attempt(connection: psycopg.Connection) -> int | None:
             with database.transaction(connection, self._timeouts):
-                keep(connection, error)
+                return keep(connection, difference)
 
         try:
-            self._attempt(attempt)
+            number = self._attempt(attempt)
         except (psycopg.Error, SinkError) as why:
             _log.warning(
                 "stream=%s: the replay could not be recorded: %s", self.stream, error_text(why)
             )
+            return
+        if number is not None:
+            accept = accept_command(run.stream, difference, number, run.query_id)
+            advice = (
+                "Or accept the new content, and the job writes the keys that are new; this shows"
+                " the difference first, and asks:"
+            )
+            error.args = (f"{error} {advice} `{accept}`.",)
 
 
 # Whether a stream is still the writer's that claimed it, or another run has taken it since.
@@ -567,5 +582,6 @@ class Ownership:
                 f"stream {self._stream!r}: run {run_id} took the stream after this driver had"
                 " claimed it. Nothing is lost, and this driver no longer changes the checkpoint:"
                 " the newer run replays the rest from it. This driver stops; if it is the right"
-                " one, stop the other and start this one again."
+                " one, stop the other and start this one again. This names the run that has the"
+                f" stream: `holdfast stream show {self._stream}`."
             )

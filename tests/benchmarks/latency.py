@@ -34,8 +34,9 @@ from holdfast.deploy.local.demo.layout import Layout
 from holdfast.deploy.local.demo.processes import Child, Interrupts, Processes
 from holdfast.deploy.local.java import spark_environment
 from holdfast.deploy.local.postgres import EmbeddedPostgres
+from holdfast.sink.contract.checkpoint import MANAGER_SETTING
 from holdfast.spark_app.operator.groups import STATE_PARTITIONS
-from holdfast.spark_app.operator.job import LOCAL_MANAGER, MANAGER
+from holdfast.spark_app.operator.job import local_manager
 from holdfast.spark_app.runtime import session
 from tests.benchmarks.common.processes import Peak, memory_of
 from tests.benchmarks.common.runner import Bench, Run, main
@@ -186,7 +187,7 @@ def floor(settings: str, folder: str) -> list[Any]:
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100000")
     if settings:
         spark.conf.set("spark.sql.shuffle.partitions", str(STATE_PARTITIONS))
-        spark.conf.set(MANAGER, LOCAL_MANAGER)
+        spark.conf.set(MANAGER_SETTING, local_manager(spark))
         # Spark's aggregation knows no other encoding.
         spark.conf.set("spark.sql.streaming.stateStore.encodingFormat", "unsaferow")
 

@@ -7,7 +7,8 @@ import pytest
 from playwright.sync_api import Browser, Route, expect
 
 from tests.support.console.admin_api import Api
-from tests.support.console.browser import KEY, Window, path_of, window
+from tests.support.console.browser import KEY, Window, path_of, refresh, window
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.rest
 
@@ -98,9 +99,7 @@ def test_click_that_began_before_a_refresh_ended_leads_on(opened: Window, looked
         refreshes.append(route)
 
     page.route(f"{looked_at.url}/", hold)
-    page.evaluate("htmx.trigger('#live', 'holdfast:live')")
-    while not refreshes:
-        page.wait_for_timeout(20)
+    eventually(lambda: refresh(page, refreshes))
     page.get_by_role("link", name=re.compile("dead letters? (is|are) open")).hover()
     page.mouse.down()
     with page.expect_event("requestfinished"):

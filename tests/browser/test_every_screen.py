@@ -32,7 +32,7 @@ NO_PAGES = {"/live", "/search"}
 
 SHOWN_ON = {
     "subject": {"/entries", "/entries/{key}", "/subjects", "/subjects/show", "/dead", "/replays"},
-    "lost": {"/subjects/show", "/subjects/pass"},
+    "lost": {"/subjects/show", "/subjects/pass", "/subjects/hold", "/subjects/resume"},
     "answer": {"/entries/{key}", "/dead/{number}"},
     "detail": {"/quarantine", "/quarantine/{number}"},
     "row": {"/quarantine/{number}"},
@@ -43,6 +43,7 @@ SHOWN_ON = {
     "version": {"/", "/dispatchers"},
     "breaker": {"/endpoints/{name}"},
     "paused": {"/", "/endpoints", "/endpoints/{name}", "/audit"},
+    "held": {"/subjects/show", "/audit"},
     "reason": {"/replays", "/replays/{id}", "/audit"},
     "actor": {"/replays", "/replays/{id}", "/audit"},
 }

@@ -10,7 +10,8 @@ from playwright.sync_api import Browser, Page, Request, Route, expect
 
 from holdfast.dispatcher.api.console.routes import live
 from tests.support.console.admin_api import Api
-from tests.support.console.browser import Window, path_of, window
+from tests.support.console.browser import Window, held, path_of, refresh, window
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.rest
 
@@ -98,10 +99,9 @@ def test_session_ending_in_a_refresh_takes_one_navigation(
 
     page.route(f"{looked_at.url}/", hold)
     page.on("request", noted)
-    page.evaluate("htmx.trigger('#live', 'holdfast:live')")
+    eventually(lambda: refresh(page, refreshes))
     looked_at.ask("POST", "/tokens/late-shift/revoke", json={"reason": "the shift is over"})
-    while not refreshes or not navigations:
-        page.wait_for_timeout(20)
+    eventually(lambda: held(page, navigations))
     with page.expect_response(lambda answer: answer.status == HTTPStatus.UNAUTHORIZED):
         refreshes[0].continue_()
     navigations[0].continue_()

@@ -179,6 +179,7 @@ BROKEN = {
     "ck_batch_digest": ["digest = 'short'"],
     "ck_code_session_kind": ["kind = 'other'"],
     "ck_dead_letter_resolution": ["resolution = 'dismissed'", "resolved_at = now()"],
+    "ck_divergence_accepted": ["accepted_at = now()", "accepted_by = 'alice'"],
     "ck_divergence_digest": ["digest = 'short'"],
     "ck_endpoint_breaker_threshold": ["breaker_threshold = -1", "breaker_threshold = 10001"],
     "ck_endpoint_budget_seconds": ["budget_seconds = 59", "budget_seconds = 2592001"],
@@ -215,6 +216,7 @@ BROKEN = {
     "ck_exposure_window_revision": ["revision = 0"],
     "ck_lane_attempt": ["attempt = -1"],
     "ck_lane_lease": [f"token = {A_KEY}", "lease_until = now()"],
+    "ck_lane_on_hold": ["on_hold_reason = 'a'", "on_hold_since = now()"],
     "ck_lane_rescued": ["rescued = 1", "rescued = -1"],
     "ck_lane_sequences": ["delivered_sequence = -1", "delivered_sequence = 2"],
     "ck_operator_action_reason": ["reason = ''", "reason = repeat('a', 2001)"],
@@ -230,6 +232,10 @@ BROKEN = {
     ],
     "ck_proposal_sha256": ["sha256 = 'short'"],
     "ck_quarantine_resolution": ["resolution = 'dismissed'", "resolved_at = now()"],
+    "ck_quarantine_rule": ["rule = 'no_such_order'", "reason = 'rejected'"],
+    "ck_quarantine_rule_name": [
+        f"reason = 'rejected', rule = {rule}" for rule in ("''", "'No'", "repeat('a', 65)")
+    ],
     "ck_replay_filter": ["filter = '{}'"],
     "ck_replay_item_count": ["item_count = -1"],
     "ck_replay_plan_sha256": ["plan_sha256 = 'short'"],

@@ -13,6 +13,8 @@ from typing import Any
 
 import httpx
 import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import yaml
 from alembic.migration import MigrationContext
@@ -25,7 +27,7 @@ from holdfast.deploy.local.java import spark_environment
 from holdfast.deploy.local.ports import free_port
 from holdfast.deploy.release import version
 from holdfast.receiver.message.body import Body, parse_body
-from holdfast.sink import OutboxSink
+from holdfast.sink import OutboxSink, Permanent, Transient
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.spark_app.exposure.policy_file import read
 from tests.support.command import holdfast
@@ -56,7 +58,7 @@ OPERATORS = (
 )
 """Pages whose shell blocks are followed on one outbox."""
 
-NEWCOMERS = ("docs/embedded-runtime.md", "docs/quickstart.md")
+NEWCOMERS = ("docs/embedded-runtime.md", "docs/quickstart.md", "docs/spark/own-job.md")
 """Pages whose shell blocks are followed on a machine on which nothing runs."""
 
 SAVEPOINTS = "docs/spark/savepoints.md"
@@ -120,6 +122,14 @@ NOT_RUN = {
     ),
     "pip install 'holdfast[sink]'        # psycopg, pyarrow, numpy, tenacity, opentelemetry-api:"
     " no Spark, no command": "tests/soak/sink_versions.py installs the wheel and what it requires",
+    "pip install 'holdfast[testing]'     # the sink, the tables, an embedded Postgres, pytest: no"
+    " Spark": "tests/spark/test_testing_page.py has what it installs",
+    "python3.11 -m venv spark-env        # your Spark, your libraries, and the sink": (
+        "tests/soak/own_job.py makes such environments, and kills the job there"
+    ),
+    "spark-env/bin/pip install 'pyspark[connect]==4.3.0' pytest \"${HOLDFAST}[sink]\"": (
+        "tests/soak/own_job.py starts such a server, and kills its worker"
+    ),
     "make quick                                  # unit and contract tests, lint, types": (
         "the block runs this file, and parts of it"
     ),
@@ -206,6 +216,7 @@ def test_commands_of_an_operators_page(page: str, outbox: Site, tmp_path: Path) 
     [
         "docs/embedded-runtime.md",
         pytest.param("docs/quickstart.md", marks=[pytest.mark.rest, pytest.mark.spark]),
+        pytest.param("docs/spark/own-job.md", marks=[pytest.mark.rest, pytest.mark.spark]),
     ],
 )
 def test_commands_of_a_newcomers_page(page: str, tmp_path: Path) -> None:
@@ -221,6 +232,13 @@ def test_commands_of_a_newcomers_page(page: str, tmp_path: Path) -> None:
         held = held[held.rindex("0 dead letters") :]
         assert "m_482" in held
         assert "85,000" in held
+    if page == "docs/spark/own-job.md":
+        assert "killed: exit 137" in "".join(follower.shown)
+        rows = json.loads(follower.shown[-2].splitlines()[-1])
+        assert [(each["order_id"], each["held"], each["changes"]) for each in rows] == [
+            *(("o_1", False, 2), ("o_2", False, 2), ("o_3", True, 1)),
+            *(("o_6", False, 2), ("o_7", True, 1)),
+        ]
 
 
 @pytest.mark.rest
@@ -387,10 +405,27 @@ def test_rule_of_the_adapter_is_yaml_and_names_a_metric() -> None:
 
 
 def test_sink_takes_a_function_for_its_password() -> None:
-    [_, text] = blocks_of("docs/spark/sink.md", "python")
+    [*_, text, _] = blocks_of("docs/spark/sink.md", "python")
     names: dict[str, Any] = {"OutboxSink": OutboxSink, "token": lambda: "canary"}
     exec(text, names)  # noqa: S102 - a page of ours
     assert "canary" not in repr(names["sink"])
+
+
+def test_own_rules_and_errors_of_the_sink_are_as_shown() -> None:
+    _, _, rules, _, errors = blocks_of("docs/spark/sink.md", "python")
+    names: dict[str, Any] = {
+        "pc": pc,
+        "entries_of": lambda rows: rows.filter(pc.is_valid(rows["order_id"])),
+    }
+    exec(rules, names)  # noqa: S102 - a page of ours
+    selected = names["select"](pa.table({"order_id": ["o_1", None], "amount": [1, 2]}))
+    assert selected.entries.num_rows == 1
+    [refused] = selected.refused.to_pylist()
+    assert (refused["reason"], json.loads(refused["row"])["amount"]) == ("no_such_order", 2)
+    names = {"Permanent": Permanent, "Transient": Transient}
+    exec(errors, names)  # noqa: S102 - a page of ours
+    assert issubclass(names["UnknownAccount"], Permanent)
+    assert issubclass(names["LimitsUnavailable"], Transient)
 
 
 def test_scrape_configuration_is_yaml() -> None:
@@ -427,7 +462,43 @@ ELSEWHERE = {
         "python",
         "from holdfast.sink import OutboxSink",
     ): "tests/spark/test_outbox_sink_example.py",
+    (
+        "docs/spark/sink.md",
+        "python",
+        'rule = F.when(F.col("order_id").isNull(), "no_such_order")',
+    ): "tests/spark/test_outbox_sink_example.py",
+    (
+        "docs/spark/sink.md",
+        "python",
+        "from holdfast.sink import BatchInput, reject",
+    ): "tests/e2e/test_docs.py",
     ("docs/spark/sink.md", "python", "sink = OutboxSink("): "tests/e2e/test_docs.py",
+    **{
+        ("docs/spark/testing-jobs.md", "python", first): "tests/spark/test_testing_page.py"
+        for first in (
+            "from pyspark.sql import SparkSession",
+            "import pytest",
+            'pytest_plugins = ["holdfast.testing.fixtures"]',
+            "import psycopg",
+            "import sys",
+        )
+    },
+    ("docs/spark/sink.md", "python", "class UnknownAccount(Permanent):"): "tests/e2e/test_docs.py",
+    (
+        "docs/spark/deploying.md",
+        "sh",
+        'holdfast batch accept payouts 41 --divergence 7 --reason "the rule is new" --dry-run',
+    ): "tests/integration/sink/test_acceptance.py",
+    (
+        "docs/spark/deploying.md",
+        "sh",
+        'holdfast stream rename payouts holds --reason "holds of all regions" --dry-run',
+    ): "tests/integration/sink/test_renaming.py",
+    **{
+        (each.page, each.language, each.first): "tests/integration/sink/test_backfill.py"
+        for each in blocks()
+        if each.page == "docs/spark/backfill.md"
+    },
 }
 """Blocks that another file executes, by page, language and first line."""
 

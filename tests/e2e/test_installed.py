@@ -219,6 +219,21 @@ def test_wheel_works_in_a_project_with_folders_of_the_same_names(
         assert shop.execute("SELECT merchant FROM held").fetchall() == [("m_482",)]
 
 
+def test_new_job_passes_its_tests_and_runs_under_its_name(
+    installed: Installed, make_database: Callable[[str | None], str], template_database: str
+) -> None:
+    dsn = make_database(template_database)
+    own = spark_environment() | {"PYSPARK_PYTHON": str(installed.bin / "python")}
+    installed.run("holdfast", "job", "new", "refund_check")
+    installed.run("python", "-m", "pytest", "refund_check", **own)
+    installed.run("python", "refund_check/job.py", "--available-now", HOLDFAST_DSN=dsn, **own)
+    with psycopg.connect(dsn) as db:
+        rows = db.execute("SELECT type, count(*) FROM holdfast.entry GROUP BY 1 ORDER BY 1")
+        assert rows.fetchall() == [("refund_check.hold", 3), ("refund_check.release", 2)]
+        refused = db.execute("SELECT rule FROM holdfast.quarantine ORDER BY 1").fetchall()
+        assert refused == [("no_amount",), ("other_currency",), ("unreadable",)]
+
+
 def _checked(installed: Installed, checker: str, text: str) -> str:
     """What a checker says of a module of the project, in its strictest mode."""
     (installed.project / "checked.py").write_text(text)

@@ -133,7 +133,7 @@ def test_stack_decides_delivers_and_leaves_nothing_behind(tmp_path: Path) -> Non
         assert [each for each in family if _lives(each)] == []
 
 
-@pytest.mark.rest
+@pytest.mark.long
 def test_killed_stack_is_ended_by_local_down(tmp_path: Path) -> None:
     folder = tmp_path / "stack"
     with stack(folder, free_ports(), "files") as process:

@@ -59,6 +59,7 @@ OLD_PLACES = ("sink a", "dispatcher 1", "api 1")
 NEW_PLACES = ("sink b", "dispatcher 2", "api 2")
 
 
+@pytest.mark.long
 def test_strict_older_version_and_this_one_share_its_database(stage: Stage, tmp_path: Path) -> None:
     old, this = _older(EXACT, tmp_path / "exact"), builds.this_build()
     stage.begin(old)
@@ -98,6 +99,7 @@ def test_versions_share_an_expanded_database_until_contracted(stage: Stage, tmp_
     assert shown[shown.index(done[0]) :][: len(done)] == done, "run make upgrade-transcript again"
 
 
+@pytest.mark.long
 def test_forced_contract_ends_unsupported_processes_without_loss(
     stage: Stage, tmp_path: Path
 ) -> None:

@@ -192,6 +192,18 @@ def test_downgrade_waits_for_a_late_batch(world: World, routed: bool) -> None:
     assert world.db.execute(MARKS).fetchall() == before == [("payouts", 2, "{[1,2)}")]
 
 
+def test_downgrade_keeps_former_names_of_streams(world: World) -> None:
+    """Without them, a sink that starts under one begins an empty ledger."""
+    world.db.execute(
+        "INSERT INTO holdfast.stream (name, former_names) VALUES ('holds', '{payouts}')"
+    )
+    with pytest.raises(CommandError, match=r"holds \(before: payouts\).*No table was changed"):
+        downgrade(world.dsn, "0035")
+    assert world.value("SELECT former_names FROM holdfast.stream") == ["payouts"]
+    world.db.execute("UPDATE holdfast.stream SET former_names = '{}'")
+    downgrade(world.dsn, "0035")
+
+
 ROWS = "SELECT event_id, reason::text, amount_minor FROM holdfast.late_event ORDER BY id"
 
 

@@ -41,6 +41,7 @@ DROP_STAGES = "SELECT holdfast.drop_stages('s', 1)"
 CONTINUE = (
     "SELECT holdfast.continue_stream('s', gen_random_uuid(), 0, sha256('x'), gen_random_uuid(), 0)"
 )
+RENAME_STREAM = "SELECT holdfast.rename_stream('{old}', '{new}', '{null}')"
 PRUNE = "SELECT holdfast.prune_day('entry', '2020-01-01', 30, true, 'a', 'r')"
 PROPOSAL = """
     INSERT INTO holdfast.proposal (id, verb, target, detail, sha256, reason, actor, person{more})
@@ -59,9 +60,15 @@ DIVERGENCE = """
         differing_count)
     VALUES (1, sha256('x'), gen_random_uuid(), 1, 0, 1)
 """
+ACCEPTED = """
+    INSERT INTO holdfast.divergence (batch_no, digest, run_id, row_count, quarantined_count,
+        differing_count, accepted_at, accepted_by)
+    VALUES (1, sha256('x'), gen_random_uuid(), 1, 0, 1, now(), 'me')
+"""
 
 FORBIDDEN = {
     "holdfast_sink": [
+        RENAME_STREAM,
         "UPDATE holdfast.entry SET body = ''",
         "DELETE FROM holdfast.entry",
         "SELECT body FROM holdfast.entry",
@@ -79,6 +86,8 @@ FORBIDDEN = {
         "SELECT row FROM holdfast.quarantine",
         "UPDATE holdfast.quarantine SET resolution = 'dismissed', resolved_at = now()",
         "UPDATE holdfast.divergence SET differing_count = 0",
+        "UPDATE holdfast.divergence SET accepted_at = now(), accepted_by = 'me'",
+        ACCEPTED,
         "DELETE FROM holdfast.divergence",
         "SELECT body FROM holdfast.divergence_row",
         "UPDATE holdfast.divergence_row SET body = NULL",
@@ -139,6 +148,7 @@ FORBIDDEN = {
         "SELECT FROM holdfast.proposal",
         OPEN_STAGE,
         CONTINUE,
+        RENAME_STREAM,
         "CREATE TABLE holdfast.mine ()",
     ],
     "holdfast_operator": [
@@ -212,6 +222,7 @@ FORBIDDEN = {
         ACTION,
         "DELETE FROM holdfast.lane",
         CONTINUE,
+        RENAME_STREAM,
         "SELECT holdfast.ensure_partitions()",
     ],
     "holdfast_janitor": [
@@ -223,6 +234,7 @@ FORBIDDEN = {
         "SELECT FROM holdfast.divergence_row",
         OPEN_STAGE,
         CONTINUE,
+        RENAME_STREAM,
         "DROP TABLE holdfast.attempt",
     ],
 }
@@ -314,6 +326,8 @@ NEEDED = {
         "SELECT holdfast.days_older_than(30)",
     ],
     "holdfast_operator": [
+        ACTION.replace("'pause', 'e'", "'stream.rename', 'new'"),
+        RENAME_STREAM,
         ENDPOINT.replace("'e'", "'second'"),
         "UPDATE holdfast.endpoint SET state = 'paused', url = url",
         "UPDATE holdfast.stream SET query_id = gen_random_uuid(), adopted_at = now()",
@@ -357,6 +371,7 @@ def shared(server_dsn: str, template_database: str) -> Iterator[psycopg.Connecti
     """One migrated database with an endpoint; each test rolls back."""
     with copy_of(server_dsn, template_database) as dsn, psycopg.connect(dsn) as connection:
         connection.execute(ENDPOINT.encode())
+        connection.execute("INSERT INTO holdfast.stream (name) VALUES ('old')")
         connection.commit()
         yield connection
 
@@ -489,13 +504,13 @@ READABLE = {
     "dead_letter": """attempts created_at died_at endpoint_id id key reason resolution resolved_at
         resolved_by sequence subject_id window_waived""",
     "dispatcher_instance": "draining heartbeat_at host id in_flight pid started_at version",
-    "divergence": """batch_no differing_count digest found_at id quarantined_count row_count
-        run_id""",
+    "divergence": """accepted_at accepted_by batch_no differing_count digest found_at id
+        quarantined_count row_count run_id""",
     "divergence_row": "divergence_id key occurred_at side subject type",
     "endpoint": """allow_cidrs breaker_threshold budget_seconds ca_ref client_cert_ref
         client_key_ref concurrency connect_timeout_ms created_at envelope id inquiry_path name
         order_policy rate_per_second schedule_seconds secret_refs slow_start_seconds starts_at state
-        state_reason total_timeout_ms types updated_at""",
+        state_reason streams total_timeout_ms types updated_at""",
     "endpoint_pace": """breaker breaker_reason breaker_since breaker_until endpoint_id failures
         held_by held_until key_window_seconds key_window_seen_at openings paid_until paused probe
         stalled_since stalled_until stalled_us""",
@@ -505,19 +520,21 @@ READABLE = {
     "exposure_window": """currency exposure_minor merchant_id policy_version revision stream
         window_end window_start written_at""",
     "lane": """attempt claimed_sequence delivered_sequence due_at endpoint_id head_created_at
-        last_sequence lease_until priority rescued subject_id token tried_since_us turn""",
+        last_sequence lease_until on_hold_by on_hold_reason on_hold_since on_hold_until priority
+        rescued subject_id token tried_since_us turn""",
     "lane_key": "endpoint_id subject_id",
     "late_event": """amount_minor currency event_id id merchant_id occurred_at reason stream type
         watermark written_at""",
     "operator_action": "acted_at action actor id reason target",
-    "quarantine": "batch_no id quarantined_at reason resolution resolved_at resolved_by",
+    "quarantine": "batch_no id quarantined_at reason resolution resolved_at resolved_by rule",
     "replay": """actor applied_at approved_at approved_by cancelled_at cancelled_by counts
         created_at filter finished_at id item_count item_limit outside_window paid_until person
         plan_sha256 rate_per_second reason state verb""",
     "replay_item": """attempt created_at due_at endpoint_id key kind lease_until new_key outcome
         place replay_id sequence settled_at subject_id""",
     "stage": "batch_id epoch id opened_at stream",
-    "stream": "acts_for adopted_at checkpoint created_at epoch name query_id run_id started_at",
+    "stream": """acts_for adopted_at checkpoint created_at epoch former_names name query_id run_id
+        started_at""",
     "subject": "id last_created_at last_sequence name",
     "suppressed": """batch_no cause key occurred_at priority subject_id suppressed_at traceparent
         type""",
@@ -538,3 +555,11 @@ def test_reader_sees_only_the_decided_columns(world: World) -> None:
     assert {table: columns.split() for table, columns in seen} == {
         table: columns.split() for table, columns in READABLE.items()
     }
+
+
+def test_every_function_uses_the_server_search_path(db: psycopg.Connection) -> None:
+    query = """
+        SELECT proname FROM pg_proc
+        WHERE pronamespace = 'holdfast'::regnamespace
+          AND NOT coalesce(proconfig @> '{"search_path=pg_catalog, pg_temp"}', false)"""
+    assert db.execute(query).fetchall() == []

@@ -16,9 +16,9 @@ from alembic.script import ScriptDirectory
 from holdfast.migrations import upgrade as module
 from holdfast.migrations.upgrade import Upgraded, downgrade, head, script, upgrade
 from holdfast.sink.contract.exits import CommandError
-from holdfast.sink.contract.requeue import REISSUED, REQUEUED
+from holdfast.sink.contract.requeue import REISSUED, REQUEUED, query_id_of, stream_of
 from holdfast.sink.contract.roles import OWNER
-from holdfast.sink.requeue import query_id_of, requeue, stream_of
+from holdfast.sink.requeue import requeue
 from tests.support.console.catalogue import everything
 from tests.support.dispatch.delivery import OLD, age
 from tests.support.dispatch.sender import BLOCK, NOON, RELEASE, WINDOW, decision

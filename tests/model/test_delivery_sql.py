@@ -30,7 +30,7 @@ from tests.support.twins.outbox import Outbox
 from tests.support.twins.pair import Pair
 from tests.support.twins.search import Effort, search
 
-NOT_BUILT = {"hold", "hold_answers", "resume_subject", "cancel", "lane_empty"}
+NOT_BUILT = {"cancel", "lane_empty"}
 """Steps of the twin that no rule takes: those that the code does not have yet, and `lane_empty`,
 which only a cancelled entry makes possible."""
 
@@ -52,6 +52,7 @@ EFFECTS = (
     *("days pass", "prune", "prune, refused"),
     *("proxy error", "redeliver what was cancelled", "hasten"),
     *("claim both", "settle beside rescue", "settle beside route"),
+    *("hold", "hold answers", "resume a subject"),
 )
 """What each search does at least once, or it searches less than it seems to."""
 
@@ -149,6 +150,16 @@ check
 reissue which=0
 route_and_claim by=one
 settle by=one fault=none
+begin policy=skip of=m_1,m_1 ended=
+claim by=one
+send by=one
+hold which=0
+receive by=one
+answer by=one
+settle by=one fault=none
+hold_answers which=0
+claim by=two
+resume_subject which=0
 begin policy=skip of=m_1 ended=applied
 back_up
 write of=m_1
@@ -209,7 +220,7 @@ class Delivery(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.pair = Pair(self.outbox, "stop")
-        self.pauses = self.backups = self.prunes = self.unchecked = 0
+        self.pauses = self.holds = self.backups = self.prunes = self.unchecked = 0
 
     def did(self, name: str, *, effect: bool) -> None:
         """Count a step that did something, and compare both sides."""
@@ -259,7 +270,7 @@ class Delivery(RuleBasedStateMachine):
         """Begin with entries that are routed, some of them tried, so that late states are near."""
         self.outbox.begin(self.beginnings[policy])
         self.pair = Pair(self.outbox, policy)
-        self.pauses = self.backups = self.prunes = self.unchecked = 0
+        self.pauses = self.holds = self.backups = self.prunes = self.unchecked = 0
         self.effort.examples += 1
         self.did("write", effect=self.pair.write(of))
         self.did("route", effect=self.pair.route("one", newest_first=False))
@@ -405,6 +416,25 @@ class Delivery(RuleBasedStateMachine):
     def pause(self) -> None:
         self.pauses += 1
         self.did("pause", effect=self.pair.pause())
+
+    @precondition(lambda self: self.of_subject(delivery.hold) and self.holds < 2)
+    @rule(which=numbers)
+    def hold(self, which: int) -> None:
+        self.holds += 1
+        [subject] = self.pick(self.of_subject(delivery.hold), which)
+        self.did("hold", effect=self.pair.hold(subject))
+
+    @precondition(lambda self: self.of_subject(delivery.hold_answers))
+    @rule(which=numbers)
+    def hold_answers(self, which: int) -> None:
+        [subject] = self.pick(self.of_subject(delivery.hold_answers), which)
+        self.did("hold answers", effect=self.pair.hold_answers(subject))
+
+    @precondition(lambda self: self.of_subject(delivery.resume_subject))
+    @rule(which=numbers)
+    def resume_subject(self, which: int) -> None:
+        [subject] = self.pick(self.of_subject(delivery.resume_subject), which)
+        self.did("resume a subject", effect=self.pair.resume_subject(subject))
 
     @precondition(lambda self: not self.pair.s.active)
     @rule()

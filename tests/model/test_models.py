@@ -21,7 +21,7 @@ def test_model_holds_at_small_size(model: Model) -> None:
 
 
 @explored_by_tlc
-@pytest.mark.rest
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("model", "switch"), SWITCHES, ids=[f"{model.name}-{each.name}" for model, each in SWITCHES]
 )

@@ -6,27 +6,24 @@ the sink with what the sink of this environment writes of the same rows without 
 test-versions` makes the environments and runs it; not part of `make test`, because it takes long.
 """
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from pathlib import Path
 from signal import SIGKILL
 
 import pytest
 
-from tests.support.job.environments import ENVIRONMENTS, FOLDER, Environment, build_wheel
+from tests.support.job.environments import ENVIRONMENTS, Environment, build_wheel
 from tests.support.job.sink_events import expected_of, rows, run_job, write_events, written
+from tests.support.job.version_table import record
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
-
-TABLE = FOLDER / "table.md"
-ROWS: list[str] = []
 
 POINTS = {
     "driver": [f"S{number}=kill" for number in range(1, 10)],
     # Of the tasks one fails behind its last row, and the worker of one dies behind its first.
     "staged": [*(f"S{number}=kill" for number in range(1, 10)), "T2/0/0=raise;T1/1/0=kill"],
 }
-
-FAULTS = sum(map(len, POINTS.values()))
 
 
 @pytest.fixture(scope="module")
@@ -35,38 +32,36 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", params=ENVIRONMENTS, ids=str)
-def python(request: pytest.FixtureRequest, wheel: Path) -> Iterator[str]:
-    """The interpreter of an environment; at the end it gets a row in docs/spark/versions.md."""
-    environment: Environment = request.param
+def environment(request: pytest.FixtureRequest, wheel: Path) -> Environment:
+    made: Environment = request.param
     try:
-        environment.make(wheel)
+        made.make(wheel)
     except LookupError as error:
         pytest.skip(str(error))
-    failed = request.session.testsfailed
-    yield environment.interpreter
-    if request.session.testsfailed == failed:
-        ROWS.append(f"| {' | '.join(environment.versions())} | {FAULTS} |")
-        TABLE.write_text("\n".join(ROWS) + "\n")
+    return made
 
 
 @pytest.mark.parametrize("path", POINTS)
 def test_killed_at_each_point_the_sink_writes_what_it_writes_here(
-    python: str,
+    environment: Environment,
     path: str,
     make_database: Callable[[str | None], str],
     template_database: str,
     tmp_path: Path,
 ) -> None:
-    points = POINTS[path]
+    python, points = environment.interpreter, POINTS[path]
     for number in range(len(points) + 1):
         write_events(tmp_path, number, rows(number))
     dsn, undisturbed = (make_database(template_database) for _ in range(2))
 
+    began, kills = time.monotonic(), 0
     for point in points:
         code, output = run_job(python, tmp_path, dsn, path, point)
         assert code == (0 if point.startswith("T") else -SIGKILL), output
+        kills += code == -SIGKILL
     code, output = run_job(python, tmp_path, dsn, path, "")
     assert code == 0, output
+    seconds = time.monotonic() - began
 
     expected = expected_of(undisturbed, tmp_path, len(points) + 1)
     assert written(dsn) == expected
@@ -81,3 +76,6 @@ def test_killed_at_each_point_the_sink_writes_what_it_writes_here(
     assert code == 1
     assert "ReplayDiverged" in output
     assert written(dsn) == expected
+    tasks = sum(point.count("T") for point in points)
+    faults = f"{kills} kills of the driver" + (f", {tasks} of tasks" if tasks else "")
+    record(environment, path, dsn, faults, seconds)

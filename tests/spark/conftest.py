@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.deploy.local.java import spark_environment
+from holdfast.sink.contract.checkpoint import manager_jar
 from tests.support.job.jobs import Play
 from tests.support.kafka.fixtures import JARS
 from tests.support.servers.databases import copy_of
@@ -36,9 +37,10 @@ def bare_machine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mappin
         return cache, spark_environment()
 
 
-def _connector() -> str:
-    """The jars of the Kafka connector: Spark reads jars only when its JVM starts."""
-    return ",".join(str(jar) for jar in sorted((JARS / "connector").glob("*.jar")))
+def _jars() -> str:
+    """Those of the Kafka connector and the job's own: Spark reads jars only when its JVM starts."""
+    jars = [*sorted((JARS / "connector").glob("*.jar")), manager_jar()]
+    return ",".join(str(jar) for jar in jars if jar.exists())
 
 
 @pytest.fixture(scope="session")
@@ -67,7 +69,7 @@ def spark(
                 "spark.sql.shuffle.partitions": 2,
                 "spark.sql.streaming.pollingDelay": "5ms",
                 "spark.sql.warehouse.dir": str(folder / "warehouse"),
-                "spark.jars": _connector(),
+                "spark.jars": _jars(),
                 "spark.ui.enabled": False,
                 "spark.ui.showConsoleProgress": False,
             }

@@ -137,7 +137,8 @@ def test_new_checkpoint_ends_the_query_until_it_is_adopted(world: World, play: P
     with pytest.raises(StreamingQueryException, match="UnadoptedCheckpoint") as raised:
         play(sink, "two")
     new_id = json.loads((world.tmp_path / "two" / "metadata").read_text())["id"]
-    assert f"holdfast stream adopt payouts --query-id {new_id} --reason TEXT" in str(raised.value)
+    command = f"holdfast stream adopt payouts --query-id {new_id} --force --reason TEXT"
+    assert command in str(raised.value)
     assert isinstance(sink.failure, UnadoptedCheckpoint)
 
     world.db.execute("UPDATE holdfast.stream SET query_id = %s, adopted_at = now()", [new_id])

@@ -6,9 +6,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from pyspark.sql import functions
 
 from holdfast.sink import OutboxSink
 from tests.support.pages import blocks_of
+
+SINK = "docs/spark/sink.md"
 
 
 @pytest.fixture
@@ -41,11 +44,8 @@ def test_example_of_the_sink(decisions: Any, dsn: str, tmp_path: Path) -> None:
     assert not texts, "".join(texts)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/spark/sink.md"])
-def test_example_of_a_page(
-    page: str, decisions: Any, dsn: str, db: psycopg.Connection, tmp_path: Path
-) -> None:
-    text = blocks_of(page, "python")[0].replace("/checkpoints", str(tmp_path))
+def _run(page: str, decisions: Any, dsn: str, folder: Path) -> None:
+    text = blocks_of(page, "python")[0].replace("/checkpoints", str(folder))
     names: dict[str, Any] = {"dsn": dsn, "decisions": decisions}
     exec(compile(text, page, "exec"), names)  # noqa: S102 - it is ours
     try:
@@ -53,4 +53,27 @@ def test_example_of_a_page(
     finally:
         names["query"].stop()
         names["sink"].close()
+
+
+@pytest.mark.parametrize("page", ["README.md", SINK])
+def test_example_of_a_page(
+    page: str, decisions: Any, dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    _run(page, decisions, dsn, tmp_path)
     assert db.execute("SELECT count(*) FROM holdfast.entry").fetchone() == (2,)
+
+
+def test_column_of_the_page_rejects_rows_by_a_rule(
+    decisions: Any, dsn: str, db: psycopg.Connection, tmp_path: Path
+) -> None:
+    with_orders = decisions.withColumn(
+        "order_id", functions.when(functions.col("subject") == "m_1", "o_1")
+    )
+    names: dict[str, Any] = {"F": functions, "decisions": with_orders}
+    exec(blocks_of(SINK, "python")[1], names)  # noqa: S102 - it is ours
+    _run(SINK, names["decisions"].drop("order_id"), dsn, tmp_path)
+    assert db.execute(
+        "SELECT name FROM holdfast.entry JOIN holdfast.subject ON id = subject_id"
+    ).fetchall() == [("m_1",)]
+    refused = db.execute("SELECT rule, row::jsonb ->> 'subject' FROM holdfast.quarantine")
+    assert refused.fetchall() == [("no_such_order", "m_2")]

@@ -99,6 +99,11 @@ class Ran:
         """Whether a test failed, as it should."""
         return self.code == TESTS_FAILED and bool(self.failed)
 
+    @property
+    def is_skipped(self) -> bool:
+        """Whether none of its tests ran, as without a program or a jar that they need."""
+        return self.code == 0 and not re.search(r"\b\d+ passed\b", self.output)
+
 
 def load() -> dict[str, Mutation]:
     """Return all mutations by name. Raises `ValueError` for a name that stands twice."""
@@ -260,6 +265,8 @@ def _print(ran: Ran, *, verbose: bool) -> None:
     mutation = ran.mutation
     if ran.is_missed:
         end = f"noticed by {ran.failed[0]}"
+    elif ran.is_skipped:
+        end = "NOT TRIED: its tests were skipped"
     elif ran.code == 0:
         end = "NOTICED BY NO TEST"
     else:

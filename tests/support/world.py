@@ -13,7 +13,7 @@ import pytest
 from holdfast.dispatcher.delivery.service import Report
 from holdfast.dispatcher.delivery.store.postgres import PostgresStore
 from holdfast.dispatcher.outbound.transport.engines import EngineName
-from holdfast.sink.transaction.ledger import Written
+from holdfast.sink.rows.outcome import Written
 from tests.support import command
 from tests.support.dispatch import delivery, dispatching, invariants
 from tests.support.dispatch.dispatching import Process

@@ -97,7 +97,8 @@ def test_every_statement_is_used() -> None:
 def test_every_module_is_imported_as_one_of_holdfast() -> None:
     # From the root of the tree its folders could be imported by their own names, a second time.
     other = re.compile(
-        rf"^\s*(from|import) (({'|'.join(PACKAGES)})\b|holdfast\.dispatcher\.receiver)",
+        rf"^\s*(from|import) (({'|'.join(PACKAGES)})\b"
+        r"|holdfast\.dispatcher\.receiver|holdfast\.sink\.testing)",
         re.MULTILINE,
     )
     assert [_name(path) for path in SOURCES + TESTS if other.search(path.read_text())] == []

@@ -38,6 +38,7 @@ class ListedEndpoint(ResponseModel):
     state_reason: str | None
     order_policy: OrderPolicy
     types: list[str] = Field(description="Types that it takes; empty means all.")
+    streams: list[str] = Field(description="Streams that it takes; empty means all.")
     secret_refs: list[str] = Field(
         description="References that the dispatcher resolves to its secrets."
     )
@@ -61,6 +62,7 @@ _SHOWN: dict[Form, Any] = {
     Form.PATH: str,
     Form.REFERENCE: str,
     Form.TYPES: list[str],
+    Form.STREAMS: list[str],
     Form.NETWORKS: list[str],
     Form.REFERENCES: list[str],
     Form.HEADERS: dict[str, str],
@@ -158,6 +160,10 @@ Types = Annotated[
     Field(max_length=100, description="Types that it gets; an empty list: every type."),
 ]
 
+Streams = Annotated[
+    list[Name], Field(max_length=100, description="Streams that it gets; an empty list: every one.")
+]
+
 HeaderName = Annotated[str, StringConstraints(pattern="^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$")]
 
 References = dict[HeaderName, Ref]
@@ -173,6 +179,7 @@ _ACCEPTED: dict[Form, Any] = {
     Form.PATH: Line,
     Form.REFERENCE: Ref,
     Form.TYPES: Types,
+    Form.STREAMS: Streams,
     Form.REFERENCES: Secrets,
 }
 """The types of settings in requests, of forms that need nothing else."""
@@ -287,7 +294,7 @@ def add_endpoint(session: Admin, body: NewEndpoint) -> EndpointSettings:
 
 @router.patch("/{name}", summary="Change the given settings of an endpoint, and nothing else.")
 def set_endpoint(session: Admin, name: Named, body: Settings) -> EndpointChange:
-    """Change settings. To change the types, pause the endpoint first; they apply from now on."""
+    """Change settings. To change types or streams, pause it first; they apply from now on."""
     columns = body.columns()
     with session.open(Endpoints) as store:
         done = store.set_endpoint(name, lambda row: changed(row, columns), body.reason)

@@ -69,14 +69,10 @@ def add(
     """Add an endpoint. Secrets are given as references that the dispatcher resolves where it
     runs.
     """
-    wanted = settings.complete(
-        {
-            "name": name,
-            **DEFAULTS,
-            **settings.columns_of({"url": url, "secret_ref": secret_ref, **options}),
-        }
-    )
+    columns = settings.columns_of({"url": url, "secret_ref": secret_ref, **options})
+    wanted = settings.complete({"name": name, **DEFAULTS, **columns})
     with Endpoints.connect(dsn) as store:
+        settings.note_unknown(columns, store.known())
         row = store.add_endpoint(wanted, from_beginning=from_beginning, reason=reason_of(reason))
     if as_json:
         print_json(row)
@@ -95,26 +91,32 @@ def set_(
     all_types: Annotated[
         bool, typer.Option("--all-types", help="Deliver entries of every type.")
     ] = False,
+    all_streams: Annotated[
+        bool, typer.Option("--all-streams", help="Deliver entries of every stream.")
+    ] = False,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
     """Change the settings given and nothing else. `--header NAME=` removes a header.
 
-    To change the types, pause the endpoint first. New types apply to entries written from now on; a
-    subject with pending entries continues from them, in order, with the new types.
+    To change types or streams, pause the endpoint first. New ones apply to entries written from now
+    on; a subject with pending entries continues from them, in order, with the new ones.
     """
     changes = settings.columns_of({"url": url, **options})
-    if all_types:
-        if options["type"]:
-            raise settings.usage(
-                "--type and --all-types exclude each other.", code="conflicting_parameters"
-            )
-        changes["types"] = []
+    for option, column, every in (("type", "types", all_types), ("stream", "streams", all_streams)):
+        if every:
+            if options[option]:
+                raise settings.usage(
+                    f"--{option} and --all-{column} exclude each other.",
+                    code="conflicting_parameters",
+                )
+            changes[column] = []
     if not changes:
         raise settings.usage(
             "there is nothing to set: give at least one option.", code="missing_parameter"
         )
     with Endpoints.connect(dsn) as store:
+        settings.note_unknown(changes, store.known())
         done = store.set_endpoint(
             name, lambda row: settings.complete(_merged(row, changes)), reason_of(reason)
         )

@@ -6,6 +6,7 @@ The options are made from the table of settings. `columns_of` reads and checks e
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any
@@ -18,8 +19,6 @@ from holdfast.dispatcher.operators.endpoints.settings import SETTINGS, Form, Set
 from holdfast.dispatcher.shared.errors import ParameterError
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.numbers import milliseconds, whole_number
-
-KNOWN_TYPES = ("payout_hold.block", "payout_hold.release")
 
 NONE = "none"
 
@@ -75,7 +74,14 @@ def _option(setting: Setting) -> Any:
             least, most = setting.limits
         case Form.MILLISECONDS:
             type_ = float
-        case Form.TYPES | Form.NETWORKS | Form.REFERENCES | Form.HEADERS | Form.LITERALS:
+        case (
+            Form.TYPES
+            | Form.STREAMS
+            | Form.NETWORKS
+            | Form.REFERENCES
+            | Form.HEADERS
+            | Form.LITERALS
+        ):
             type_ = list[str]
     text = f"{setting.help}{setting.option_help}.{_default(setting)}"
     return Annotated[type_ | None, typer.Option(setting.option, min=least, max=most, help=text)]
@@ -112,7 +118,6 @@ def columns_of(options: Mapping[str, Any]) -> dict[str, Any]:
         setting = PARAMETERS.get(name)
         if setting is not None and value is not None and value != []:
             columns[setting.column] = _checked(setting, _read(setting, value))
-    _note_unknown(columns.get("types", ()))
     refuse_references(columns)
     return columns
 
@@ -180,14 +185,21 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
     ]
 
 
-def _note_unknown(types: Sequence[str]) -> None:
-    for type_ in types:
-        if type_ not in KNOWN_TYPES:
-            typer.echo(
-                f"note: {type_} is not a type of the exposure job; only entries of exactly this"
-                " type will be delivered.",
-                err=True,
-            )
+def note_unknown(columns: Mapping[str, Any], known: Mapping[str, Sequence[str]]) -> None:
+    """Print a note for each type and stream in `columns` that `known` does not have.
+
+    It may be right: the job that writes it may only start later.
+    """
+    for column, names in known.items():
+        for name in columns.get(column) or ():
+            if name not in names:
+                near = get_close_matches(name, names, 3)
+                hint = f" Did you mean {' or '.join(near)}?" if near else ""
+                typer.echo(
+                    f"note: no stored entry of {column.removesuffix('s')} {name} is known yet; only"
+                    f" entries of exactly this one will be delivered.{hint}",
+                    err=True,
+                )
 
 
 def _milliseconds(seconds: float) -> int:

@@ -66,6 +66,11 @@ class PostgresStore:
         """Return every endpoint that is not disabled."""
         return [endpoint_of(row) for row in await self._sessions.rows("upkeep/endpoint_load")]
 
+    async def lanes_on_hold(self) -> list[tuple[int, int]]:
+        """Return the leased lanes whose subject is on hold, as endpoint and subject."""
+        rows = await self._sessions.rows("upkeep/lanes_on_hold")
+        return [(row["endpoint_id"], row["subject_id"]) for row in rows]
+
     async def note_key_windows(self, windows: Mapping[int, KeyWindow]) -> None:
         """Store receivers' key-retention windows, by endpoint."""
         ids = sorted(windows)

@@ -27,6 +27,8 @@ class Waiting:
     """Lanes that may be claimed now; at most 10,000 of each priority are counted."""
     oldest_due_age_seconds: float
     """Age of the lane that has been due longest; 0 where none is due."""
+    on_hold: int
+    """Subjects that an operator holds."""
 
 
 @dataclass(frozen=True, slots=True)

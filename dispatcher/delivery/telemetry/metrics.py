@@ -106,6 +106,7 @@ class Measures:
     due: Mapping[str, int] = field(default_factory=dict)
     oldest_due_age_seconds: Mapping[str, float] = field(default_factory=dict)
     oldest_undelivered_age_seconds: Mapping[str, float] = field(default_factory=dict)
+    on_hold: Mapping[str, int] = field(default_factory=dict)
     breakers: Mapping[str, str] = field(default_factory=dict)
     partition_days_ahead: int | None = None
     server: ServerState = field(default_factory=ServerState)
@@ -198,6 +199,7 @@ class DispatcherCollector(Collector):
                 "Age of the oldest undelivered entry, whatever it waits for",
                 m.oldest_undelivered_age_seconds,
             ),
+            ("subjects_on_hold", "Subjects that an operator holds", m.on_hold),
         ):
             yield _gauge(name, help_text, _labelled(values), by)
         breakers: Mapping[Labels, float] = {

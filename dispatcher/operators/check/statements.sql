@@ -83,11 +83,26 @@ SELECT NULL, coalesce(sum(unknown), 0)::bigint, NULL, NULL, 'unknown_outcomes' F
 -- name: audit
 -- I15: every change of a person in a time range has its audit row, written in the transaction of the change.
 -- Reads endpoint, stream, replay and operator_action once, with hash joins; finds resolutions in that range by a scan.
--- Needs no index.
-WITH acts AS MATERIALIZED (
+-- Uses ix_lane_on_hold for holds; the rest needs no index.
+WITH recorded AS MATERIALIZED (
     SELECT acted_at, action, target FROM holdfast.operator_action
     -- A transaction may have begun before its change.
     WHERE acted_at >= %(since)s::timestamptz - interval '10 minutes'
+),
+renamed AS (
+    -- As JSON, because before revision 0036 there is no such column.
+    SELECT s.name, f.name AS former
+    FROM holdfast.stream s
+    CROSS JOIN LATERAL jsonb_array_elements_text(to_jsonb(s) -> 'former_names') f (name)
+),
+acts AS MATERIALIZED (
+    SELECT acted_at, action, target FROM recorded
+    UNION ALL
+    -- A row keeps the name that a stream had then.
+    SELECT o.acted_at, o.action, r.name FROM recorded o JOIN renamed r ON o.target = r.former
+    UNION ALL
+    SELECT o.acted_at, o.action, 'batch ' || r.name || substr(o.target, length('batch ' || r.former) + 1)
+    FROM recorded o JOIN renamed r ON starts_with(o.target, 'batch ' || r.former || ' ')
 ),
 changes AS (
     SELECT p.name AS target, m.moment, m.moment AS begun, 'endpoint ' || p.name AS what
@@ -110,6 +125,20 @@ changes AS (
       AND NOT EXISTS (
           SELECT FROM holdfast.replay_item i
           WHERE i.endpoint_id = d.endpoint_id AND i.subject_id = d.subject_id AND i.sequence = d.sequence)
+    UNION ALL
+    -- As JSON, because before revision 0035 there is no such column.
+    SELECT 'batch ' || b.stream || ' ' || b.batch_id, v.accepted_at, v.accepted_at - interval '10 minutes', 'diverged replay ' || v.id
+    FROM (SELECT id, batch_no, (to_jsonb(d) ->> 'accepted_at')::timestamptz AS accepted_at FROM holdfast.divergence d) v
+    JOIN holdfast.batch b USING (batch_no)
+    WHERE v.accepted_at IS NOT NULL
+    UNION ALL
+    -- Before revision 0037 the columns are those of `older`.
+    SELECT 'subject ' || s.name, held.since, held.since - interval '10 minutes', 'hold of subject ' || s.name
+    FROM (VALUES (NULL::timestamptz, NULL::timestamptz)) older (on_hold_since, on_hold_until)
+    CROSS JOIN LATERAL (
+        SELECT subject_id, on_hold_since AS since FROM holdfast.lane WHERE on_hold_until > now()
+    ) held
+    JOIN holdfast.subject s ON s.id = held.subject_id
     UNION ALL
     SELECT NULL, created_at, created_at, 'replay ' || id FROM holdfast.replay
 ),
@@ -281,6 +310,7 @@ WITH found AS MATERIALIZED (
     JOIN holdfast.endpoint p
       ON p.id = %(endpoint_id)s
      AND (p.starts_after IS NULL OR e.batch_no > p.starts_after OR e.batch_no <@ p.starts_late)
+     AND $takes_stream(p.id, e.batch_no)
     LEFT JOIN holdfast.lane l
       ON l.endpoint_id = %(endpoint_id)s AND l.subject_id = e.subject_id
      AND l.subject_id BETWEEN %(first_subject)s AND %(last_subject)s
@@ -336,12 +366,13 @@ SELECT NULL, count(*), NULL, NULL, NULL, 'deliveries' FROM found
 
 
 -- name: endpoints
--- Endpoints with the types that each takes, and since when.
+-- Endpoints with the types that each takes, and since when it takes them, and these streams.
 -- Reads every endpoint, and operator_action once.
 SELECT p.id, p.name, p.types, (
            SELECT max(o.acted_at) + interval '1 minute'
            FROM holdfast.operator_action o
-           WHERE o.target = p.name AND o.action = 'endpoint.set' AND o.detail #> '{after,types}' IS NOT NULL
+           WHERE o.target = p.name AND o.action = 'endpoint.set'
+             AND (o.detail #> '{after,types}' IS NOT NULL OR o.detail #> '{after,streams}' IS NOT NULL)
        ) AS judged_from
 FROM holdfast.endpoint p
 WHERE %(endpoint)s::text IS NULL OR p.name = %(endpoint)s::text
@@ -404,7 +435,7 @@ WITH found AS MATERIALIZED (
             OR (l.token IS NOT NULL OR l.due_at IS NOT NULL) AND l.delivered_sequence = l.last_sequence
             OR l.token IS NULL AND l.due_at IS NULL AND l.delivered_sequence < l.last_sequence
             OR l.lease_until > now() + interval '1 hour'
-            OR l.due_at > now() + interval '31 days'
+            OR l.due_at > now() + interval '31 days' AND NOT $on_hold(l)
             OR k.subject_id IS NULL OR l.lanes > 1) AS suspect,
            k.subject_id IS NULL AS keyless
     FROM (SELECT *, count(*) OVER (PARTITION BY endpoint_id, subject_id) AS lanes FROM holdfast.lane) l
@@ -438,7 +469,7 @@ violations AS (
                                   OFFSET 0) END,
          format('stopped after %%s of %%s', f.delivered_sequence, f.last_sequence)),
         ('time_future', f.lease_until > now() + interval '1 hour', format('its lease ends at %%s', f.lease_until)),
-        ('time_future', f.due_at > now() + interval '31 days', format('it is due at %%s', f.due_at))
+        ('time_future', f.due_at > now() + interval '31 days' AND NOT $on_hold(f), format('it is due at %%s', f.due_at))
     ) AS v (rule, violated, detail)
     -- Texts are built only for violations.
     WHERE f.suspect AND v.violated

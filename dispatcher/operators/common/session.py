@@ -235,6 +235,13 @@ def operator_connection(dsn: str | None) -> Iterator[psycopg.Connection[Row]]:
         yield connection
 
 
+_OLDER_SCHEMA = (
+    psycopg.errors.UndefinedColumn,
+    psycopg.errors.UndefinedFunction,
+    psycopg.errors.UndefinedTable,
+)
+
+
 @contextmanager
 def refusals() -> Iterator[None]:
     """Turn errors of the database inside the block into a `CommandError`."""
@@ -246,6 +253,12 @@ def refusals() -> Iterator[None]:
                 f"the connection to the database was lost: {cause(error)}. Whether the last change"
                 " was made is not known: look before you repeat the command.",
                 code="connection_lost",
+            ) from None
+        if isinstance(error, _OLDER_SCHEMA):
+            raise CommandError(
+                f"the database's schema is older than this needs: {cause(error)}. Nothing was"
+                " changed; run `holdfast db upgrade`, then repeat this.",
+                code="database_outdated",
             ) from None
         raise CommandError(
             f"the database refused: {cause(error)}. This command changed nothing; try again, and"

@@ -291,6 +291,18 @@ class Asked:
     """The value of `do` on the page `selected` that asks for several verbs; None: its own page."""
 
 
+class Preview(NamedTuple):
+    """What a command would do: as JSON and as text."""
+
+    row: Row
+    text: Text
+    question: str | None
+    """To be confirmed, by a person or by `--yes`; None: nothing is asked."""
+
+    shown: Row
+    """The values that name what was shown, so that the change is of that and of nothing newer."""
+
+
 class Screen(NamedTuple):
     """A page of the console: of a list, whose template has the columns, or of one row."""
 
@@ -326,6 +338,12 @@ class Verb:
     changes: bool = False
     body: Model | None = None
     """The model of a change's parameters; None: the reason alone."""
+
+    asks: Callable[..., Preview] | None = None
+    """What a command shows before it changes anything, and alone with `--dry-run`; None: nothing.
+
+    It takes what the verb takes.
+    """
 
     bodies: Bodies | None = None
     ends: Callable[[Any], ExitCode] = lambda _: ExitCode.OK
@@ -365,14 +383,16 @@ class Verb:
                     code="conflicting_parameters",
                 )
 
-    def call(self, store: OperatorSession, values: Row) -> Any:
-        """Run the verb with a value for each of its members."""
+    def call(
+        self, store: OperatorSession, values: Row, run: Callable[..., Any] | None = None
+    ) -> Any:
+        """Run the verb, or another function, with a value for each of its members."""
         given = {}
         for parameter, part in _parts(self.run):
             of = {each.name: values.get(each.name, each.default) for each in part}
             kind = _composite(parameter)
             given[parameter.name] = of[parameter.name] if kind is None else kind(**of)
-        return self.run(store, **given)
+        return (run or self.run)(store, **given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

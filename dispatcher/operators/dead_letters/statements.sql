@@ -123,7 +123,7 @@ SELECT d.id, p.name AS endpoint, s.name AS subject, d.sequence, d.key, e.type, d
               AND l.delivered_sequence < d.sequence
               -- Prunes partitions: a subject's created_at never falls.
               AND w.created_at >= d.created_at - interval '1 hour'
-              AND (p.types = '{}' OR w.type = ANY (p.types))
+              AND (p.types = '{}' OR w.type = ANY (p.types)) AND $takes_stream(p.id, w.batch_no)
             LIMIT 1000
         ) AS behind) AS waiting
 FROM holdfast.dead_letter d

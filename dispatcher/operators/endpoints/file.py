@@ -135,16 +135,16 @@ def _step(name: str, wanted: Settings, row: Row | None) -> Step:
         Action.CHANGE if different else Action.NOTHING,
         {column: row[column] for column in different},
         {column: wanted[column] for column in different},
-        _blocked(name, row) if "types" in different else None,
+        _blocked(name, row) if {"types", "streams"} & {*different} else None,
     )
 
 
 def _blocked(name: str, row: Row) -> str | None:
-    """Return why the types cannot be changed now, or None."""
+    """Return why types and streams cannot be changed now, or None."""
     if row["state"] == EndpointState.ACTIVE:
         return (
-            f"its types can only be changed while it is paused: holdfast endpoint pause {name}"
-            " --reason TEXT, apply, then resume it; nothing is lost in between"
+            "its types and streams can only be changed while it is paused: holdfast endpoint pause"
+            f" {name} --reason TEXT, apply, then resume it; nothing is lost in between"
         )
     if row["leased_lanes"]:
         return f"requests of {row['leased_lanes']} subjects are still in flight: wait a moment"

@@ -21,6 +21,7 @@ from holdfast.dispatcher.outbound.operator_headers import (
 from holdfast.dispatcher.outbound.target import url_fault
 from holdfast.dispatcher.shared.errors import ParameterError
 from holdfast.sink.contract.envelope import TYPE_FORM, is_type
+from holdfast.sink.contract.requeue import ENDINGS
 from holdfast.sink.contract.states import EnvelopeStyle, OrderPolicy
 from holdfast.sink.contract.wire import INQUIRY_PATH
 
@@ -58,9 +59,28 @@ def _types(value: object) -> list[str]:
     types = _texts(value)
     if not all(is_type(each) for each in types):
         raise ParameterError(f"must be a list of types: {TYPE_FORM} each")
-    if again := [each for each in types if types.count(each) > 1]:
+    return _sorted(types)
+
+
+def _streams(value: object) -> list[str]:
+    streams = _texts(value)
+    if not all(_NAME.fullmatch(each) for each in streams):
+        raise ParameterError(
+            "must be a list of streams: 1 to 63 lower-case letters, digits, `.`, `_` and `-` each,"
+            " a letter or a digit first"
+        )
+    if by_hand := [each for each in streams if each.endswith(ENDINGS)]:
+        raise ParameterError(
+            f"has {by_hand[0]}: what people write by hand for a stream belongs to that stream, so"
+            " name the stream itself"
+        )
+    return _sorted(streams)
+
+
+def _sorted(names: list[str]) -> list[str]:
+    if again := [each for each in names if names.count(each) > 1]:
         raise ParameterError(f"has {again[0]} twice")
-    return sorted(types)
+    return sorted(names)
 
 
 def _secret_refs(value: object) -> list[str]:
@@ -188,6 +208,7 @@ class Form(Enum):
     URL = "a URL"
     PATH = "a path"
     TYPES = "types"
+    STREAMS = "streams"
     NETWORKS = "networks"
     REFERENCE = "a reference"
     REFERENCES = "one or two references"
@@ -262,6 +283,7 @@ _CHECKS: dict[Form, Callable[[object], Any]] = {
     Form.URL: _url,
     Form.PATH: _inquiry_path,
     Form.TYPES: _types,
+    Form.STREAMS: _streams,
     Form.NETWORKS: _cidrs,
     Form.REFERENCE: _reference,
     Form.REFERENCES: _secret_refs,
@@ -287,6 +309,16 @@ _TABLE = (
         option_help="; repeatable",
         label="Types",
         none="every type",
+    ),
+    Setting(
+        column="streams",
+        form=Form.STREAMS,
+        default=[],
+        option="--stream",
+        help="A stream whose entries to deliver, with those written by hand for it",
+        option_help="; repeatable. Default: every stream",
+        label="Streams",
+        none="every stream",
     ),
     Setting(
         column="secret_refs",

@@ -24,7 +24,7 @@ WITH stored AS MATERIALIZED (
     SELECT e.subject_id, max(e.sequence) AS last_sequence, min(e.priority) AS priority
     FROM holdfast.endpoint p
     JOIN holdfast.entry e
-      ON (p.types = '{}' OR e.type = ANY (p.types))
+      ON (p.types = '{}' OR e.type = ANY (p.types)) AND $takes_stream(p.id, e.batch_no)
      AND (p.starts_after IS NULL OR e.batch_no > p.starts_after OR e.batch_no <@ p.starts_late)
     WHERE p.id = %(endpoint_id)s
     GROUP BY e.subject_id
@@ -60,7 +60,7 @@ FROM (
            min(e.created_at)
     FROM holdfast.endpoint p
     JOIN holdfast.entry e
-      ON (p.types = '{}' OR e.type = ANY (p.types))
+      ON (p.types = '{}' OR e.type = ANY (p.types)) AND $takes_stream(p.id, e.batch_no)
      AND (p.starts_after IS NULL OR e.batch_no > p.starts_after OR e.batch_no <@ p.starts_late)
     WHERE p.id = %(endpoint_id)s
     GROUP BY p.id, e.subject_id
@@ -89,6 +89,24 @@ FROM (
 SELECT id FROM holdfast.endpoint WHERE name = %(endpoint)s
 
 
+-- name: known
+-- The types of stored entries, by the statistics of their days and by 100 entries of each of the newest 10 batches, and the streams
+-- of jobs. No index has the types, so it reads no more. Uses the catalogue's own indexes, ix_entry_batch_no.
+SELECT ARRAY(
+           SELECT DISTINCT value FROM pg_catalog.pg_stats
+           CROSS JOIN LATERAL unnest(most_common_vals::text::text[]) value
+           WHERE schemaname = 'holdfast' AND tablename ~ '^entry_[0-9]{8}$' AND attname = 'type'
+           UNION
+           SELECT newest.type
+           FROM (SELECT batch_no, written_at FROM holdfast.batch WHERE entry_count > 0 ORDER BY batch_no DESC LIMIT 10) b
+           CROSS JOIN LATERAL (
+               SELECT e.type FROM holdfast.entry e
+               WHERE e.batch_no = b.batch_no AND e.created_at = b.written_at LIMIT 100
+           ) newest
+       ) AS types,
+       ARRAY(SELECT name FROM holdfast.stream WHERE acts_for IS NULL ORDER BY name) AS streams
+
+
 -- name: leased
 -- The number of leased lanes of an endpoint.
 -- Uses ix_lane_leased.
@@ -101,7 +119,7 @@ SELECT count(*) AS lanes FROM holdfast.lane WHERE endpoint_id = %(endpoint_id)s 
 WITH leased AS (
     SELECT l.endpoint_id, count(*) AS lanes FROM holdfast.lane l WHERE l.token IS NOT NULL GROUP BY l.endpoint_id
 )
-SELECT p.name, p.url, p.state, p.state_reason, p.order_policy, p.types, p.secret_refs,
+SELECT p.name, p.url, p.state, p.state_reason, p.order_policy, p.types, $streams(p.id) AS streams, p.secret_refs,
        p.starts_at,
        (SELECT count(*)
           FROM (SELECT FROM holdfast.lane l
@@ -135,8 +153,34 @@ WHERE p.name = %(name)s OR %(name)s::text IS NULL AND p.state <> 'disabled'
 ORDER BY p.name
 
 
+-- name: renamed_streams
+-- Which of some names streams had before, and the names that they have. As JSON, because before revision 0036 there is no such
+-- column. Reads all of stream, a small table.
+SELECT f.name AS former, s.name
+FROM holdfast.stream s
+CROSS JOIN LATERAL jsonb_array_elements_text(to_jsonb(s) -> 'former_names') f (name)
+WHERE f.name = ANY (%(streams)s::text[])
+ORDER BY f.name
+
+
+-- name: set_streams
+-- Sets the streams that an endpoint takes; a statement of its own, because the column is newer than the others.
+-- Uses pk_endpoint.
+UPDATE holdfast.endpoint SET streams = %(streams)s WHERE id = %(id)s
+
+
+-- name: unaware
+-- The living dispatchers of code from before revision 0034, which deliver what every stream decides.
+-- Needs no index: a row per process.
+SELECT d.host || ' pid ' || d.pid AS name
+FROM holdfast.dispatcher_instance d
+LEFT JOIN holdfast.code_session c ON c.kind = 'dispatcher' AND c.name = d.id::text
+WHERE d.heartbeat_at > clock_timestamp() - interval '1 minute' AND coalesce(c.revision, '') < '0034'
+ORDER BY d.heartbeat_at DESC
+
+
 -- name: retype_add
--- Before an endpoint takes more types: gives every subject without a lane one at the last routed entry, so that the new types
+-- Before an endpoint takes more types or streams: gives every subject without a lane one at the last routed entry, so that they
 -- apply from now on. Routing is excluded. Uses pk_lane_key, ix_batch_unrouted, ix_entry_batch_no; reads every subject.
 INSERT INTO holdfast.lane (
     endpoint_id, subject_id, delivered_sequence, last_sequence, priority, due_at, head_created_at
@@ -158,7 +202,7 @@ ORDER BY s.id
 
 
 -- name: retype_rest
--- Before an endpoint takes more types: its idle lanes move past everything routed, and waiting lanes extend up to there. The
+-- Before an endpoint takes more types or streams: its idle lanes move past everything routed, and waiting lanes extend up to there. The
 -- lanes are locked (`hold`). Uses pk_lane, ix_batch_unrouted, ix_entry_batch_no; reads every subject.
 UPDATE holdfast.lane
 SET delivered_sequence = CASE WHEN lane.delivered_sequence = lane.last_sequence THEN routed.sequence
@@ -181,9 +225,9 @@ WHERE lane.endpoint_id = %(endpoint_id)s AND lane.subject_id = routed.subject_id
 
 
 -- name: retype_waiting
--- Before an endpoint's types change: lanes move past entries before their head that were never taken, so that the new types do
--- not select them, and reset the attempts of a head whose type is no longer taken. A dead letter of such a type holds no lane:
--- the lane moves past it, as nothing else would release it. Uses pk_lane, pk_entry, uq_dead_letter_open.
+-- Before an endpoint's types or streams change: lanes move past entries before their head that were never taken, so that the
+-- new ones do not select them, and reset the attempts of a head that is no longer taken. Such a dead letter holds no lane: the
+-- lane moves past it, as nothing else would release it. Uses pk_lane, pk_entry, uq_dead_letter_open.
 UPDATE holdfast.lane
 SET delivered_sequence = f.delivered_sequence,
     due_at = CASE WHEN f.delivered_sequence < lane.last_sequence AND NOT f.held THEN coalesce(lane.due_at, now()) END,
@@ -200,12 +244,13 @@ FROM (
            w.wanted
     FROM holdfast.lane l
     LEFT JOIN LATERAL (
-        SELECT e.sequence, e.type
+        SELECT e.sequence, e.type, e.batch_no
         FROM holdfast.entry e
         WHERE e.subject_id = l.subject_id
           AND e.sequence > l.delivered_sequence AND e.sequence <= l.last_sequence
           AND e.created_at >= l.head_created_at - interval '1 hour'
           AND (%(before)s::text[] = '{}' OR e.type = ANY (%(before)s::text[]))
+          AND (%(streams_before)s::text[] = '{}' OR $stream_of(e.batch_no) = ANY (%(streams_before)s::text[]))
         ORDER BY e.sequence
         LIMIT 1
     ) h ON true
@@ -218,11 +263,12 @@ FROM (
         LIMIT 1
     ) d ON true
     CROSS JOIN LATERAL (
-        SELECT coalesce(%(after)s::text[] = '{}' OR h.type = ANY (%(after)s::text[]), false) AS wanted
+        SELECT coalesce((%(after)s::text[] = '{}' OR h.type = ANY (%(after)s::text[]))
+           AND (%(streams_after)s::text[] = '{}' OR $stream_of(h.batch_no) = ANY (%(streams_after)s::text[])), false) AS wanted
     ) w
     CROSS JOIN LATERAL (
-        -- With every type taken, the next sequence is the head; a missing one stays visible.
-        SELECT CASE WHEN %(before)s::text[] = '{}' THEN l.delivered_sequence
+        -- With every type of every stream taken, the next sequence is the head; a missing one stays visible.
+        SELECT CASE WHEN %(before)s::text[] = '{}' AND %(streams_before)s::text[] = '{}' THEN l.delivered_sequence
                     ELSE coalesce(h.sequence - 1, l.last_sequence) END AS delivered_sequence
     ) p
     WHERE l.endpoint_id = %(endpoint_id)s AND l.delivered_sequence < l.last_sequence
@@ -265,7 +311,7 @@ RETURNING name, state, state_reason
 -- name: show
 -- Everything about one endpoint: settings, pace and backlog; each count has a limit.
 -- Uses uq_endpoint_name, pk_endpoint_pace, ix_lane_due, ix_lane_leased, uq_dead_letter_open and pk_lane.
-SELECT p.id, p.name, p.url, p.state, p.state_reason, p.types, p.starts_at, p.envelope, p.headers, p.secret_refs,
+SELECT p.id, p.name, p.url, p.state, p.state_reason, p.types, $streams(p.id) AS streams, p.starts_at, p.envelope, p.headers, p.secret_refs,
        p.ca_ref, p.client_cert_ref, p.client_key_ref, p.allow_cidrs::text[] AS allow_cidrs, p.connect_timeout_ms,
        p.total_timeout_ms, p.concurrency, p.rate_per_second, p.schedule_seconds, p.budget_seconds,
        p.order_policy, p.breaker_threshold, p.slow_start_seconds, p.inquiry_path,
@@ -305,8 +351,8 @@ WHERE p.name = %(name)s
 -- name: take
 -- Locks an endpoint and returns its settings. The lock does not block new lanes that refer to it.
 -- Uses uq_endpoint_name.
-SELECT id, state::text AS state, url, types, secret_refs, allow_cidrs::text[] AS allow_cidrs, headers,
-       envelope::text AS envelope, ca_ref, client_cert_ref, client_key_ref, connect_timeout_ms, total_timeout_ms,
+SELECT id, state::text AS state, url, types, $streams(endpoint.id) AS streams, secret_refs,
+       allow_cidrs::text[] AS allow_cidrs, headers, envelope::text AS envelope, ca_ref, client_cert_ref, client_key_ref, connect_timeout_ms, total_timeout_ms,
        concurrency, rate_per_second, schedule_seconds, budget_seconds, breaker_threshold, slow_start_seconds,
        order_policy::text AS order_policy, inquiry_path
 FROM holdfast.endpoint

@@ -49,6 +49,8 @@ class Endpoints(OperatorSession):
                 ) from None
             except psycopg.errors.CheckViolation as error:
                 _refused(error)
+            if settings["streams"]:
+                self._set_streams(row["id"], settings["streams"])
             self._audit("endpoint.add", settings["name"], reason, masked(settings))
         if from_beginning:
             try:
@@ -84,6 +86,14 @@ class Endpoints(OperatorSession):
         """Return every endpoint with its backlog: at most 10,000 lanes and dead letters counted."""
         return self._all("endpoints/list", {"most": BACKLOG_MAX})
 
+    def known(self) -> dict[str, list[str]]:
+        """Return the types and the streams of stored entries, as `types` and `streams`.
+
+        A type may be missing that is rare, or younger than the statistics of its day.
+        """
+        row = self._one("endpoints/known")
+        return {"types": row["types"], "streams": row["streams"]}
+
     def endpoint(self, name: str, *, spell: Callable[[str], str] = str) -> Row:
         """Return everything about one endpoint, with literal headers masked.
 
@@ -105,10 +115,11 @@ class Endpoints(OperatorSession):
     def set_endpoint(self, name: str, change: Callable[[Row], Row], reason: str) -> Row:
         """Change an endpoint's settings; return `before` and `after` of the columns that differ.
 
-        `change` maps the old settings to the new ones; the result is masked. Other types apply from
-        now on: an idle lane skips earlier decisions, a waiting lane continues at its position. No
-        request may be in flight then. Raises `CommandError` for an unknown endpoint, for a value
-        that the schema refuses, and for other types while the endpoint is active.
+        `change` maps the old settings to the new ones; the result is masked. Other types and
+        streams apply from now on: an idle lane skips earlier decisions, a waiting lane continues at
+        its position. No request may be in flight then. Raises `CommandError` for an unknown
+        endpoint, for a value that the schema refuses, for other types or streams while the endpoint
+        is active, and for streams while a dispatcher runs that ignores them.
         """
         with self._transaction():
             settings = split(self._maybe("endpoints/take", {"name": name}) or _missing(name))
@@ -120,8 +131,10 @@ class Endpoints(OperatorSession):
                     "after": {key: after[key] for key in different},
                 }
             )
-            if "types" in different:
+            if {"types", "streams"} & {*different}:
                 self._retype(name, settings, after)
+            if "streams" in different:
+                self._set_streams(settings["id"], after["streams"])
             if different:
                 try:
                     self._run("endpoints/set", _bound(after))
@@ -230,22 +243,44 @@ class Endpoints(OperatorSession):
         endpoint = {"endpoint_id": settings["id"]}
         if settings["state"] == EndpointState.ACTIVE:
             raise CommandError(
-                "an endpoint's types cannot be changed while it is active; nothing was changed."
-                f" First `holdfast endpoint pause {name} --reason TEXT`, and `resume` afterwards:"
-                " nothing is lost in between.",
+                "types and streams cannot be changed while the endpoint is active; nothing was"
+                f" changed. First `holdfast endpoint pause {name} --reason TEXT`, and `resume`"
+                " afterwards: nothing is lost in between.",
                 code="endpoint_active",
             )
         self._require_no_lease(endpoint)
         self._exclude_routing()
-        before, wanted = settings["types"], after["types"]
         self._without_timeout()
-        self._run("endpoints/retype_waiting", {**endpoint, "before": before, "after": wanted})
-        if before and not (wanted and set(wanted) <= set(before)):
+        choice = {
+            "before": settings["types"],
+            "after": after["types"],
+            "streams_before": settings["streams"],
+            "streams_after": after["streams"],
+        }
+        self._run("endpoints/retype_waiting", {**endpoint, **choice})
+        if any(_grows(settings[each], after[each]) for each in ("types", "streams")):
             self._run("endpoints/retype_add", endpoint)
             self._run("endpoints/hold", endpoint)
             self._run("endpoints/retype_rest", endpoint)
         # A claim that began before the pause may have committed in between.
         self._require_no_lease(endpoint)
+
+    def _set_streams(self, id_: int, streams: list[str]) -> None:
+        if streams and (unaware := self._all("endpoints/unaware")):
+            names = ", ".join(row["name"] for row in unaware)
+            raise CommandError(
+                f"{names} runs an older version, which would deliver entries of every stream."
+                " Nothing was changed; replace it, then repeat this.",
+                code="dispatcher_outdated",
+            )
+        if renamed := self._all("endpoints/renamed_streams", {"streams": streams}):
+            names = ", ".join(f"{row['former']!r} is called {row['name']!r} now" for row in renamed)
+            raise CommandError(
+                f"stream {names}: nothing would be delivered under the old name. Nothing was"
+                " changed; repeat this with the new one.",
+                code="stream_renamed",
+            )
+        self._run("endpoints/set_streams", {"id": id_, "streams": streams})
 
     def _require_no_lease(self, endpoint: Row) -> None:
         if leased := self._one("endpoints/leased", endpoint)["lanes"]:
@@ -268,6 +303,11 @@ class Endpoints(OperatorSession):
     def _without_timeout(self) -> None:
         """Remove the statement timeout: this transaction reads whole tables."""
         self._connection.execute("SELECT set_config('statement_timeout', '0', true)")
+
+
+def _grows(before: list[str], after: list[str]) -> bool:
+    """Return whether a choice, of which an empty one is everything, takes more than before."""
+    return bool(before) and not (after and set(after) <= set(before))
 
 
 def _bound(settings: Row) -> Row:

@@ -36,7 +36,7 @@ LEFT JOIN LATERAL (
       AND e.sequence > l.delivered_sequence AND e.sequence <= %(sequence)s
       -- Prunes partitions, as the claim does.
       AND e.created_at >= l.head_created_at - interval '1 hour'
-      AND (p.types = '{}' OR e.type = ANY (p.types))
+      AND (p.types = '{}' OR e.type = ANY (p.types)) AND $takes_stream(p.id, e.batch_no)
     ORDER BY e.sequence
     LIMIT 1
 ) head ON true
@@ -51,7 +51,7 @@ CROSS JOIN LATERAL (
       AND a.finished_at >= %(written_at)s::timestamptz - interval '1 hour'
 ) tried
 WHERE tried.attempts > 0
-   OR (p.types = '{}' OR %(type)s = ANY (p.types))
+   OR (p.types = '{}' OR %(type)s = ANY (p.types)) AND $takes_stream(p.id, %(batch_no)s)
       AND (p.starts_after IS NULL OR %(batch_no)s > p.starts_after OR %(batch_no)s::bigint <@ p.starts_late)
 ORDER BY p.name
 

@@ -56,6 +56,7 @@ class NeedKind(StrEnum):
     CREDENTIALS_REFUSED = "credentials_refused"
     DISABLED_ENDPOINTS = "disabled_endpoints"
     BREAKERS_OPEN = "breakers_open"
+    SUBJECTS_ON_HOLD = "subjects_on_hold"
     DIVERGED_REPLAYS = "diverged_replays"
     QUARANTINE = "quarantine"
     REPLAYS_WAITING = "replays_waiting"
@@ -263,7 +264,23 @@ def _clock(facts: Mapping[str, Any]) -> Iterator[Need]:
         yield Need(NeedKind.CLOCK_BEHIND, 1, sentence, "holdfast database")
 
 
+def _on_hold(facts: Mapping[str, Any]) -> Iterator[Need]:
+    if held := facts["on_hold"]:
+        sentence = (
+            f"{_some(held, 'subject is', 'subjects are')} on hold at an endpoint, the first for"
+            f" {span(facts['on_hold_seconds'])}"
+        )
+        if forgotten := facts["on_hold_forgotten"]:
+            sentence += (
+                f"; {_some(forgotten, 'has', 'have')} been for longer than the receiver keeps keys:"
+                " an entry that was tried before becomes a dead letter"
+            )
+        command = "holdfast subject list --held on_hold"
+        yield Need(NeedKind.SUBJECTS_ON_HOLD, held, sentence, command)
+
+
 def _people(facts: Mapping[str, Any]) -> Iterator[Need]:
+    yield from _on_hold(facts)
     if diverged := facts["diverged_replays"]:
         sentence = (
             f"{_some(diverged, 'replay of a batch', 'replays of batches')} diverged from the"

@@ -65,7 +65,8 @@ SELECT (SELECT count(*) FROM recent) AS batches,
 
 -- name: counts
 -- What may need a person, each counted up to a limit. Uses ix_batch_unrouted, uq_batch_batch_no, uq_dead_letter_open, pk_lane,
--- ix_quarantine_open, ix_suppressed_overtaken, ix_transition_ahead, uq_proposal_open, pk_batch; the other tables are small.
+-- ix_lane_on_hold, ix_quarantine_open, ix_suppressed_overtaken, ix_transition_ahead, uq_proposal_open, pk_batch; the other tables
+-- are small.
 SELECT clock_timestamp() AS at,
        -- How far the clock is behind the newest batches and endpoints.
        (SELECT extract(epoch FROM greatest(max(b.written_at), (SELECT max(created_at) FROM holdfast.endpoint))
@@ -88,7 +89,8 @@ SELECT clock_timestamp() AS at,
        diverged.replays AS diverged_replays, diverged.streams AS diverged_streams,
        (SELECT coalesce(array_agg(id ORDER BY created_at), '{}') FROM holdfast.replay
          WHERE state = 'planned' AND approved_by IS NULL AND counts @> '{"needs_approval": true}') AS replays_waiting,
-       open.planned AS proposals_planned, open.approved AS proposals_approved
+       open.planned AS proposals_planned, open.approved AS proposals_approved,
+       held.subjects AS on_hold, held.oldest AS on_hold_seconds, held.forgotten AS on_hold_forgotten
 FROM (
     SELECT count(*) AS scanned, count(DISTINCT (l.endpoint_id, l.subject_id)) FILTER (WHERE l.endpoint_id IS NOT NULL) AS lanes
     FROM (
@@ -111,13 +113,27 @@ CROSS JOIN (
     FROM holdfast.divergence v
     JOIN holdfast.batch b USING (batch_no)
     JOIN holdfast.stream s ON s.name = b.stream AND s.query_id = b.query_id
-    WHERE NOT EXISTS (SELECT FROM holdfast.batch later
-                       WHERE later.stream = b.stream AND later.query_id = b.query_id AND later.batch_id > b.batch_id)
+    WHERE to_jsonb(v) ->> 'accepted_at' IS NULL AND NOT EXISTS (
+        SELECT FROM holdfast.batch later
+        WHERE later.stream = b.stream AND later.query_id = b.query_id AND later.batch_id > b.batch_id)
 ) diverged
 CROSS JOIN (
     SELECT count(*) FILTER (WHERE approved_at IS NULL) AS planned, count(approved_at) AS approved
     FROM (SELECT approved_at FROM holdfast.proposal WHERE applied_at IS NULL AND cancelled_at IS NULL LIMIT %(most)s) p
 ) open
+CROSS JOIN (
+    -- `forgotten`: tried, and held for longer than the receiver keeps keys. Before revision 0037 the columns are those of `older`.
+    SELECT count(*) AS subjects, max(l.seconds)::float8 AS oldest,
+           count(*) FILTER (WHERE l.tried AND l.seconds > r.key_window_seconds) AS forgotten
+    FROM (VALUES (NULL::timestamptz, NULL::timestamptz)) older (on_hold_since, on_hold_until)
+    CROSS JOIN LATERAL (
+        SELECT endpoint_id, claimed_sequence > delivered_sequence AS tried, extract(epoch FROM now() - on_hold_since) AS seconds
+        FROM holdfast.lane
+        WHERE on_hold_until > now()
+        LIMIT %(most)s
+    ) l
+    JOIN holdfast.endpoint_pace r USING (endpoint_id)
+) held
 
 
 -- name: endpoints
@@ -278,8 +294,9 @@ SELECT
     (SELECT count(*) FROM (SELECT FROM holdfast.suppressed WHERE cause = 'overtaken' LIMIT %(most)s) AS o) AS overtaken_rows,
     (SELECT count(*) FROM holdfast.divergence v JOIN holdfast.batch b USING (batch_no)
        JOIN holdfast.stream s ON s.name = b.stream AND s.query_id = b.query_id
-      WHERE NOT EXISTS (SELECT FROM holdfast.batch later WHERE later.stream = b.stream
-                           AND later.query_id = b.query_id AND later.batch_id > b.batch_id)
+      WHERE to_jsonb(v) ->> 'accepted_at' IS NULL AND NOT EXISTS (
+          SELECT FROM holdfast.batch later WHERE later.stream = b.stream
+             AND later.query_id = b.query_id AND later.batch_id > b.batch_id)
     ) AS diverged_replays,
     (SELECT coalesce(sum(entry_count), 0)::bigint FROM holdfast.batch) AS entries,
     extract(epoch FROM clock_timestamp() - lanes.head_created_at)::double precision AS oldest_waiting_seconds
@@ -295,18 +312,21 @@ FROM (
     CROSS JOIN LATERAL (
         SELECT count(*) AS lanes
         FROM (SELECT FROM holdfast.lane l
-               WHERE l.endpoint_id = p.id AND l.due_at > clock_timestamp() AND l.token IS NULL LIMIT %(most)s) l
+               WHERE l.endpoint_id = p.id AND l.due_at > clock_timestamp() AND l.token IS NULL
+                 AND l.subject_id <> ALL ($held_at(p.id)) LIMIT %(most)s) l
     ) retrying
     CROSS JOIN LATERAL (
         SELECT min(l.head_created_at) AS head_created_at
         FROM (SELECT l.head_created_at FROM holdfast.lane l
                WHERE l.endpoint_id = p.id AND l.due_at IS NOT NULL AND l.token IS NULL
+                 AND l.subject_id <> ALL ($held_at(p.id))
                ORDER BY l.priority, l.due_at LIMIT %(scanned)s) l
     ) first
     CROSS JOIN LATERAL (
         SELECT min(l.head_created_at) AS head_created_at
         FROM (SELECT l.head_created_at FROM holdfast.lane l
                WHERE l.endpoint_id = p.id AND l.due_at IS NOT NULL AND l.token IS NULL
+                 AND l.subject_id <> ALL ($held_at(p.id))
                ORDER BY l.priority DESC, l.due_at DESC LIMIT %(scanned)s) l
     ) last
     WHERE p.state = 'active'

@@ -47,9 +47,9 @@ LIMIT %(limit)s
 
 
 -- name: lock
--- Locks a proposal until COMMIT.
+-- Locks a proposal until COMMIT; `is_open` unless it was applied or cancelled.
 -- Uses pk_proposal.
-SELECT id
+SELECT applied_at IS NULL AND cancelled_at IS NULL AS is_open
 FROM holdfast.proposal
 WHERE id = %(id)s
 FOR UPDATE

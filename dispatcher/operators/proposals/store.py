@@ -87,24 +87,32 @@ class Proposals(OperatorSession):
         Raises `CommandError` when it has another verb or target, is not approved, or has ended.
         """
         with self._transaction():
-            row = self._open(id_)
-            short = id_.hex[:8]
-            if (row["verb"], row["target"]) != (verb, target):
-                raise CommandError(
-                    f"proposal {short} is of {row['verb']} of {row['target']}, and not of {verb} of"
-                    f" {target}. Nothing was changed.",
-                    code="proposal_mismatch",
-                )
-            if row["state"] != "approved":
-                raise CommandError(
-                    f"proposal {short} needs a second person: somebody other than {row['actor']}"
-                    f" runs `holdfast proposal approve {short} --reason TEXT`. Nothing was"
-                    " changed.",
-                    code="second_person_required",
-                )
-            self._require_intact(row)
-            yield row
+            yield self.approved(id_, verb, target)
             self._run("proposals/apply", {"id": id_, "actor": actor()})
+
+    def approved(self, id_: UUID, verb: str, target: str) -> Row:
+        """Return an approved proposal, locked in a transaction; raises what `applying` raises."""
+        row = self._open(id_)
+        short = id_.hex[:8]
+        if (row["verb"], row["target"]) != (verb, target):
+            raise CommandError(
+                f"proposal {short} is of {row['verb']} of {row['target']}, and not of {verb} of"
+                f" {target}. Nothing was changed.",
+                code="proposal_mismatch",
+            )
+        if row["state"] != "approved":
+            raise CommandError(
+                f"proposal {short} needs a second person: somebody other than {row['actor']}"
+                f" runs `holdfast proposal approve {short} --reason TEXT`. Nothing was"
+                " changed.",
+                code="second_person_required",
+            )
+        self._require_intact(row)
+        return row
+
+    def lock_open(self, id_: UUID) -> bool:
+        """Lock a proposal in a transaction; return whether it is neither applied nor cancelled."""
+        return bool(self._one("proposals/lock", {"id": id_})["is_open"])
 
     def cancel(self, id_: UUID, reason: str) -> Row:
         """Cancel a proposal, approved or not; raises `CommandError` for one that has ended."""

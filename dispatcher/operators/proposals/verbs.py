@@ -157,14 +157,15 @@ def _state(row: Row, _: Row) -> verbs.Text:
 def _next(row: Row) -> verbs.Text:
     short = row["id"].hex[:8]
     noun, _, verb = row["verb"].partition(".")
-    noun, target = registry.ALIASES.get(noun, noun), last_word(row["target"].partition(" ")[2])
+    noun, target = registry.ALIASES.get(noun, noun), row["target"].partition(" ")[2]
     match row["state"]:
         case "planned":
             yield "a second person approves it with"
             yield f"  holdfast proposal approve {short} --reason TEXT"
         case "approved":
             yield "to apply it"
-            yield f"  holdfast {noun} {verb} --proposal {short} --reason TEXT {target}"
+            last = f" {last_word(target)}" if target else ""
+            yield f"  holdfast {noun} {verb} --proposal {short} --reason TEXT{last}"
 
 
 @GROUP.verb(

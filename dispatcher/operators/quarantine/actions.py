@@ -6,7 +6,7 @@ again where the entry is written, under the locks of the kept row and of the sub
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,21 +21,29 @@ from holdfast.dispatcher.operators.quarantine.rules import (
     differences,
     identity,
     is_entry,
+    reason_text,
     sha256,
     why_not_as_kept,
 )
 from holdfast.dispatcher.operators.quarantine.store import Quarantine
 from holdfast.sink.contract.canonical import rfc3339
 from holdfast.sink.contract.exits import CommandError, ExitCode
-from holdfast.sink.contract.requeue import Requeued, writer
+from holdfast.sink.contract.requeue import Opened, Requeued, writer
 from holdfast.sink.contract.states import QuarantineResolution
 
 WHY = ("resolution", "resolved_at", "resolved_by", "resolution_reason")
 """The result for a row that was resolved before."""
 
 
-class _RefusedAgain(Exception):
+class RefusedAgain(Exception):
     """The row stays open, and so does its proposal."""
+
+
+Permit = Callable[[Row, str], AbstractContextManager[Row]]
+"""Yields the audit detail of a text that may be written for a locked row.
+
+Raises `RefusedAgain` for one that may not, and `CommandError` for one that ends the command.
+"""
 
 
 def open_among(store: Quarantine, ids: Sequence[int]) -> tuple[list[Row], list[Row]]:
@@ -85,9 +93,9 @@ def only_entries(rows: Sequence[Row]) -> None:
     for row in rows:
         if not is_entry(row):
             raise CommandError(
-                f"row {row['id']} was refused before it was an entry ({row['reason']}). Nothing was"
-                " changed; give it back to the job with `holdfast quarantine requeue --into` and"
-                " the directory that the job reads.",
+                f"row {row['id']} was refused before it was an entry ({reason_text(row)}). Nothing"
+                " was changed; give it back to the job with `holdfast quarantine requeue --into`"
+                " and the directory that the job reads.",
                 ExitCode.USAGE,
                 code="wrong_destination",
             )
@@ -117,49 +125,39 @@ def put_entries(
     suppress_repeats: bool,
     before: list[Row] | None = None,
     proposal: UUID | None = None,
+    permit: Permit | None = None,
 ) -> tuple[list[Row], list[Row]]:
     """Write rows as entries, one by one, each locked until it is written and resolved.
 
     A text with another decision than the kept row, or one that overtakes a newer decision, needs an
-    approved `proposal` of exactly that. Returns the rows put back and those refused again, each as
-    `id`, `detail`. A row that was resolved meanwhile is not written; it is added to `before` (the
-    second list of `open_among`), or to the refused ones. Raises `CommandError` when a row cannot be
-    written or resolved; it reports what was done before. Also raises when all rows were resolved
-    meanwhile.
+    approved `proposal` of exactly that, or what `permit` asks for. Returns the rows put back and
+    those refused again, each as `id`, `detail`. A row that was resolved meanwhile is not written;
+    it is added to `before` (the second list of `open_among`), or to the refused ones. Raises
+    `CommandError` when a row cannot be written or resolved; it reports what was done before. Also
+    raises when all rows were resolved meanwhile.
     """
     store.try_audit()
-    write = partial(writer(), dsn, suppress_repeats=suppress_repeats)
     way = Way(suppress_repeats=suppress_repeats)
+    permit = permit or partial(allowed, store, way=way, proposal=proposal)
     done: list[Row] = []
     refused: list[Row] = []
     meanwhile: list[Row] = []
-    for row in rows:
-        number = row["id"]
-        try:
-            with store.locked([number]) as [now]:
-                if now["resolution"] is not None:
-                    meanwhile.append(now)
-                    continue
-                now["put_back"] = store.put_back([number]).get(number)
-                sequence = store.last_sequence(now, texts[number])
-                with allowed(store, now, texts[number], way, proposal) as audited:
-                    newer = may_overtake(audited["overtakes"])
-                    over = partial(write, overtakes=newer, last_sequence=sequence)
-                    detail = _put_back(over, now, texts[number])
-                    if now["put_back"] and texts[number] == now["row"]:
-                        audited["written"] = None  # The existing entry may be of a corrected row.
-                    store.resolve(
-                        [number],
-                        QuarantineResolution.REQUEUED,
-                        reason,
-                        {"detail": detail, **audited},
-                    )
-        except _RefusedAgain as again:
-            refused.append({"id": number, "detail": str(again)})
-            continue
-        except CommandError as error:
-            raise _stopped(error, number, done, rows) from None
-        done.append({"id": number, "detail": detail})
+    with closing(Opened()) as opened:
+        write = partial(writer(), dsn, suppress_repeats=suppress_repeats, opened=opened)
+        for row in rows:
+            number = row["id"]
+            try:
+                with store.locked([number]) as [now]:
+                    if now["resolution"] is not None:
+                        meanwhile.append(now)
+                        continue
+                    detail = _written(store, write, now, texts[number], permit, reason)
+            except RefusedAgain as again:
+                refused.append({"id": number, "detail": str(again)})
+                continue
+            except CommandError as error:
+                raise _stopped(error, number, done, rows) from None
+            done.append({"id": number, "detail": detail})
     if rows and len(meanwhile) == len(rows):
         raise all_resolved(meanwhile)
     if before is None:
@@ -169,10 +167,33 @@ def put_entries(
     return done, refused
 
 
+def _written(
+    store: Quarantine,
+    write: Callable[..., Iterator[Requeued]],
+    row: Row,
+    text: str,
+    permit: Permit,
+    reason: str,
+) -> str:
+    """Write a locked row and resolve it; return how. Raises what `permit` and `_put_back` raise."""
+    number = row["id"]
+    row["put_back"] = store.put_back([number]).get(number)
+    sequence = store.last_sequence(row, text)
+    with permit(row, text) as audited:
+        newer = may_overtake(audited["overtakes"])
+        detail = _put_back(partial(write, overtakes=newer, last_sequence=sequence), row, text)
+        if row["put_back"] and text == row["row"]:
+            audited["written"] = None  # The existing entry may be of a corrected row.
+        store.resolve(
+            [number], QuarantineResolution.REQUEUED, reason, {"detail": detail, **audited}
+        )
+    return detail
+
+
 def _put_back(write: Callable[..., Iterator[Requeued]], row: Row, text: str) -> str:
     """Write a locked row, or find that it is written already; return how.
 
-    Raises `_RefusedAgain`.
+    Raises `RefusedAgain`.
     """
     number = row["id"]
     stream = row["put_back"]
@@ -181,7 +202,7 @@ def _put_back(write: Callable[..., Iterator[Requeued]], row: Row, text: str) -> 
         return f"was written before in stream {stream}"
     [outcome] = write(str(row["stream"]), {number: text})
     if not outcome.written:
-        raise _RefusedAgain(outcome.detail)
+        raise RefusedAgain(outcome.detail)
     return outcome.detail
 
 
@@ -353,6 +374,7 @@ def put_lines(
     before: list[Row],
     write_lines: WriteLines,
     proposal: UUID | None = None,
+    permit: Permit | None = None,
 ) -> dict[int, Path]:
     """Write source lines for the job, one file each, and resolve their rows; return the files by
     id.
@@ -362,16 +384,14 @@ def put_lines(
     `before`. Raises `CommandError` if all were.
     """
     way = Way(into=str(directory.absolute()))
+    permit = permit or partial(allowed, store, way=way, proposal=proposal)
     with store.locked(list(texts)) as rows:
         left = [row for row in rows if row["resolution"] is None]
         if not left:
             raise all_resolved(rows)
         ids = [row["id"] for row in left]
         with ExitStack() as stack:
-            details = [
-                stack.enter_context(allowed(store, row, texts[row["id"]], way, proposal))
-                for row in left
-            ]
+            details = [stack.enter_context(permit(row, texts[row["id"]])) for row in left]
             paths = write_lines(directory, {number: texts[number] for number in ids})
             for number, path, each in zip(ids, paths, details, strict=True):
                 detail = {"files": [str(path.absolute())], **each}

@@ -7,7 +7,7 @@ What cannot be read in the kept row cannot be compared, so a person decides. Rec
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -32,15 +32,32 @@ ENTRY_REASONS = frozenset(
         QuarantineReason.FUTURE_DATED,
     }
 )
-"""Reasons of rows that the sink refused as entries; all others are of source rows."""
+"""Reasons of rows that the sink refused as entries; all others are of source rows, but for
+`REJECTED`, which is of both."""
 
 # The form in which the quarantine keeps a byte that is not UTF-8 in the JSON text of an entry.
 _STANDS_FOR_A_BYTE = re.compile(r"\\\\x[89a-f][0-9a-f]")
 
 
 def is_entry(row: Mapping[str, Any]) -> bool:
-    """Return whether the sink refused the row, rather than the job that read the source."""
-    return row["reason"] in ENTRY_REASONS
+    """Return whether the row is to be an entry, rather than one that a job read from its source.
+
+    A rule of the job rejects either; then the text tells which it is. A text that is cut does not:
+    it counts as an entry, whose full text a second person compares.
+    """
+    if row["reason"] != QuarantineReason.REJECTED:
+        return row["reason"] in ENTRY_REASONS
+    return _is_cut(row["row"]) or {*ENTRY_MEMBERS, "data"} <= _members(row["row"]).keys()
+
+
+def reason_text(row: Mapping[str, Any]) -> str:
+    """Return the reason of a row for a person, with the rule that rejected it."""
+    return f"{row['reason']}: {row['rule']}" if row.get("rule") else str(row["reason"])
+
+
+def with_rules(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows for a person, each with `reason_text` as its reason."""
+    return [{**row, "reason": reason_text(row)} for row in rows]
 
 
 def why_not_as_kept(row: Mapping[str, Any]) -> str | None:

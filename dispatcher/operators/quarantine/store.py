@@ -1,6 +1,6 @@
 """Quarantined rows: reads, and the resolutions of operators."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Annotated
@@ -9,7 +9,8 @@ import psycopg
 
 from holdfast.dispatcher.operators.common import verbs
 from holdfast.dispatcher.operators.common.overtaking import overtaken
-from holdfast.dispatcher.operators.common.session import Row, actor, cause
+from holdfast.dispatcher.operators.common.person import needs_approval
+from holdfast.dispatcher.operators.common.session import Row, actor, cause, person
 from holdfast.dispatcher.operators.proposals.store import Proposals
 from holdfast.dispatcher.operators.quarantine.rules import placing
 from holdfast.sink.contract.exits import CommandError, ExitCode
@@ -20,6 +21,9 @@ ACTIONS = {
     QuarantineResolution.DISMISSED: "quarantine.dismiss",
 }
 
+MANY = "quarantine"
+"""The target, in proposals and in the audit trail, of what is done to rows by a filter."""
+
 
 @dataclass(frozen=True, slots=True)
 class Filter:
@@ -27,13 +31,19 @@ class Filter:
 
     stream: verbs.OfStream = None
     reason: Annotated[
-        QuarantineReason | None,
+        str | None,
         verbs.Param(
-            "Only this reason or cause.",
-            command_help="Only rows set aside for this reason.",
-            label="Reason",
+            "Only this reason, or this rule of a job.",
+            verbs.Kind.TEXT,
+            "Only rows set aside for this reason, or rejected by this rule of a job.",
+            label="Reason or rule",
+            hint="bad_data",
         ),
     ] = None
+    since: verbs.Since = None
+    until: verbs.Until = None
+    """When it was set aside: `since` included, `until` excluded."""
+
     open: verbs.Open = True
     resolved: verbs.Resolved = False
 
@@ -107,6 +117,31 @@ class Quarantine(Proposals):
                 " twice.",
                 code="database_error",
             ) from None
+
+    def matching(
+        self, filter_: Filter, reasons: Iterable[QuarantineReason], *, limit: int
+    ) -> list[int]:
+        """Return the ids of the oldest open rows of some reasons.
+
+        Raises `CommandError` (nothing matched) for an unknown stream.
+        """
+        if filter_.stream is not None:
+            self._known_stream(filter_.stream)
+        parameters = {**asdict(filter_), "reasons": sorted(reasons), "limit": limit}
+        return [row["id"] for row in self._all("quarantine/matching", parameters)]
+
+    def begin_alone(self, action: str, reason: str, detail: Row, *, limit: int) -> bool:
+        """Record that this person resolves `detail["rows"]` rows without a second person.
+
+        Returns False, and records nothing, if that is more than `limit` within 24 hours.
+        """
+        with self._transaction():
+            self._run("quarantine/alone_lock")
+            used = self._one("quarantine/alone_used", {"target": MANY, "person": person()})["used"]
+            if needs_approval(detail["rows"], used, limit):
+                return False
+            self._audit(action, MANY, reason, {**detail, "person": person()})
+        return True
 
     def put_back(self, ids: Sequence[int]) -> dict[int, str]:
         """Return which of the rows have an entry in the outbox, by id, with the entry's stream.

@@ -1,6 +1,7 @@
 """Quarantined rows: what a person can do about them.
 
-The command and the API put rows back in ways of their own: from files, and from a list of rows.
+The command and the API put rows back in ways of their own: from files, and from a list of rows. The
+command also takes a filter, whose rows are compared with the sink one by one before it asks.
 """
 
 from typing import Annotated
@@ -22,10 +23,9 @@ from holdfast.dispatcher.operators.quarantine.actions import (
     only_entries,
     open_among,
     put_back,
-    resolved_text,
     target,
 )
-from holdfast.dispatcher.operators.quarantine.rules import what_helps
+from holdfast.dispatcher.operators.quarantine.rules import reason_text, what_helps, with_rules
 from holdfast.dispatcher.operators.quarantine.store import Filter, Quarantine
 from holdfast.sink.contract.states import AccessRole, QuarantineReason, QuarantineResolution
 
@@ -42,7 +42,8 @@ GROUP = verbs.Group(
 _LIST = ("id", "stream", "batch_id", "reason", "detail", "quarantined_at", "resolution")
 _LIST_RESOLVED = (*_LIST[:-1], *WHY)
 _FACTS = (
-    *("stream", "query_id", "batch_id", "batch_no", "reason", "detail", "quarantined_at", *WHY),
+    *("stream", "query_id", "batch_id", "batch_no", "reason", "rule", "detail", "quarantined_at"),
+    *WHY,
 )
 _COLUMNS = ("Row", "Stream", "Reason", "Detail", "State")
 
@@ -56,6 +57,9 @@ class ListedRow(TypedDict):
     batch_id: int | None
     batch_no: int | None
     reason: QuarantineReason
+    rule: Annotated[
+        str | None, verbs.Doc("The rule of the job that rejected it; null for other reasons.")
+    ]
     detail: str
     quarantined_at: verbs.Time
     resolution: QuarantineResolution | None
@@ -91,7 +95,10 @@ def _list(page: verbs.Page, values: Row) -> verbs.Text:
     columns = _LIST if values["open"] and not values["resolved"] else _LIST_RESOLVED
     left_out = ("batch_id", "resolved_by", "resolved_at")
     texts = ("detail", "resolution_reason")
-    rows = [row | {name: row[name] and visible(row[name]) for name in texts} for row in page.rows]
+    rows = [
+        row | {name: row[name] and visible(row[name]) for name in texts}
+        for row in with_rules(page.rows)
+    ]
     yield verbs.Table(rows, columns, "Quarantine", left_out)
 
 
@@ -157,16 +164,8 @@ def _resolved_before(rows: list[Row]) -> str:
     return f"; {_rows_are(len(rows))} already resolved" if rows else ""
 
 
-def _dismissed(result: Row, values: Row) -> verbs.Text:
-    for number in result["dismissed"]:
-        yield f"row {number} dismissed: {visible(values['reason'])}"
-    for row in result["resolved_before"]:
-        yield f"row {row['id']} nothing done: {visible(resolved_text(row))}"
-
-
 def _about(rows: list[Row], before: list[Row]) -> Row:
     """Return what a question about these rows has in common with others."""
-    names = ("reason", "detail")
     return {
         "back": "/quarantine",
         "kept": [("id", str(row["id"])) for row in rows],
@@ -174,7 +173,7 @@ def _about(rows: list[Row], before: list[Row]) -> Row:
         "warns": [f"{_rows_are(len(before))} already resolved and not changed."] if before else [],
         "columns": _COLUMNS,
         "rows": [
-            [str(row["id"]), row["stream"] or "", *(row[name] for name in names), "open"]
+            [str(row["id"]), row["stream"] or "", reason_text(row), row["detail"], "open"]
             for row in rows
         ],
     }
@@ -204,8 +203,6 @@ def _after_dismissal(result: Row, values: Row) -> verbs.Done:
 @GROUP.verb(
     "dismiss",
     changes=True,
-    help="Dismiss rows that need no action. `list --all` still shows them.",
-    text=_dismissed,
     least=AccessRole.OPERATOR,
     route=verbs.Route("Dismiss rows that need no action.", "/dismiss"),
     body=verbs.Model("RowsToDismiss", "Rows to dismiss."),

@@ -36,11 +36,11 @@ ORDER BY d.id
 
 
 -- name: endpoints
--- The endpoints that take a type.
--- Reads all of endpoint, a small table.
-SELECT name FROM holdfast.endpoint
-WHERE types = '{}' OR %(type)s = ANY (types)
-ORDER BY name
+-- The endpoints that take entries of a type that were written for the stream of a batch.
+-- Reads all of endpoint, a small table; uses uq_batch_batch_no, pk_stream.
+SELECT p.name FROM holdfast.endpoint p
+WHERE (p.types = '{}' OR %(type)s = ANY (p.types)) AND $takes_stream(p.id, %(batch_no)s)
+ORDER BY p.name
 
 
 -- name: finish

@@ -89,11 +89,13 @@ class Reissues(Entries, ReissueSettling, Repeats):
                     code="replay_in_progress",
                 )
         self._require_settled(entry)
-        endpoints = [row["name"] for row in self._all("reissue/endpoints", {"type": entry["type"]})]
+        endpoints = [
+            row["name"] for row in self._all("reissue/endpoints", {**entry["batch"], **entry})
+        ]
         if not endpoints:
             raise CommandError(
-                f"no endpoint takes {entry['type']}, so nobody would get it. Nothing was changed;"
-                " see `holdfast endpoint list`.",
+                f"no endpoint takes {entry['type']} of its stream, so nobody would get it. Nothing"
+                " was changed; see `holdfast endpoint list`.",
                 ExitCode.NOTHING_MATCHED,
                 code="no_endpoint_takes_type",
             )

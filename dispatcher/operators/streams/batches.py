@@ -7,16 +7,25 @@ from uuid import UUID
 from typing_extensions import TypedDict
 
 from holdfast.dispatcher.operators.common import verbs
+from holdfast.dispatcher.operators.common.person import ALONE_MAX
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.common.text import counted, display, shortened
+from holdfast.dispatcher.operators.quarantine.rules import with_rules
+from holdfast.dispatcher.operators.streams.acceptance import Acceptances
 from holdfast.dispatcher.operators.streams.store import Streams
 from holdfast.dispatcher.operators.streams.verbs import ListedBatch
+from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.source_offsets import range_lines
-from holdfast.sink.contract.states import DivergenceSide, EndpointState, QuarantineReason
+from holdfast.sink.contract.states import (
+    AccessRole,
+    DivergenceSide,
+    EndpointState,
+    QuarantineReason,
+)
 
 GROUP = verbs.Group(
     "batch",
-    help="Batches: list, show, compare a diverged replay.",
+    help="Batches: list, show, compare or accept a diverged replay.",
     store=Streams,
     path="/batches",
     tag="batches",
@@ -37,6 +46,9 @@ Stream = Annotated[
     str, verbs.Param(kind=verbs.Kind.NAME, command_help="The stream.", argument="STREAM")
 ]
 BatchId = Annotated[int, verbs.Param("Spark's batch id.", verbs.Kind.BATCH, argument="BATCH_ID")]
+Number = Annotated[
+    int | None, verbs.Param("The divergence's id. Default: the newest.", verbs.Kind.ID)
+]
 
 
 PartitionRange = TypedDict(
@@ -151,6 +163,7 @@ class Refused(TypedDict):
     """Quarantined rows of a batch."""
 
     reason: QuarantineReason
+    rule: str | None
     rows: verbs.Count
     open: verbs.Count
 
@@ -166,6 +179,16 @@ class Divergence(TypedDict):
     differing_count: verbs.Count
     found_at: verbs.Time
     kept_count: Annotated[verbs.Count, verbs.Doc("Number of differing rows that are stored.")]
+    new_count: Annotated[
+        verbs.Count,
+        verbs.Doc("Keys that only the replay has; with rows that are not stored, at most."),
+    ]
+    accepted_at: verbs.Time | None
+    accepted_by: str | None
+    added: Annotated[
+        LedgerRow | None,
+        verbs.Doc("The ledger's row of an accepted replay; null until the job brings it again."),
+    ]
 
 
 class Batch(LedgerRow):
@@ -215,10 +238,14 @@ def _show(batch: Row, _: Row) -> verbs.Text:
     yield verbs.Table(batch["types"], ("type", "entries", "subjects"), "Entries by type")
     yield verbs.Table(batch["delivery"], _DELIVERY, "Delivery")
     if batch["refused"]:
-        yield verbs.Table(batch["refused"], ("reason", "rows", "open"), "Quarantined")
+        rows = with_rules(batch["refused"])
+        yield verbs.Table(rows, ("reason", "rows", "open"), "Quarantined")
     if batch["divergences"]:
-        columns = ("id", "run_id", "differing_count", "row_count", "found_at")
+        columns = ("id", "run_id", "differing_count", "row_count", "found_at", "accepted_by")
         yield verbs.Table(batch["divergences"], columns, "Diverged replays")
+    for each in batch["divergences"]:
+        if each["accepted_at"] is not None:
+            yield _standing(batch, each)
 
 
 def _title(batch: Row) -> str:
@@ -240,7 +267,31 @@ def _offsets(offsets: Row | None, batch_id: int) -> list[str]:
     return [f"read, {times}:", *(f"  {shortened(line)}" for line in lines)]
 
 
+def _standing(batch: Row, divergence: Row) -> str:
+    """Return what became of an accepted replay, or how to accept one."""
+    named = f"{batch['stream']} {batch['batch_id']}"
+    number, added = divergence["id"], divergence["added"]
+    if divergence["accepted_at"] is None:
+        return (
+            "to write what only this replay has, and let the job continue: holdfast batch accept"
+            f" --divergence {number} --query-id {batch['query_id']} --reason TEXT {named}"
+        )
+    by = f"{display(divergence['accepted_by'])} at {display(divergence['accepted_at'])}"
+    if added is None:
+        return f"replay {number} is accepted by {by}; it is written when the job brings it again"
+    return (
+        f"replay {number} is accepted by {by}, and wrote {counted(added['entry_count'], 'entry')}"
+        f" at {display(added['written_at'])}: holdfast batch show {named}"
+        f" --query-id {added['query_id']}"
+    )
+
+
 def _show_difference(difference: Row, _: Row) -> verbs.Text:
+    yield from _differing(difference)
+    yield "\n" + _standing(difference["batch"], difference["divergence"])
+
+
+def _differing(difference: Row) -> verbs.Text:
     batch, divergence, rows = difference["batch"], difference["divergence"], difference["rows"]
     yield (
         f"{_title(batch)}, written {display(batch['written_at'])}: run {divergence['run_id']}"
@@ -262,7 +313,7 @@ def _show_difference(difference: Row, _: Row) -> verbs.Text:
         yield f"  now  {_body(row['body_now'], row['side'] == 'only_in_ledger')}"
     if len(rows) < divergence["kept_count"]:
         kept = counted(divergence["kept_count"], "row")
-        yield f"\n{len(rows)} of {kept} shown; more with --limit"
+        yield f"\n{len(rows)} of {kept} shown; more with `holdfast batch diff --limit N`"
     if divergence["kept_count"] < divergence["differing_count"]:
         keys = counted(divergence["differing_count"], "key")
         yield f"\nof {keys} {divergence['kept_count']} are stored"
@@ -351,10 +402,7 @@ def show_batch_diff(
     stream: Stream,
     batch_id: BatchId,
     query_id: verbs.QueryId = None,
-    divergence: Annotated[
-        int | None,
-        verbs.Param("The divergence's id. Default: the newest.", verbs.Kind.ID),
-    ] = None,
+    divergence: Number = None,
     limit: Annotated[
         int,
         verbs.Param("", verbs.Kind.LIMIT, "Maximum number of rows.", limits=(1, 10_000)),
@@ -362,3 +410,141 @@ def show_batch_diff(
 ) -> Row:
     """Return what a replay would have written, next to what was written; 404 if none diverged."""
     return store.divergence(stream, batch_id, query_id, number=divergence, limit=limit)
+
+
+@dataclass(kw_only=True)
+class BatchAcceptance:
+    """A diverged replay: accepted, or proposed."""
+
+    batch: LedgerRow
+    divergence: Divergence
+    accepted: bool
+    overtaking: Annotated[
+        verbs.Count,
+        verbs.Doc("New keys that are older than the newest decision of their subject."),
+    ]
+    proposal: UUID | None = None
+    planned_by: str | None = None
+    approved_by: str | None = None
+
+
+def _before_accept(
+    store: Streams,
+    *,
+    stream: str,
+    batch_id: int,
+    query_id: UUID | None,
+    divergence: int | None,
+    proposal: UUID | None,
+    reissue_limit: int,
+    reason: str,  # noqa: ARG001 - of the change
+) -> verbs.Preview:
+    acceptances = store.beside(Acceptances)
+    if proposal is not None:
+        row = acceptances.proposed(stream, batch_id, proposal)
+    else:
+        limit = min(reissue_limit, ALONE_MAX)
+        row = acceptances.preview(stream, batch_id, query_id, divergence, limit)
+    new = counted(row["divergence"]["new_count"], "new decision")
+    question = f"Accept it? The job then writes {new}, and receivers act on them."
+    shown = {"query_id": row["batch"]["query_id"], "divergence": row["divergence"]["id"]}
+    return verbs.Preview(
+        row, _meaning(row), None if row["needs_approval"] else question, {} if proposal else shown
+    )
+
+
+def _meaning(row: Row) -> verbs.Text:
+    yield from _differing(row)
+    divergence = row["divergence"]
+    yield (
+        f"\naccepted, the job writes {counted(divergence['new_count'], 'new decision')} when it"
+        " brings this replay again; whatever was written then stays as it was sent"
+    )
+    if row["overtaking"]:
+        yield (
+            "WARNING older than the newest decision of the same subject:"
+            f" {counted(row['overtaking'], 'new decision')}. A sink with suppress_repeats records"
+            " them as overtaken, another one writes them after it"
+        )
+    if row["needs_approval"]:
+        yield "a second person decides: without --dry-run this becomes a proposal"
+
+
+def _accepted(result: Row, _: Row) -> verbs.Text:
+    batch, short = result["batch"], result.get("proposal") and result["proposal"].hex[:8]
+    named = f"batch {batch['batch_id']} of stream {batch['stream']}"
+    if result["accepted"]:
+        yield (
+            f"replay {result['divergence']['id']} of {named} is accepted; start the job again"
+            " with the code that brought it"
+        )
+        return
+    apply = (
+        f"holdfast batch accept --proposal {short} --reason TEXT {batch['stream']}"
+        f" {batch['batch_id']}"
+    )
+    if result["approved_by"]:
+        after = f"{result['approved_by']} approved it. Apply it with\n  {apply}"
+    else:
+        after = (
+            f"A second person approves it with\n  holdfast proposal approve {short} --reason"
+            f" TEXT\nThen apply it with\n  {apply}"
+        )
+    yield f"This is a proposal; {named} is not changed. {after}"
+
+
+@GROUP.verb(
+    "accept",
+    changes=True,
+    help="Accept a diverged replay: when the job brings exactly it again, its new keys are written,"
+    " and what was sent before stays.\n\nShows the difference first, and asks. With more new keys"
+    " than one person may accept in 24 hours, or one that is older than the newest decision of its"
+    " subject, it is proposed (exit code 4); after a second person has approved it, --proposal"
+    " accepts it. Exit code 3: no replay of the batch diverged.",
+    text=_accepted,
+    asks=_before_accept,
+    least=AccessRole.ADMIN,
+    route=verbs.Route("Accept a diverged replay.", "/{stream}/{batch_id}/accept"),
+    body=verbs.Model("ToAccept", "A diverged replay to accept, or what was approved."),
+    result=BatchAcceptance,
+    ends=lambda result: ExitCode.OK if result["accepted"] else ExitCode.DEGRADED,
+)
+def accept_replay(
+    store: Streams,
+    *,
+    stream: Stream,
+    batch_id: BatchId,
+    query_id: verbs.QueryId = None,
+    divergence: Annotated[
+        int | None,
+        verbs.Param("The divergence's id. Default: the one that is not accepted.", verbs.Kind.ID),
+    ] = None,
+    proposal: Annotated[
+        UUID | None,
+        verbs.Param(
+            "Accept what this approved proposal holds; null: accept or propose.",
+            verbs.Kind.PROPOSAL,
+            "Accept what a second person approved.",
+            excludes="divergence",
+        ),
+    ] = None,
+    reissue_limit: Annotated[
+        int,
+        verbs.Param(
+            kind=verbs.Kind.SETTING,
+            command_help="Number of new keys, with those of the last 24 hours, that need no"
+            f" approval by a second person; at most {ALONE_MAX}.",
+            option="--limit",
+            env="HOLDFAST_REISSUE_LIMIT",
+            limits=(0, 1000),
+            command_default=ALONE_MAX,
+        ),
+    ],
+    reason: verbs.Reason,
+) -> Row:
+    """Accept it; beyond what one person may accept, propose it."""
+    acceptances = store.beside(Acceptances)
+    if proposal is not None:
+        return acceptances.apply(stream, batch_id, proposal, reason)
+    limit = min(reissue_limit, ALONE_MAX)
+    return acceptances.accept(stream, batch_id, query_id, divergence, reason, limit)

@@ -1,3 +1,50 @@
+-- name: accept
+-- Accepts a diverged replay, once.
+-- Uses pk_divergence.
+UPDATE holdfast.divergence
+SET accepted_at = clock_timestamp(), accepted_by = %(person)s
+WHERE id = %(id)s AND accepted_at IS NULL
+RETURNING accepted_at, accepted_by
+
+
+-- name: accept_facts
+-- Of a diverged replay: a later batch that its query wrote since, the stream that its stream acts for, how many of its new keys
+-- are older than the newest decision of their subject (as common/newest_decision compares them), and the new keys that a person
+-- accepted within 24 hours. Uses pk_batch, pk_stream, pk_divergence_row, uq_subject_name, pk_transition; reads all of divergence, a small table.
+SELECT (SELECT max(b.batch_id) FROM holdfast.batch b JOIN holdfast.divergence v ON v.id = %(id)s
+        WHERE b.stream = %(stream)s AND b.query_id = %(query_id)s AND b.batch_id > %(batch_id)s
+          AND b.written_at > v.found_at) AS next_batch_id,
+    (SELECT s.acts_for FROM holdfast.stream s WHERE s.name = %(stream)s) AS acts_for,
+    (SELECT count(*)
+     FROM holdfast.divergence_row r
+     JOIN holdfast.subject s ON s.name = r.subject
+     WHERE r.divergence_id = %(id)s AND r.side = 'only_in_replay' AND EXISTS (
+         SELECT FROM holdfast.transition t
+         WHERE t.subject_id = s.id
+           AND (t.stream = %(stream)s
+                OR regexp_replace(t.last_type, '[.][^.]*$', '') = regexp_replace(r.type, '[.][^.]*$', ''))
+           AND (t.last_occurred_at > r.occurred_at
+                OR (t.last_occurred_at = r.occurred_at AND t.last_type <> r.type))
+     )) AS overtaking,
+    (SELECT coalesce(sum(v.differing_count - k.others), 0)::bigint
+     FROM holdfast.divergence v
+     CROSS JOIN LATERAL (
+         SELECT count(*) AS others FROM holdfast.divergence_row r
+         WHERE r.divergence_id = v.id AND r.side <> 'only_in_replay'
+     ) k
+     WHERE to_jsonb(v) ->> 'accepted_by' = %(person)s
+       AND (to_jsonb(v) ->> 'accepted_at')::timestamptz > now() - interval '24 hours') AS used
+
+
+-- name: accepted
+-- The accepted replays of a stream's batches.
+-- Reads all of divergence, a small table; uses uq_batch_batch_no.
+SELECT b.query_id, v.digest
+FROM holdfast.divergence v
+JOIN holdfast.batch b USING (batch_no)
+WHERE b.stream = %(stream)s AND to_jsonb(v) ->> 'accepted_at' IS NOT NULL
+
+
 -- name: adopt
 -- Adopts another query id. A run of the old one is refused at its next batch, because the sink compares the query id under the
 -- same row lock. Uses pk_stream.
@@ -16,7 +63,7 @@ SELECT p.name AS endpoint, p.state::text AS state, count(*) AS entries,
        count(d.id) AS dead_letters
 FROM holdfast.entry e
 JOIN holdfast.endpoint p
-  ON (p.types = '{}' OR e.type = ANY (p.types))
+  ON (p.types = '{}' OR e.type = ANY (p.types)) AND $takes_stream(p.id, e.batch_no)
  AND (p.starts_after IS NULL OR e.batch_no > p.starts_after OR e.batch_no <@ p.starts_late)
 LEFT JOIN holdfast.lane l ON l.endpoint_id = p.id AND l.subject_id = e.subject_id
 LEFT JOIN holdfast.dead_letter d
@@ -59,13 +106,14 @@ LIMIT %(limit)s
 
 
 -- name: batch_quarantined
--- The quarantined rows of a batch, by reason.
+-- The quarantined rows of a batch, by reason and rule. Before revision 0033 `rule` is that of `older`.
 -- Uses ix_quarantine_batch_no.
-SELECT reason::text AS reason, count(*) AS rows, count(*) FILTER (WHERE resolution IS NULL) AS open
-FROM holdfast.quarantine
-WHERE batch_no = %(batch_no)s
-GROUP BY reason
-ORDER BY reason
+SELECT q.reason::text AS reason, q.by_rule AS rule, count(*) AS rows, count(*) FILTER (WHERE q.resolution IS NULL) AS open
+FROM (VALUES (NULL::text)) older (rule)
+CROSS JOIN LATERAL (SELECT stored.*, rule AS by_rule FROM holdfast.quarantine stored) q
+WHERE q.batch_no = %(batch_no)s
+GROUP BY q.reason, q.by_rule
+ORDER BY q.reason, q.by_rule
 
 
 -- name: batch_types
@@ -90,11 +138,16 @@ ORDER BY max(batch_no) DESC
 
 
 -- name: divergence_list
--- The replays of a batch that diverged, the newest first.
--- Uses uq_divergence_batch_no.
+-- The replays of a batch that diverged, the newest first; rows that are not stored count as new keys. As JSON, because before
+-- revision 0035 there are no such columns. Uses uq_divergence_batch_no, pk_divergence_row.
 SELECT v.id, encode(v.digest, 'hex') AS digest, v.run_id, v.row_count, v.quarantined_count, v.differing_count, v.found_at,
-       (SELECT count(*) FROM holdfast.divergence_row r WHERE r.divergence_id = v.id) AS kept_count
+       k.kept_count, v.differing_count - k.others AS new_count,
+       (to_jsonb(v) ->> 'accepted_at')::timestamptz AS accepted_at, to_jsonb(v) ->> 'accepted_by' AS accepted_by
 FROM holdfast.divergence v
+CROSS JOIN LATERAL (
+    SELECT count(*) AS kept_count, count(*) FILTER (WHERE r.side <> 'only_in_replay') AS others
+    FROM holdfast.divergence_row r WHERE r.divergence_id = v.id
+) k
 WHERE v.batch_no = %(batch_no)s
 ORDER BY v.id DESC
 
@@ -145,14 +198,15 @@ ORDER BY s.name
 
 
 -- name: quarantined
--- The open quarantined rows of a stream, by reason.
+-- The open quarantined rows of a stream, by reason and rule. Before revision 0033 `rule` is that of `older`.
 -- Uses pk_batch for the batches that have any, then ix_quarantine_batch_no.
-SELECT q.reason::text AS reason, count(*) AS open, min(q.quarantined_at) AS oldest_quarantined_at
-FROM holdfast.batch b
-JOIN holdfast.quarantine q ON q.batch_no = b.batch_no
+SELECT q.reason::text AS reason, q.by_rule AS rule, count(*) AS open, min(q.quarantined_at) AS oldest_quarantined_at
+FROM (VALUES (NULL::text)) older (rule)
+CROSS JOIN LATERAL (SELECT stored.*, rule AS by_rule FROM holdfast.quarantine stored) q
+JOIN holdfast.batch b USING (batch_no)
 WHERE b.stream = %(stream)s AND b.quarantined_count > 0 AND q.resolution IS NULL
-GROUP BY q.reason
-ORDER BY count(*) DESC, q.reason
+GROUP BY q.reason, q.by_rule
+ORDER BY count(*) DESC, q.reason, q.by_rule
 
 
 -- name: query_streams
@@ -163,10 +217,52 @@ WHERE EXISTS (SELECT FROM holdfast.batch b WHERE b.stream = s.name AND b.query_i
 ORDER BY s.name
 
 
+-- name: rename
+-- Renames streams: the first one, and those that hold what people wrote by hand for it. In `holdfast.rename_stream`, which wants
+-- the audit row first. Uses pk_stream, pk_batch; reads all of transition, exposure_window and late_event.
+SELECT holdfast.rename_stream(%(old)s::text[], %(new)s::text[], %(queries)s::uuid[])
+
+
+-- name: rename_facts
+-- What names a stream, whether its role would be lost with its name, and the streams that have or had one of the new names; each
+-- can have its own back. As JSON, because before revision 0036 there is no such column. Uses pk_batch; reads all of stream, a small table.
+SELECT (SELECT count(*) FROM holdfast.batch WHERE stream = %(stream)s) AS batches,
+       ARRAY(SELECT name FROM holdfast.endpoint p
+             WHERE to_jsonb(p) -> 'streams' ? %(stream)s ORDER BY name) AS endpoints,
+       ARRAY(SELECT DISTINCT s.name FROM holdfast.stream s
+             JOIN unnest(%(old)s::text[], %(new)s::text[]) n (old, new)
+               ON s.name = n.new OR (s.name <> n.old AND to_jsonb(s) -> 'former_names' ? n.new)
+             ORDER BY s.name) AS taken,
+       EXISTS (SELECT FROM pg_roles WHERE rolname::text = %(prefix)s || %(stream)s)
+           AND NOT EXISTS (SELECT FROM pg_roles WHERE rolname::text = %(prefix)s || %(name)s) AS loses_role
+
+
+-- name: rename_by_hand
+-- The streams that hold what people wrote by hand for a stream.
+-- Reads all of stream, a small table.
+SELECT name FROM holdfast.stream WHERE acts_for = %(stream)s ORDER BY name
+
+
+-- name: rename_sessions
+-- The sessions of sinks that write some streams; a name of an application is cut off after 63 bytes.
+-- Needs no index.
+SELECT pid, usename AS user, backend_start AS since, client_addr::text AS address
+FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = ANY (%(applications)s)
+ORDER BY backend_start
+
+
+-- name: rename_time
+-- Each batch, transition state and window of the stream is rewritten: 300,000 of each take 15 s. Needs no index.
+SELECT set_config('statement_timeout', '10min', true)
+
+
 -- name: show
--- A stream with the sums of its ledger over all its checkpoints; no row for an unknown name.
+-- A stream with the sums of its ledger over all its checkpoints; no row for an unknown name. Its former names as JSON, because
+-- before revision 0036 there are none.
 -- Uses pk_stream, and pk_batch for the stream's batches.
-SELECT s.name, s.query_id, s.epoch, s.run_id, s.checkpoint, s.created_at, s.adopted_at, s.started_at,
+SELECT s.name, coalesce(to_jsonb(s) -> 'former_names', '[]') AS former_names,
+       s.query_id, s.epoch, s.run_id, s.checkpoint, s.created_at, s.adopted_at, s.started_at,
        count(b.batch_no) AS batches,
        coalesce(sum(b.row_count), 0)::bigint AS rows,
        coalesce(sum(b.entry_count), 0)::bigint AS entries,
@@ -242,7 +338,7 @@ CROSS JOIN LATERAL (
           AND e.sequence > l.delivered_sequence AND e.sequence <= l.last_sequence
           -- Prunes partitions, as the claim does.
           AND e.created_at >= l.head_created_at - interval '1 hour'
-          AND (p.types = '{}' OR e.type = ANY (p.types))
+          AND (p.types = '{}' OR e.type = ANY (p.types)) AND $takes_stream(p.id, e.batch_no)
         ORDER BY e.sequence
         LIMIT %(entries)s
     ) first

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from holdfast.dispatcher.operators.common.session import OperatorSession, Row
+from holdfast.sink.contract.acceptance import accepted_query_id
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.key import Key
 from holdfast.sink.contract.source_offsets import ranges, readable_offsets
@@ -43,7 +44,13 @@ class Streams(OperatorSession):
 
     def checkpoints(self, stream: str) -> list[Row]:
         """Return the checkpoints that wrote to a stream, as `stream` does."""
-        return self._all("streams/checkpoints", {"stream": stream})
+        by_name = {"stream": stream}
+        added = {
+            accepted_query_id(row["query_id"], row["digest"])
+            for row in self._all("streams/accepted", by_name)
+        }
+        rows = self._all("streams/checkpoints", by_name)
+        return [row for row in rows if row["query_id"] not in added]
 
     def divergences(self, stream: str) -> list[Row]:
         """Return the newest 20 replays of its batches that diverged, as `stream` does."""
@@ -99,7 +106,7 @@ class Streams(OperatorSession):
             "types": self._all("streams/batch_types", row),
             "delivery": self._all("streams/batch_delivery", row),
             "refused": self._all("streams/batch_quarantined", row),
-            "divergences": self._all("streams/divergence_list", row),
+            "divergences": self._divergences(row),
         }
 
     def divergence(
@@ -111,7 +118,7 @@ class Streams(OperatorSession):
         the batch was not written or no replay of it diverged.
         """
         batch = self._batch(stream, batch_id, named_id)
-        divergences = self._all("streams/divergence_list", batch)
+        divergences = self._divergences(batch)
         chosen = [each for each in divergences if number in (None, each["id"])]
         if not chosen:
             raise CommandError(
@@ -185,6 +192,20 @@ class Streams(OperatorSession):
             " the id.",
             code="unproven_query",
         )
+
+    def _divergences(self, batch: Row) -> list[Row]:
+        """Return the diverged replays of a batch; `added` is the ledger's row of an accepted one.
+
+        It is None until the job has brought that replay again.
+        """
+        rows = self._all("streams/divergence_list", batch)
+        for row in rows:
+            row["added"] = None
+            if row["accepted_at"] is not None:
+                query_id = accepted_query_id(batch["query_id"], bytes.fromhex(row["digest"]))
+                added = self._maybe("streams/batch_find", batch | {"query_id": query_id})
+                row["added"] = added and with_offsets(added)
+        return rows
 
     def _stream(self, name: str) -> Row:
         self._known_stream(name)

@@ -9,20 +9,25 @@ from typing_extensions import TypedDict
 from holdfast.dispatcher.operators.common import verbs
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.common.text import counted, display
+from holdfast.dispatcher.operators.quarantine.rules import with_rules
+from holdfast.dispatcher.operators.streams.renaming import Renaming
 from holdfast.dispatcher.operators.streams.store import Streams
 from holdfast.sink.contract.checkpoint import local_folder
 from holdfast.sink.contract.states import AccessRole, EndpointState, QuarantineReason
 
 GROUP = verbs.Group(
     "stream",
-    help="Streams: list, show, adopt a new checkpoint.",
+    help="Streams: list, show, adopt a new checkpoint, rename.",
     store=Streams,
     path="/streams",
     tag="streams",
 )
 
 _LIST = ("name", "epoch", "last_batch_id", "last_written_at", "query_id")
-_FACTS = ("query_id", "epoch", "run_id", "checkpoint", "created_at", "adopted_at", "started_at")
+_FACTS = (
+    *("query_id", "epoch", "run_id", "checkpoint", "created_at", "adopted_at", "started_at"),
+    "former_names",
+)
 
 _CHECKPOINTS = ("query_id", "batches", "first_batch_id", "last_batch_id", "last_written_at")
 
@@ -112,6 +117,7 @@ class OpenRows(TypedDict):
     """Unresolved quarantined rows of a stream."""
 
     reason: QuarantineReason
+    rule: str | None
     open: verbs.Count
     oldest_quarantined_at: verbs.Time
 
@@ -132,6 +138,7 @@ class Stream(Adopted):
     """A stream with its totals over every checkpoint, and what needs attention."""
 
     created_at: verbs.Time
+    former_names: Annotated[list[str], verbs.Doc("The names before the stream was renamed.")]
     batches: verbs.Count
     rows: Annotated[verbs.Count, verbs.Doc("entries + duplicates + suppressed + quarantined.")]
     entries: verbs.Count
@@ -192,7 +199,7 @@ def _show(found: Row, _: Row) -> verbs.Text:
         (found["newest_batches"], _BATCHES, "Newest batches"),
         (found["checkpoints"], _CHECKPOINTS, "Checkpoints"),
         (found["undelivered"], _UNDELIVERED, "Undelivered"),
-        (found["open_quarantine"], _QUARANTINED, "Quarantined and open"),
+        (with_rules(found["open_quarantine"]), _QUARANTINED, "Quarantined and open"),
         (found["divergences"], _DIVERGENCES, "Diverged replays"),
     ):
         if rows:
@@ -297,3 +304,66 @@ def query_id_in(checkpoint: str | None) -> UUID | None:
         return UUID(json.loads((folder / "metadata").read_text(encoding="utf-8"))["id"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+class RenamedStream(TypedDict):
+    """A stream, its name before, and what named it."""
+
+    name: str
+    previous_name: str
+    batches: verbs.Count
+    endpoints: Annotated[list[str], verbs.Doc("Endpoints whose `streams` name it.")]
+    by_hand: Annotated[
+        dict[str, str],
+        verbs.Doc("New names of the streams that hold what people wrote by hand for it."),
+    ]
+
+
+def _renaming(row: Row) -> verbs.Text:
+    yield (
+        f"stream {row['previous_name']} becomes {row['name']}, with its"
+        f" {counted(row['batches'], 'batch')} and all that belongs to them"
+    )
+    for before, after in row["by_hand"].items():
+        yield f"stream {before}, written by hand, becomes {after}"
+    if row["endpoints"]:
+        yield f"endpoints that take the stream: {', '.join(row['endpoints'])}"
+
+
+def _before_rename(
+    store: Streams,
+    *,
+    name: str,
+    new_name: str,
+    reason: str,  # noqa: ARG001 - of the change
+) -> verbs.Preview:
+    row = store.beside(Renaming).preview(name, new_name)
+    return verbs.Preview(
+        row, _renaming(row), "Rename it? A sink with the old name is then refused.", {}
+    )
+
+
+@GROUP.verb(
+    "rename",
+    changes=True,
+    help="Give a stream another name, in the ledger and wherever it is named.\n\nStop its job"
+    " first, and start it with the new name: a sink with the old one is refused. Entries keep their"
+    " keys and bodies, and audit rows their former name. Shows what names it, and asks.",
+    text=lambda row, _: [f"stream {row['previous_name']} is called {row['name']} now"],
+    asks=_before_rename,
+    least=AccessRole.ADMIN,
+    route=verbs.Route("Rename a stream.", "/{name:path}/rename"),
+    body=verbs.Model("Renaming", "A new name of a stream."),
+    result=RenamedStream,
+)
+def rename_stream(
+    store: Streams,
+    *,
+    name: Annotated[
+        str, verbs.Param("The stream's name.", verbs.Kind.TEXT, "The stream.", argument="OLD")
+    ],
+    new_name: Annotated[str, verbs.Param("Its new name.", verbs.Kind.TEXT, argument="NEW")],
+    reason: verbs.Reason,
+) -> Row:
+    """Its job must not run. A sink with the old name is refused from then on."""
+    return store.beside(Renaming).rename(name, new_name, reason)

@@ -1,10 +1,11 @@
-"""Subjects: the repaired state of a silenced one, and the range of names with a prefix. Pure."""
+"""Subjects: the repaired state of a silenced one, holds, the range of names with a prefix. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from holdfast.dispatcher.operators.common.text import span
 from holdfast.dispatcher.shared.text import last_word
 from holdfast.sink.contract.canonical import rfc3339
 from holdfast.sink.contract.envelope import is_type
@@ -85,6 +86,40 @@ def state_after(state: Mapping[str, Any], by: By) -> State | None:
 
 def _invalid_state(why: str) -> CommandError:
     return CommandError(f"{why}. Nothing was changed.", ExitCode.USAGE, code="invalid_state")
+
+
+FOR_EVER = datetime(9999, 1, 1, tzinfo=UTC)
+"""The stored end of a hold that only a person ends."""
+
+
+def hold_of(lane: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the hold in a lane's row, as JSON of the database; None without a row.
+
+    It has `since`, `until` (None: until a person resumes it), `by` and `reason`.
+    """
+    if lane is None:
+        return None
+    until = datetime.fromisoformat(lane["on_hold_until"])
+    return {
+        "since": datetime.fromisoformat(lane["on_hold_since"]),
+        "until": None if until >= FOR_EVER else until,
+        "by": lane["on_hold_by"],
+        "reason": lane["on_hold_reason"],
+    }
+
+
+def window_warning(window_seconds: int | None, lasts: timedelta | None) -> str | None:
+    """Return what a hold that `lasts` so long (None: until it is resumed) does to keys, if any.
+
+    `window_seconds` is how long the receiver keeps keys: None for ever, or not known.
+    """
+    if window_seconds is None or (lasts and lasts.total_seconds() <= window_seconds):
+        return None
+    return (
+        f"the receiver keeps keys for {span(window_seconds)}, whatever is on hold: an entry that"
+        " was tried before the hold and waits longer becomes a dead letter, as sending it again"
+        " could repeat the action"
+    )
 
 
 _LAST = 0x10FFFF

@@ -43,16 +43,21 @@ class GapSkipper(OperatorSession):
         return done
 
 
+def unknown_lane(subject: str, endpoint: str) -> CommandError:
+    """Return the error for a subject of which nothing was routed to an endpoint."""
+    return CommandError(
+        f"there is no lane of {one_line(subject)} at {endpoint}; nothing was changed. Names are"
+        " compared exactly: see `holdfast subject list` and `holdfast endpoint list`.",
+        ExitCode.NOTHING_MATCHED,
+        code="unknown_lane",
+    )
+
+
 def _gap(lane: Row | None, subject: str, endpoint: str) -> Row:
     """Return the lane with the range of its gap; raises `CommandError` if it has none to skip."""
     where = f"the lane of {one_line(subject)} at {endpoint}"
     if lane is None:
-        raise CommandError(
-            f"there is no lane of {one_line(subject)} at {endpoint}; nothing was changed. Names are"
-            " compared exactly: see `holdfast subject list` and `holdfast endpoint list`.",
-            ExitCode.NOTHING_MATCHED,
-            code="unknown_lane",
-        )
+        raise unknown_lane(subject, endpoint)
     first, next_stored = lane["delivered_sequence"] + 1, lane["found"]
     if lane["leased"]:
         raise CommandError(
@@ -61,7 +66,9 @@ def _gap(lane: Row | None, subject: str, endpoint: str) -> Row:
             code="lane_busy",
         )
     if lane["chooses"]:
-        _nothing(where, "nothing is missing that it waits for, as it takes some types alone")
+        _nothing(
+            where, "nothing is missing that it waits for, as it takes only some types or streams"
+        )
     if first > lane["last_sequence"] or next_stored == first:
         _nothing(
             where, "nothing is missing at its head" if next_stored else "it has nothing to deliver"

@@ -15,7 +15,7 @@ WHERE s.name = %(subject)s
 
 -- name: held_ids
 -- The subjects with lanes that wait for one reason, or any; scans at most N lanes of a kind for each endpoint, and `complete`
--- says whether those are all. Uses ix_lane_due of each endpoint, ix_lane_leased, uq_dead_letter_open, pk_lane.
+-- says whether those are all. Uses ix_lane_due of each endpoint, ix_lane_leased, ix_lane_on_hold, uq_dead_letter_open, pk_lane.
 WITH due AS MATERIALIZED (
     SELECT l.subject_id, l.attempt
     FROM holdfast.endpoint p
@@ -23,23 +23,30 @@ WITH due AS MATERIALIZED (
         SELECT l.subject_id, l.attempt
         FROM holdfast.lane l
         WHERE l.endpoint_id = p.id AND l.due_at IS NOT NULL AND l.token IS NULL
+          AND l.subject_id <> ALL ($held_at(p.id))
         ORDER BY l.priority, l.due_at
-        LIMIT CASE WHEN %(held)s::text = 'stopped' THEN 0 ELSE %(most)s END
+        LIMIT CASE WHEN %(held)s::text IN ('stopped', 'on_hold') THEN 0 ELSE %(most)s END
     ) l
 ),
 leased AS MATERIALIZED (
     SELECT l.subject_id
     FROM holdfast.lane l
-    WHERE l.token IS NOT NULL
+    WHERE l.token IS NOT NULL AND NOT $on_hold(l)
     ORDER BY l.lease_until
-    LIMIT CASE WHEN %(held)s::text IN ('stopped', 'retrying') THEN 0 ELSE %(most)s END
+    LIMIT CASE WHEN %(held)s::text IN ('stopped', 'retrying', 'on_hold') THEN 0 ELSE %(most)s END
+),
+on_hold AS MATERIALIZED (
+    SELECT unnest($held_at(p.id)) AS subject_id
+    FROM holdfast.endpoint p
+    WHERE %(held)s::text IN ('on_hold', 'any')
+    LIMIT %(most)s
 ),
 dead AS MATERIALIZED (
     SELECT d.endpoint_id, d.subject_id
     FROM holdfast.dead_letter d
     WHERE d.resolution IS NULL
     ORDER BY d.endpoint_id, d.subject_id
-    LIMIT CASE WHEN %(held)s::text IN ('retrying', 'behind') THEN 0 ELSE %(most)s END
+    LIMIT CASE WHEN %(held)s::text IN ('retrying', 'behind', 'on_hold') THEN 0 ELSE %(most)s END
 ),
 held AS (
     SELECT subject_id FROM due
@@ -47,19 +54,61 @@ held AS (
     UNION
     SELECT subject_id FROM leased
     UNION
+    SELECT subject_id FROM on_hold
+    UNION
     SELECT dead.subject_id
     FROM dead
     -- Every stopped lane has an open dead letter.
     JOIN LATERAL (
         SELECT FROM holdfast.lane l
         WHERE l.endpoint_id = dead.endpoint_id AND l.subject_id = dead.subject_id
-          AND l.token IS NULL AND l.due_at IS NULL AND l.delivered_sequence < l.last_sequence
+          AND l.token IS NULL AND l.due_at IS NULL AND l.delivered_sequence < l.last_sequence AND NOT $on_hold(l)
         LIMIT 1
     ) stopped ON true
 )
 SELECT coalesce((SELECT array_agg(subject_id) FROM held), '{}') AS ids,
        (SELECT count(*) FROM due) < %(most)s AND (SELECT count(*) FROM leased) < %(most)s
-       AND (SELECT count(*) FROM dead) < %(most)s AS complete
+       AND (SELECT count(*) FROM dead) < %(most)s AND (SELECT count(*) FROM on_hold) < %(most)s AS complete
+
+
+-- name: hold
+-- Holds a lane, which the caller has locked; the table's trigger keeps its due time to the end of the hold.
+-- Uses pk_lane.
+UPDATE holdfast.lane
+SET on_hold_since = %(since)s, on_hold_until = %(until)s, on_hold_by = %(by)s, on_hold_reason = %(reason)s
+WHERE endpoint_id = %(endpoint_id)s AND subject_id = %(subject_id)s
+
+
+-- name: hold_end
+-- Ends the hold of a lane, which the caller has locked; the table's trigger makes it due by what was left before the hold.
+-- Uses pk_lane.
+UPDATE holdfast.lane
+SET on_hold_since = NULL, on_hold_until = NULL, on_hold_by = NULL, on_hold_reason = NULL
+WHERE endpoint_id = %(endpoint_id)s AND subject_id = %(subject_id)s
+
+
+-- name: hold_in_flight
+-- Whether something of a subject was claimed for an endpoint and is not settled, by its lane or by a replay. A statement of its
+-- own after the lane is locked, so that it sees every claim that came first. Uses pk_lane, ix_replay_item_open.
+SELECT EXISTS (
+    SELECT FROM holdfast.lane WHERE endpoint_id = %(endpoint_id)s AND subject_id = %(subject_id)s AND token IS NOT NULL
+) OR EXISTS (
+    SELECT FROM holdfast.replay_item
+    WHERE endpoint_id = %(endpoint_id)s AND subject_id = %(subject_id)s AND settled_at IS NULL AND token IS NOT NULL
+) AS in_flight
+
+
+-- name: hold_take
+-- Locks a lane and returns its hold, if it has one; whether something was claimed that is not delivered, and how long the receiver
+-- keeps keys. Uses uq_endpoint_name, uq_subject_name, pk_lane, pk_endpoint_pace.
+SELECT l.endpoint_id, l.subject_id, CASE WHEN l.on_hold_until > now() THEN to_jsonb(l) END AS hold,
+       l.claimed_sequence > l.delivered_sequence AS tried, r.key_window_seconds, now() AS now
+FROM holdfast.lane l
+JOIN holdfast.endpoint p ON p.id = l.endpoint_id
+JOIN holdfast.endpoint_pace r ON r.endpoint_id = p.id
+JOIN holdfast.subject s ON s.id = l.subject_id
+WHERE p.name = %(endpoint)s AND s.name = %(subject)s
+FOR NO KEY UPDATE OF l
 
 
 -- name: lane_pass
@@ -75,10 +124,10 @@ WHERE endpoint_id = %(endpoint_id)s AND subject_id = %(subject_id)s
 
 
 -- name: lane_take
--- Locks a lane and returns its state: its position, the first stored entry after it, whether the endpoint takes only some types.
+-- Locks a lane and returns its state: its position, the first stored entry after it, whether the endpoint takes only some types or streams.
 -- Uses uq_endpoint_name, uq_subject_name, pk_lane, pk_entry.
 SELECT l.endpoint_id, l.subject_id, l.delivered_sequence, l.last_sequence, l.token IS NOT NULL AS leased,
-       l.due_at IS NOT NULL AS due, p.types <> '{}' AS chooses, (
+       l.due_at IS NOT NULL AS due, p.types <> '{}' OR $chooses(p.id) AS chooses, (
            SELECT e.sequence
            FROM holdfast.entry e
            WHERE e.subject_id = l.subject_id
@@ -101,14 +150,16 @@ SELECT p.name AS endpoint, p.state::text AS endpoint_state, p.order_policy::text
             WHEN l.due_at IS NOT NULL THEN 'due'
             WHEN l.delivered_sequence < l.last_sequence THEN 'stopped'
             ELSE 'idle' END AS state,
-       CASE WHEN l.delivered_sequence = l.last_sequence THEN NULL
+       CASE WHEN $on_hold(l) THEN 'on_hold'
+            WHEN l.delivered_sequence = l.last_sequence THEN NULL
             WHEN l.token IS NOT NULL THEN 'behind'
             WHEN l.due_at IS NULL THEN 'stopped'
             WHEN l.attempt > 0 THEN 'retrying'
             ELSE 'behind' END AS held,
+       CASE WHEN $on_hold(l) THEN to_jsonb(l) END AS on_hold,
        l.delivered_sequence, l.last_sequence, waiting.entries AS waiting,
        head.sequence AS head_sequence, head.key AS head_key, head.type AS head_type, head.created_at AS head_written_at,
-       l.attempt, l.rescued, l.priority, l.due_at, l.lease_until,
+       l.attempt, l.rescued, l.priority, CASE WHEN NOT $on_hold(l) THEN l.due_at END AS due_at, l.lease_until,
        d.id AS dead_letter, d.reason::text AS dead_reason, d.died_at,
        r.breaker::text AS breaker, r.breaker_until, CASE WHEN r.held_until > now() THEN r.held_until END AS held_until
 FROM holdfast.endpoint p
@@ -125,7 +176,7 @@ LEFT JOIN LATERAL (
     WHERE e.subject_id = %(subject_id)s AND e.sequence > l.delivered_sequence AND e.sequence <= l.last_sequence
       -- Prunes partitions, as the claim does.
       AND e.created_at >= l.head_created_at - interval '1 hour'
-      AND (p.types = '{}' OR e.type = ANY (p.types))
+      AND (p.types = '{}' OR e.type = ANY (p.types)) AND $takes_stream(p.id, e.batch_no)
     ORDER BY e.sequence
     LIMIT 1
 ) head ON true
@@ -136,7 +187,7 @@ CROSS JOIN LATERAL (
         FROM holdfast.entry e
         WHERE e.subject_id = %(subject_id)s AND e.sequence > l.delivered_sequence AND e.sequence <= l.last_sequence
           AND e.created_at >= l.head_created_at - interval '1 hour'
-          AND (p.types = '{}' OR e.type = ANY (p.types))
+          AND (p.types = '{}' OR e.type = ANY (p.types)) AND $takes_stream(p.id, e.batch_no)
         ORDER BY e.sequence
         LIMIT %(waiting_max)s
     ) counted
@@ -150,7 +201,7 @@ ORDER BY p.name
 -- Subjects in the order of their names, with a prefix, after a name, of some ids if given; each with the state of its lanes.
 -- Uses ix_subject_name, or pk_subject for ids; pk_lane of each endpoint, pk_transition.
 SELECT s.name, s.last_sequence, newest.last_type, s.last_created_at AS last_written_at,
-       lanes.lanes, lanes.stopped, lanes.retrying, lanes.behind, lanes.undelivered, lanes.oldest_due_at
+       lanes.lanes, lanes.stopped, lanes.retrying, lanes.behind, lanes.on_hold, lanes.undelivered, lanes.oldest_due_at
 FROM (
     SELECT id, name, last_sequence, last_created_at
     FROM holdfast.subject
@@ -165,12 +216,14 @@ CROSS JOIN LATERAL (
            count(*) FILTER (WHERE l.state = 'stopped') AS stopped,
            count(*) FILTER (WHERE l.state = 'retrying') AS retrying,
            count(*) FILTER (WHERE l.state = 'behind') AS behind,
+           count(*) FILTER (WHERE l.state = 'on_hold') AS on_hold,
            coalesce(max(l.last_sequence - l.delivered_sequence), 0) AS undelivered,
-           min(l.due_at) AS oldest_due_at
+           min(l.due_at) FILTER (WHERE l.state <> 'on_hold') AS oldest_due_at
     FROM holdfast.endpoint p
     CROSS JOIN LATERAL (
         SELECT l.endpoint_id, l.last_sequence, l.delivered_sequence, l.due_at,
-               CASE WHEN l.delivered_sequence = l.last_sequence THEN NULL
+               CASE WHEN $on_hold(l) THEN 'on_hold'
+                    WHEN l.delivered_sequence = l.last_sequence THEN NULL
                     WHEN l.token IS NOT NULL THEN 'behind'
                     WHEN l.due_at IS NULL THEN 'stopped'
                     WHEN l.attempt > 0 THEN 'retrying'
@@ -300,16 +353,17 @@ CROSS JOIN LATERAL (
         SELECT
         FROM holdfast.endpoint p
         CROSS JOIN LATERAL (
-            SELECT l.attempt, l.token, l.due_at
+            SELECT l.attempt, l.token, l.due_at, $on_hold(l) AS on_hold
             FROM holdfast.lane l
-            WHERE l.endpoint_id = p.id AND l.subject_id = s.id AND l.delivered_sequence < l.last_sequence
+            WHERE l.endpoint_id = p.id AND l.subject_id = s.id AND (l.delivered_sequence < l.last_sequence OR $on_hold(l))
             LIMIT 1
         ) l
-        WHERE CASE %(held)s::text
+        WHERE CASE WHEN l.on_hold THEN %(held)s::text IN ('on_hold', 'any') ELSE CASE %(held)s::text
+            WHEN 'on_hold' THEN false
             WHEN 'stopped' THEN l.token IS NULL AND l.due_at IS NULL
             WHEN 'retrying' THEN l.token IS NULL AND l.due_at IS NOT NULL AND l.attempt > 0
             WHEN 'behind' THEN l.token IS NOT NULL OR l.due_at IS NOT NULL AND l.attempt = 0
             ELSE true
-        END
+        END END
     ) AS it
 ) held

@@ -14,7 +14,7 @@ from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.common.verbs import Kind, Param
 from holdfast.dispatcher.operators.entries.store import Entries, Filter
 from holdfast.dispatcher.operators.proposals.store import Proposals
-from holdfast.dispatcher.operators.subjects.rules import By, State, beyond, state_after
+from holdfast.dispatcher.operators.subjects.rules import By, State, beyond, hold_of, state_after
 from holdfast.dispatcher.shared.text import one_line
 from holdfast.sink.contract.canonical import rfc3339
 from holdfast.sink.contract.exits import CommandError, ExitCode
@@ -45,6 +45,9 @@ class Held(StrEnum):
     BEHIND = "behind"
     """Its head is in flight, or was not tried yet."""
 
+    ON_HOLD = "on_hold"
+    """An operator holds it, whatever else it waits for and even if nothing waits."""
+
     ANY = "any"
 
 
@@ -71,9 +74,9 @@ class Subjects(Entries):
         """Return subjects in byte order of their names, and the `after` of the next page, or None.
 
         A row has `name`, `last_sequence`, `last_type`, `last_written_at`, the count of `lanes` and
-        of those that are `stopped`, `retrying` and `behind`, `undelivered` (sequences that the
-        slowest lane has not passed, also of types that its endpoint does not take) and
-        `oldest_due_at`.
+        of those that are `stopped`, `retrying`, `behind` and `on_hold`, `undelivered` (sequences
+        that the slowest lane has not passed, also of types that its endpoint does not take) and
+        `oldest_due_at` (of lanes that are not on hold).
 
         With `held` a page may be short, or empty, although names follow: with very many such lanes
         it scans at most 20,000 names.
@@ -113,7 +116,8 @@ class Subjects(Entries):
         `Held`, or None), `delivered_sequence`, `last_sequence`, `waiting` (entries, at most 1,001),
         its head (`head_sequence`, `head_key`, `head_type`, `head_written_at`), the head's `attempt`
         and how many of these were `rescued`, `priority`, `due_at`, `lease_until`, what stops it
-        (`dead_letter`, `dead_reason`, `died_at`), `breaker`, `breaker_until` and `held_until`.
+        (`dead_letter`, `dead_reason`, `died_at`), `breaker`, `breaker_until`, `held_until` and its
+        hold by an operator (`on_hold`: `since`, `until`, `by`, `reason`).
 
         Raises `CommandError` (nothing matched) for an unknown subject.
         """
@@ -131,7 +135,10 @@ class Subjects(Entries):
         return {
             **row,
             "transitions": self._all("subjects/transitions", {"subject_id": subject_id}),
-            "lanes": [{**lane, "head_key": _text(lane["head_key"])} for lane in lanes],
+            "lanes": [
+                {**lane, "head_key": _text(lane["head_key"]), "on_hold": hold_of(lane["on_hold"])}
+                for lane in lanes
+            ],
             "entries": entries,
         }
 

@@ -1,4 +1,4 @@
-"""Subjects: listed, shown, repaired; a lane continues after a gap.
+"""Subjects: listed, shown, repaired; a lane continues after a gap. `hold_verbs` has the rest.
 
 A name may contain any character, so it is a query parameter of the API and not part of a path.
 """
@@ -35,7 +35,7 @@ from holdfast.sink.contract.states import (
 
 GROUP = verbs.Group(
     "subject",
-    help="Subjects: list, find those that are held up, show, skip a gap, repair.",
+    help="Subjects: list, find those that are held up, show, hold, skip a gap, repair.",
     store=Subjects,
     path="/subjects",
     tag="subjects",
@@ -43,7 +43,7 @@ GROUP = verbs.Group(
 
 _LIST = (
     *("name", "last_sequence", "last_type", "last_written_at", "lanes"),
-    *("stopped", "retrying", "behind", "undelivered", "oldest_due_at"),
+    *("stopped", "retrying", "behind", "on_hold", "undelivered", "oldest_due_at"),
 )
 
 _FACTS = ("last_sequence", "last_type", "last_occurred_at", "last_written_at")
@@ -80,11 +80,21 @@ class ListedSubject(TypedDict):
         verbs.Count,
         verbs.Doc("Lanes with an entry that was not attempted yet, or is in flight."),
     ]
+    on_hold: Annotated[verbs.Count, verbs.Doc("Lanes that an operator holds.")]
     undelivered: Annotated[
         verbs.Count,
         verbs.Doc("Undelivered sequences of the lane that is furthest behind."),
     ]
     oldest_due_at: verbs.Time | None
+
+
+class Hold(TypedDict):
+    """The hold of a subject at an endpoint."""
+
+    since: verbs.Time
+    until: Annotated[verbs.Time | None, verbs.Doc("null: until it is resumed.")]
+    by: str
+    reason: str
 
 
 class Lane(TypedDict):
@@ -111,7 +121,7 @@ class Lane(TypedDict):
         ),
     ]
     priority: int
-    due_at: verbs.Time | None
+    due_at: Annotated[verbs.Time | None, verbs.Doc("null while it is on hold.")]
     lease_until: verbs.Time | None
     dead_letter: Annotated[int | None, verbs.Doc("Id of the dead letter that stops it.")]
     dead_reason: DeadReason | None
@@ -119,6 +129,7 @@ class Lane(TypedDict):
     breaker: BreakerState
     breaker_until: verbs.Time | None
     held_until: verbs.Time | None
+    on_hold: Hold | None
 
 
 class Transition(TypedDict):
@@ -221,7 +232,7 @@ def _note(page: verbs.Page, _: Row) -> str | None:
     of=verbs.List,
     help="List subjects by name, with the state of their lanes. Exit code 3: none match.\n\nA lane"
     " is `stopped` behind a dead letter, `retrying` after a failed attempt, or `behind`: an entry"
-    " was not attempted yet, or is in flight.",
+    " was not attempted yet, or is in flight. One that an operator holds is `on_hold`.",
     text=_list,
     note=_note,
     route=verbs.Route("List subjects."),
@@ -322,8 +333,18 @@ def _stopped(lane: Row) -> str | None:
     return f"dead letter {lane['dead_letter']}, {lane['dead_reason']} {display(lane['died_at'])}"
 
 
+def hold_text(hold: Row) -> str:
+    """Return since when, until when, by whom and why a subject is on hold."""
+    until = "" if hold["until"] is None else f" until {display(hold['until'])}"
+    return (
+        f"since {display(hold['since'])}{until} by {visible(hold['by'])}: {visible(hold['reason'])}"
+    )
+
+
 def _kept(lane: Row) -> str | None:
-    """Return what blocks every lane of the endpoint; None if nothing does."""
+    """Return the hold of the lane, or what blocks every lane of the endpoint; None for nothing."""
+    if lane["on_hold"] is not None:
+        return f"on hold {hold_text(lane['on_hold'])}"
     if lane["endpoint_state"] != "active":
         return str(lane["endpoint_state"])
     if lane["breaker"] != "closed":

@@ -50,6 +50,9 @@ class Verdict(StrEnum):
     STOPPED = "stopped"
     PAUSED = "paused"
     DISABLED = "disabled"
+    ON_HOLD = "on_hold"
+    """An operator holds its subject at the endpoint."""
+
     CANNOT_WRITE = "cannot_write"
     NO_DISPATCHER = "no_dispatcher"
     LOCKED = "locked"
@@ -81,6 +84,7 @@ NEEDS_A_PERSON = frozenset(
         Verdict.STOPPED,
         Verdict.PAUSED,
         Verdict.DISABLED,
+        Verdict.ON_HOLD,
         Verdict.CANNOT_WRITE,
         Verdict.NO_DISPATCHER,
         Verdict.LOCKED,
@@ -178,10 +182,10 @@ def judge(
         return Answer(Verdict.DELIVERED, words.delivered(row))
     if row["dead_letter"] is not None:
         # A redelivery would wait for this too, so a person has to know both.
-        also = () if row["endpoint_state"] == EndpointState.ACTIVE else (words.state(row),)
-        return Answer(
-            Verdict.DEAD, words.dead(row), words.redeliver(entry.key, row["endpoint"]), also
-        )
+        also = [] if row["endpoint_state"] == EndpointState.ACTIVE else [words.state(row)]
+        also += [] if row["on_hold"] is None else [words.on_hold(row["on_hold"])]
+        command = words.redeliver(entry.key, row["endpoint"])
+        return Answer(Verdict.DEAD, words.dead(row), command, tuple(also))
     last = row["last_sequence"]
     not_taken = Answer(Verdict.NOT_TAKEN, words.not_taken(row, entry.type))
     if not row["attempts"]:
@@ -214,16 +218,16 @@ def _behind_it(row: Facts, entry: ExplainedEntry) -> bool:
 
 
 def _taken(row: Facts, entry: ExplainedEntry) -> bool:
-    return not row["types"] or entry.type in row["types"]
+    return row["takes_stream"] and (not row["types"] or entry.type in row["types"])
 
 
 def _missing(row: Facts) -> bool:
     """Return whether the lane waits for a sequence that is not stored.
 
-    A lane that takes some types skips over gaps, so it never does.
+    A lane that takes only some types or streams skips over gaps, so it never does.
     """
     head = row["head_sequence"]
-    if row["types"]:
+    if row["types"] or row["streams"]:
         return False
     return head is None or bool(head > row["lane_delivered_sequence"] + 1)
 
@@ -252,7 +256,9 @@ def _unrouted(row: Facts, entry: ExplainedEntry, conditions: Conditions) -> Answ
 def _waiting(row: Facts, entry: ExplainedEntry, conditions: Conditions) -> Answer:
     """Return why the head of a lane waits."""
     if row["lease_until"] is not None and row["lease_until"] > conditions.at:
-        return Answer(Verdict.SENDING, words.sending(row, conditions.dispatchers, conditions.at))
+        also = () if row["on_hold"] is None else (words.on_hold(row["on_hold"]),)
+        sentence = words.sending(row, conditions.dispatchers, conditions.at)
+        return Answer(Verdict.SENDING, sentence, also=also)
     causes = list(_obstacles(row, entry, conditions))
     if not causes:
         return _due(row, conditions)
@@ -268,6 +274,9 @@ def _obstacles(row: Facts, entry: ExplainedEntry, conditions: Conditions) -> Ite
     if state != EndpointState.ACTIVE:
         verdict = Verdict.PAUSED if state == EndpointState.PAUSED else Verdict.DISABLED
         yield Answer(verdict, words.state(row), words.resume(name))
+    if row["on_hold"] is not None:
+        sentence = words.on_hold(row["on_hold"])
+        yield Answer(Verdict.ON_HOLD, sentence, words.resume_subject(entry.subject, name))
     yield from _no_dispatcher(conditions)
     yield from _locked(row["transactions"], conditions)
     if over:
@@ -276,7 +285,7 @@ def _obstacles(row: Facts, entry: ExplainedEntry, conditions: Conditions) -> Ite
         yield Answer(Verdict.BREAKER_OPEN, words.breaker(row), f"holdfast endpoint show {name}")
     if row["held_until"] is not None and row["held_until"] > conditions.at:
         yield Answer(Verdict.RECEIVER_ASKED, words.receiver_asked(row))
-    if row["due_at"] is not None and row["due_at"] > conditions.at:
+    if row["due_at"] is not None and row["due_at"] > conditions.at and row["on_hold"] is None:
         yield Answer(Verdict.RETRY, words.retry(row, conditions.at))
 
 

@@ -57,9 +57,9 @@ ORDER BY transaction_seconds DESC
 -- What to explain of a subject at each endpoint: the head of its lane, else the first entry of an unrouted batch, else the last
 -- delivery. Uses pk_lane, pk_entry, ix_batch_unrouted, uq_batch_batch_no, pk_attempt.
 SELECT p.id AS endpoint_id, p.name AS endpoint,
-       -- With all types taken, a missing sequence is a gap.
-       coalesce(l.delivered_sequence < l.last_sequence, false) AND p.types = '{}' AS waits,
-       l.delivered_sequence AS lane_delivered_sequence,
+       -- With all types of all streams taken, a missing sequence is a gap.
+       coalesce(l.delivered_sequence < l.last_sequence, false) AND p.types = '{}' AND NOT $chooses(p.id) AS waits,
+       l.delivered_sequence AS lane_delivered_sequence, CASE WHEN $on_hold(l) THEN to_jsonb(l) END AS on_hold,
        coalesce(head.sequence, coming.sequence) AS sequence,
        done.sequence AS delivered_sequence, done.number AS delivered_number, done.status AS delivered_status,
        done.finished_at AS delivered_at, done.receipt
@@ -72,7 +72,7 @@ LEFT JOIN LATERAL (
       AND e.sequence > l.delivered_sequence AND e.sequence <= l.last_sequence
       -- Prunes partitions, as the claim does.
       AND e.created_at >= l.head_created_at - interval '1 hour'
-      AND (p.types = '{}' OR e.type = ANY (p.types))
+      AND (p.types = '{}' OR e.type = ANY (p.types)) AND $takes_stream(p.id, e.batch_no)
     ORDER BY e.sequence
     LIMIT 1
 ) head ON true
@@ -82,7 +82,7 @@ LEFT JOIN LATERAL (
     JOIN holdfast.batch b ON b.batch_no = e.batch_no AND b.routed_at IS NULL
     WHERE head.sequence IS NULL AND e.subject_id = %(subject_id)s AND e.sequence > coalesce(l.last_sequence, 0)
       AND e.created_at >= (SELECT min(u.written_at) FROM holdfast.batch u WHERE u.routed_at IS NULL)
-      AND (p.types = '{}' OR e.type = ANY (p.types))
+      AND (p.types = '{}' OR e.type = ANY (p.types)) AND $takes_stream(p.id, e.batch_no)
       AND (p.starts_after IS NULL OR e.batch_no > p.starts_after OR e.batch_no <@ p.starts_late)
     ORDER BY e.sequence
     LIMIT 1
@@ -112,10 +112,11 @@ SELECT set_config('lock_timeout', %(lock_timeout)s, true)
 
 
 -- name: quarantined
--- The quarantined rows, among the newest 10,000, that contain a text, the newest first.
+-- The quarantined rows, among the newest 10,000, that contain a text, the newest first. Before revision 0033 `rule` is of `older`.
 -- Uses pk_quarantine backwards, uq_batch_batch_no.
-SELECT q.id, q.reason::text AS reason, q.quarantined_at, q.resolution::text AS resolution, b.stream, b.batch_id
-FROM holdfast.quarantine q
+SELECT q.id, q.reason::text AS reason, q.by_rule AS rule, q.quarantined_at, q.resolution::text AS resolution, b.stream, b.batch_id
+FROM (VALUES (NULL::text)) older (rule)
+CROSS JOIN LATERAL (SELECT stored.*, rule AS by_rule FROM holdfast.quarantine stored) q
 LEFT JOIN holdfast.batch b USING (batch_no)
 WHERE q.id > (SELECT coalesce(max(id), 0) - 10000 FROM holdfast.quarantine)
   AND (position(%(text)s::text IN q.row) > 0 OR position(%(text)s::text IN q.detail) > 0)
@@ -162,11 +163,13 @@ LIMIT 1000
 -- The state of an entry at each endpoint, and everything that may hold it: endpoint and pace, lane and head, dead letter,
 -- attempts. Uses pk_endpoint_pace, pk_lane, ix_lane_due, ix_lane_leased, uq_dead_letter_open, pk_attempt, pk_entry.
 SELECT p.id AS endpoint_id, p.name AS endpoint, p.state::text AS endpoint_state, p.state_reason, p.types, p.starts_at,
+       $streams(p.id) AS streams, $stream_of(%(batch_no)s) AS stream, $takes_stream(p.id, %(batch_no)s) AS takes_stream,
        %(batch_no)s <= p.starts_after AND NOT %(batch_no)s::bigint <@ p.starts_late AS before_start,
        p.created_at AS added_at, p.updated_at AS changed_at, p.order_policy::text AS order_policy, p.rate_per_second,
        p.secret_refs, p.headers, p.ca_ref, p.client_cert_ref, p.client_key_ref,
        r.breaker::text AS breaker, r.breaker_until, r.breaker_reason, r.held_until, r.held_by, r.paid_until,
        l.delivered_sequence AS lane_delivered_sequence, l.last_sequence, l.attempt AS lane_attempt, l.due_at, l.lease_until,
+       CASE WHEN $on_hold(l) THEN to_jsonb(l) END AS on_hold,
        head.sequence AS head_sequence,
        d.id AS dead_letter, d.reason::text AS dead_reason, d.detail AS dead_detail, d.died_at, d.attempts AS dead_attempts,
        coalesce(l.token IS NULL AND l.due_at IS NULL AND l.delivered_sequence < %(sequence)s, false) AS lane_stopped,
@@ -186,7 +189,7 @@ LEFT JOIN LATERAL (
       AND e.sequence > l.delivered_sequence AND e.sequence <= %(sequence)s
       -- Prunes partitions, as the claim does.
       AND e.created_at >= l.head_created_at - interval '1 hour'
-      AND (p.types = '{}' OR e.type = ANY (p.types))
+      AND (p.types = '{}' OR e.type = ANY (p.types)) AND $takes_stream(p.id, e.batch_no)
     ORDER BY e.sequence
     LIMIT 1
 ) head ON true

@@ -12,6 +12,7 @@ from holdfast.dispatcher.operators.attempts.store import Attempts
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.config.environment import reference_fault
 from holdfast.dispatcher.operators.dead_letters.rules import without_answer
+from holdfast.dispatcher.operators.subjects.rules import hold_of
 from holdfast.dispatcher.operators.why import words
 from holdfast.dispatcher.operators.why.lock_holders import holders, snapshot_holder, writing
 from holdfast.dispatcher.operators.why.rules import (
@@ -80,7 +81,9 @@ class Why(Attempts):
         with self._snapshot():
             batch = self._maybe("common/entry_key_find", {"key": key.digest})
             if batch is None:
-                return self._unseen(key.text, [key.text, named])
+                # A row that was no entry yet is kept with blanks between the parts.
+                source = json.dumps(json.loads(named), ensure_ascii=False) if named else ""
+                return self._unseen(key.text, [key.text, named, source])
             row = self._maybe("entries/find", {**batch, "key": key.digest})
             if row is None:
                 return Explanation(None, [], self._unwritten(key, batch))
@@ -170,6 +173,7 @@ class Why(Attempts):
     def _completed(self, row: Row, entry: Row) -> Row:
         row = {**row, "acted_by": None, "acted_at": None, "resolution": None, "head": None}
         row["receipt"] = None if row["receipt"] is None else json.loads(row["receipt"])
+        row["on_hold"] = hold_of(row["on_hold"])
         row["not_allowed"] = reference_fault(row)
         if not self.shows_answers and row["dead_detail"] is not None:
             row["dead_detail"] = without_answer(row["dead_detail"])
@@ -194,6 +198,8 @@ class Why(Attempts):
             lane_head = LaneHead(Key(first["key"]).text, first["sequence"], answer)
         answer = judge(row, _explained_entry(entry), conditions, lane_head)
         facts = {name: row[name] for name in _FACTS}
+        if row["on_hold"] is not None:
+            facts["due_at"] = None
         return EndpointAnswer(row["endpoint"], answer, _shown(entry), facts)
 
     def _explanation(
@@ -311,6 +317,7 @@ def _idle(head: Row, subject: str) -> EndpointAnswer:
         answer = Answer(Verdict.GAP, words.gap(subject, missing), way_out)
         return EndpointAnswer(head["endpoint"], answer, None, {})
     row = {**head, "receipt": None if head["receipt"] is None else json.loads(head["receipt"])}
-    return EndpointAnswer(
-        head["endpoint"], Answer(Verdict.NOTHING_WAITS, words.nothing_waits(row)), None, {}
-    )
+    hold = hold_of(head["on_hold"])
+    also = () if hold is None else (words.on_hold(hold),)
+    answer = Answer(Verdict.NOTHING_WAITS, words.nothing_waits(row), also=also)
+    return EndpointAnswer(head["endpoint"], answer, None, {})

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.dispatcher.operators.common.text import since, span
+from holdfast.dispatcher.operators.quarantine.rules import reason_text
 from holdfast.dispatcher.operators.why.lock_holders import Holder
 from holdfast.dispatcher.shared.text import last_word, one_line
 from holdfast.sink.contract.canonical import rfc3339
@@ -33,6 +34,20 @@ def redeliver(key: str, endpoint: str) -> str:
 def resume(name: str) -> str:
     """Return the command that resumes an endpoint."""
     return f"holdfast endpoint resume {name} --reason TEXT"
+
+
+def resume_subject(subject: str, endpoint: str) -> str:
+    """Return the command that resumes a subject on hold."""
+    return f"holdfast subject resume --endpoint {endpoint} --reason TEXT {last_word(subject)}"
+
+
+def on_hold(hold: Facts) -> str:
+    """Who holds the subject at the endpoint, since when, until when and why."""
+    until = "" if hold["until"] is None else f" until {_at(hold['until'])}"
+    return (
+        f"{one_line(hold['by'])} holds its subject at the endpoint since"
+        f" {_at(hold['since'])}{until} ({one_line(hold['reason'])})"
+    )
 
 
 def delivered(row: Facts) -> str:
@@ -76,20 +91,23 @@ def passed(row: Facts) -> str:
     tried = f", tried {_times(row['attempts'], 'time')}" if row["attempts"] else ""
     return (
         f"the lane has passed it{tried}, and no delivery is on record: the partitions of its"
-        " attempts were dropped, or the endpoint did not take its type then"
+        " attempts were dropped, or the endpoint did not take its type or stream then"
     )
 
 
 def not_taken(row: Facts, type_: str) -> str:
-    """Which types the endpoint takes instead."""
-    taken = ", ".join(one_line(each) for each in row["types"])
+    """Which streams or types the endpoint takes instead."""
+    chosen, own = row["types"], type_
+    if not row["takes_stream"]:
+        chosen, own = row["streams"], f"stream {row['stream']}"
+    taken = ", ".join(one_line(each) for each in chosen)
     tried = f"tried {_times(row['attempts'], 'time')}, and no longer sent there"
     begin = tried if row["attempts"] else "it is not sent there"
-    return f"{begin}: the endpoint takes {taken}, not {one_line(type_)}"
+    return f"{begin}: the endpoint takes {taken}, not {one_line(own)}"
 
 
 def not_taken_then(routed_at: datetime) -> str:
-    """The endpoint took its type only later."""
+    """The endpoint took its type or stream only later."""
     return (
         f"it is not sent there: its batch was routed {_at(routed_at)}, before the endpoint was"
         " changed to take it"
@@ -286,7 +304,7 @@ def quarantined(row: Facts) -> str:
     batch = "" if row["stream"] is None else f" by {_batch(row)}"
     return (
         f"it is not an entry: row {row['id']} of the quarantine contains it, quarantined{batch}"
-        f" {_at(row['quarantined_at'])} ({row['reason']}{became})"
+        f" {_at(row['quarantined_at'])} ({reason_text(row)}{became})"
     )
 
 

@@ -64,6 +64,7 @@ endpoint = Table(
     Column("inquiry_path", Text),
     Column("starts_after", BigInteger),
     needed("starts_late", INT8MULTIRANGE, "'{}'"),
+    needed("streams", ARRAY(Text), "'{}'"),
     check("start", "(starts_at IS NULL) = (starts_after IS NULL)"),
     check("name", NAME_RULE),
     check("url", "url ~ '^https?://' AND length(url) <= 2048"),
@@ -133,11 +134,19 @@ lane = Table(
     needed("head_created_at", TIME),
     Column("tried_since_us", BigInteger),
     needed("turn", BigInteger, "0"),
+    Column("on_hold_since", TIME),
+    Column("on_hold_until", TIME),
+    Column("on_hold_by", Text),
+    Column("on_hold_reason", Text),
     PrimaryKeyConstraint("endpoint_id", "subject_id", "turn"),
     check("sequences", "0 <= delivered_sequence AND delivered_sequence <= last_sequence"),
     check("attempt", "attempt >= 0"),
     check("rescued", "rescued BETWEEN 0 AND attempt"),
     check("lease", "(token IS NULL) = (lease_until IS NULL)"),
+    check(
+        "on_hold",
+        "num_nulls(on_hold_since, on_hold_until, on_hold_by, on_hold_reason) IN (0, 4)",
+    ),
     Index(
         "ix_lane_due",
         "endpoint_id",
@@ -146,6 +155,12 @@ lane = Table(
         postgresql_where=text("due_at IS NOT NULL AND token IS NULL"),
     ),
     Index("ix_lane_leased", "lease_until", postgresql_where=text("token IS NOT NULL")),
+    Index(
+        "ix_lane_on_hold",
+        "endpoint_id",
+        "subject_id",
+        postgresql_where=text("on_hold_until IS NOT NULL"),
+    ),
 )
 
 lane_key = Table(

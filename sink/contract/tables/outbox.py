@@ -16,7 +16,7 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
-from sqlalchemy.dialects.postgresql import UUID
+from sqlalchemy.dialects.postgresql import ARRAY, UUID
 
 from holdfast.sink.contract.tables.columns import (
     NAME_RULE,
@@ -44,6 +44,7 @@ stream = Table(
     Column("adopted_at", TIME),
     Column("started_at", TIME),
     Column("acts_for", Text),
+    needed("former_names", ARRAY(Text), "'{}'"),
     check("name", NAME_RULE),
     check("epoch", "epoch >= 0"),
 )
@@ -175,7 +176,10 @@ quarantine = Table(
     Column("resolution", enum("quarantine_resolution")),
     Column("resolved_at", TIME),
     Column("resolved_by", Text),
+    Column("rule", Text),
     check("resolution", "(resolution IS NULL) = (resolved_at IS NULL)"),
+    check("rule", "(reason::text = 'rejected') = (rule IS NOT NULL)"),
+    check("rule_name", "rule ~ '^[a-z][a-z0-9_]{0,63}$'"),
     Index("ix_quarantine_batch_no", "batch_no"),
     Index("ix_quarantine_open", "id", postgresql_where=text("resolution IS NULL")),
 )
@@ -189,8 +193,11 @@ divergence = Table(
     needed("run_id", UUID),
     *every(BigInteger, "row_count", "quarantined_count", "differing_count"),
     now("found_at"),
+    Column("accepted_at", TIME),
+    Column("accepted_by", Text),
     UniqueConstraint("batch_no", "digest"),
     check("digest", "octet_length(digest) = 32"),
+    check("accepted", "(accepted_at IS NULL) = (accepted_by IS NULL)"),
 )
 
 divergence_row = Table(

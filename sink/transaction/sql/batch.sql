@@ -25,6 +25,12 @@ VALUES (
 INSERT INTO holdfast.stream (name, acts_for) VALUES (%(stream)s, %(acts_for)s) ON CONFLICT (name) DO NOTHING
 
 
+-- name: renamed_to
+-- The stream that had a name before. As JSON, because before revision 0036 there is no such column. Reads all of stream, a small
+-- table.
+SELECT name FROM holdfast.stream AS s WHERE to_jsonb(s) -> 'former_names' ? %(stream)s
+
+
 -- name: claim_stream
 -- Gives the next epoch to a driver whose run has not begun: it fences every older run, and adopts no query id.
 -- Index: pk_stream.

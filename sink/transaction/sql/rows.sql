@@ -1,22 +1,33 @@
 -- name: add_divergence
--- Records a diverged replay, once for each batch and digest however often the driver restarts: then no row is returned.
+-- Records a diverged replay, once for each batch and digest however often the driver restarts.
 -- Index: uq_divergence_batch_no.
-INSERT INTO holdfast.divergence (
-    batch_no, digest, run_id, row_count, quarantined_count, differing_count
+WITH added AS (
+    INSERT INTO holdfast.divergence (
+        batch_no, digest, run_id, row_count, quarantined_count, differing_count
+    )
+    VALUES (
+        %(batch_no)s, %(digest)s, %(run_id)s, %(rows)s, %(quarantined)s, %(differing)s
+    )
+    ON CONFLICT (batch_no, digest) DO NOTHING
+    RETURNING id
 )
-VALUES (
-    %(batch_no)s, %(digest)s, %(run_id)s, %(rows)s, %(quarantined)s, %(differing)s
-)
-ON CONFLICT (batch_no, digest) DO NOTHING
-RETURNING id
+SELECT id, true AS is_new FROM added
+UNION ALL
+SELECT id, false FROM holdfast.divergence WHERE batch_no = %(batch_no)s AND digest = %(digest)s
+
+
+-- name: accepted_digests
+-- The digests of the replays of a batch that a person accepted. As JSON, because before revision 0035 there is no such column.
+-- Index: uq_divergence_batch_no.
+SELECT digest FROM holdfast.divergence AS v WHERE batch_no = %(batch_no)s AND to_jsonb(v) ->> 'accepted_at' IS NOT NULL
 
 
 -- name: compare_keys
--- How a replay's keys differ from those the batch wrote: for each side the count and the first rows,
--- at most 10,000 in all, by position from 0 in the replay. A key that an older batch recorded was a
--- duplicate in the batch too. Index: ix_entry_key_batch_no, pk_entry_key.
+-- How a replay's keys differ from those the batch and its accepted replays wrote: for each side the count and the
+-- first rows, at most 10,000 in all, by position from 0 in the replay. A key that an older batch recorded was a duplicate in
+-- the batch too. Index: ix_entry_key_batch_no, pk_entry_key.
 WITH ledger AS (
-    SELECT key, content FROM holdfast.entry_key WHERE batch_no = %(batch_no)s
+    SELECT key, content FROM holdfast.entry_key WHERE batch_no = ANY(%(batch_nos)s::bigint[])
 ),
 replay AS (
     SELECT key, content, position - 1 AS position
@@ -36,7 +47,7 @@ difference AS (
     WHERE ledger.content IS DISTINCT FROM replay.content
         AND (ledger.key IS NOT NULL OR NOT EXISTS (
             SELECT FROM holdfast.entry_key AS older
-            WHERE older.key = replay.key AND older.batch_no < %(batch_no)s
+            WHERE older.key = replay.key AND older.batch_no < (%(batch_nos)s::bigint[])[1]
         ))
 ),
 placed AS (
@@ -69,6 +80,12 @@ COPY holdfast.entry (
 -- Streams the quarantined rows.
 -- Index: pk_quarantine, ix_quarantine_batch_no.
 COPY holdfast.quarantine (batch_no, reason, detail, row, quarantined_at) FROM STDIN (FORMAT csv)
+
+
+-- name: copy_rejected
+-- Streams the quarantined rows of a batch in which rules of the job rejected some.
+-- Index: pk_quarantine, ix_quarantine_batch_no.
+COPY holdfast.quarantine (batch_no, reason, detail, row, rule, quarantined_at) FROM STDIN (FORMAT csv)
 
 
 -- name: copy_suppressed

@@ -43,9 +43,9 @@ FROM STDIN (FORMAT csv)
 
 
 -- name: copy_stage_refused
--- Streams refused rows of one task attempt into the batch's stage.
+-- Streams refused rows of one task attempt into the batch's stage, with rules where the batch may have some.
 -- No index.
-COPY {stage} (attempt, row_hash, reason, detail, row) FROM STDIN (FORMAT csv)
+COPY {stage} (attempt, row_hash, reason, detail, row{rule}) FROM STDIN (FORMAT csv)
 
 
 -- name: count_stage
@@ -163,8 +163,8 @@ WHERE NOT EXISTS (SELECT FROM later WHERE later.place = winning.place)
 -- name: quarantine_stage
 -- Quarantines the refused rows of the winning attempts: the rows of the stage with a reason.
 -- No index: it reads all of the stage.
-INSERT INTO holdfast.quarantine (batch_no, reason, detail, row, quarantined_at)
-SELECT %(batch_no)s, reason, detail, row, %(at)s::timestamptz
+INSERT INTO holdfast.quarantine (batch_no, reason, detail, row, quarantined_at{rule})
+SELECT %(batch_no)s, reason, detail, row, %(at)s::timestamptz{rule}
 FROM {stage}
 WHERE attempt = ANY(%(attempts)s::bigint[]) AND reason IS NOT NULL
 ORDER BY attempt, ctid

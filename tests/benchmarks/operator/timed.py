@@ -17,8 +17,8 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from holdfast.dispatcher.cli.main import main
 from holdfast.sink.foreach_batch import OutboxSink
+from holdfast.sink.rows.outcome import Replayed, Written
 from holdfast.sink.session import Identity
-from holdfast.sink.transaction.ledger import Replayed, Written
 from holdfast.spark_app.lifecycle import run
 from holdfast.spark_app.reporting.metrics import Metrics, State
 from holdfast.spark_app.runtime import session

@@ -177,6 +177,7 @@ Subjects by a name that nothing has       | /subjects?prefix={nobody}
 Subjects stopped                          | /subjects?held=stopped
 Subjects retrying                         | /subjects?held=retrying
 Subjects behind                           | /subjects?held=behind
+Subjects on hold                          | /subjects?held=on_hold
 Subjects any                              | /subjects?held=any
 Subjects stopped, by name                 | /subjects?held=stopped&prefix=m_9
 Subjects retrying, by no name             | /subjects?held=retrying&prefix={nobody}
@@ -185,6 +186,8 @@ Subjects page in the middle               | /subjects?after=m_5
 Subjects silenced                         | /subjects?silenced=yes
 Subject                                   | /subjects/show?name={subject}
 Subject that is stopped                   | /subjects/show?name={stopped}
+Subject, to hold                          | /subjects/hold?name={stopped}&endpoint=payouts
+Subject, to resume                        | /subjects/resume?name={stopped}&endpoint=payouts
 Subject, to pass                          | /subjects/pass?name={stopped}&endpoint=payouts
 Batches of a stream                       | /batches?stream={stream}
 Batches page in the middle                | /batches?stream={stream}&before={diverged}

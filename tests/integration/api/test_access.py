@@ -42,13 +42,16 @@ LEAST = {
             /dead-letters/dismiss /endpoints/{name}/pause /endpoints/{name}/resume
             /proposals/{proposal_id}/cancel /quarantine/dismiss /quarantine/requeue
             /reissues/{replay_id}/apply
-            /replays/{replay_id}/apply /replays/{replay_id}/cancel /subjects/pass
+            /replays/{replay_id}/apply /replays/{replay_id}/cancel /subjects/hold
+            /subjects/pass /subjects/resume
         """,
         ADMIN: """
+            /batches/{stream}/{batch_id}/accept
             /endpoints /endpoints/{name}/disable /endpoints/{name}/rotate-secret
             /proposals/{proposal_id}/approve /reissues/{replay_id}/approve
-            /replays/{replay_id}/approve /streams/{name}/adopt /subjects/repair
-            /suppressed/{key}/write /tokens /tokens/{name}/revoke
+            /replays/{replay_id}/approve /streams/{name}/adopt
+            /streams/{name}/rename /subjects/repair /suppressed/{key}/write /tokens
+            /tokens/{name}/revoke
         """,
     },
 }

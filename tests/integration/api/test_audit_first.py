@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.dispatcher.api.app import application
 from holdfast.dispatcher.api.settings import ApiSettings
-from holdfast.sink import BatchInput
+from holdfast.sink import BatchInput, ReplayDiverged
 from holdfast.sink.contract.key import Key
 from tests.support.console.admin_api import V1, Api, csrf_of, logged_in, serving
 from tests.support.dispatch import webhooks
@@ -40,6 +40,11 @@ AHEAD = """
     UPDATE holdfast.transition SET last_occurred_at = now() + interval '2 days'
     WHERE subject_id = (SELECT id FROM holdfast.subject WHERE name = %s)
 """
+ON_HOLD = """
+    UPDATE holdfast.lane SET on_hold_since = now(), on_hold_until = '9999-01-01', on_hold_by = 'a',
+        on_hold_reason = 'b'
+    WHERE subject_id = (SELECT id FROM holdfast.subject WHERE name = %s)
+"""
 OVERTAKEN = decision("j_2", 3, RELEASE)
 BEHIND = """
     UPDATE holdfast.transition SET last_occurred_at = last_occurred_at - interval '2 hours'
@@ -49,6 +54,7 @@ ROW = """{"subject": "m_9", "type": "payout_hold.block", "key": ["payout-hold/v1
     "occurred_at": "2026-11-02T12:15:00Z", "data": {"merchant_id": "m_9", "exposure_minor": 1}}"""
 
 API: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
+    ("POST", "/batches/{stream}/{batch_id}/accept"): ("", {}),
     ("POST", "/endpoints"): (
         "",
         {"name": "b", "url": "https://b.example/", "secret_refs": [f"env:{SECRET}"]},
@@ -66,6 +72,8 @@ API: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
     ("POST", "/proposals/{proposal_id}/approve"): ("", {}),
     ("POST", "/proposals/{proposal_id}/cancel"): ("", {}),
     ("POST", "/dead-letters/dismiss"): ("", {"ids": [1], "skip": True}),
+    ("POST", "/subjects/hold"): ("", {"subject": "m_1", "endpoint": "payouts"}),
+    ("POST", "/subjects/resume"): ("", {"subject": "m_2", "endpoint": "payouts"}),
     ("POST", "/subjects/pass"): ("", {"subject": "m_gap", "endpoint": "payouts"}),
     ("POST", "/subjects/repair"): ("", {"subject": "m_ahead", "stream": "payouts"}),
     ("POST", "/suppressed/{key}/write"): (Key.of(OVERTAKEN["key"]).text, {}),
@@ -75,6 +83,7 @@ API: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
     ("POST", "/reissues/{replay_id}/apply"): (str(APPROVED), {}),
     ("POST", "/reissues/{replay_id}/approve"): (str(REISSUE), {}),
     ("POST", "/streams/{name}/adopt"): ("test", {"query_id": OTHER_QUERY, "force": True}),
+    ("POST", "/streams/{name}/rename"): ("test", {"new_name": "renamed"}),
     ("POST", "/tokens"): ("", {"name": "t", "role": "viewer", "days": 1}),
     ("POST", "/tokens/{name}/revoke"): ("viewer", {}),
 }
@@ -87,6 +96,8 @@ CONSOLE: dict[str, dict[str, str]] = {
     "/replays": {"endpoint": "payouts", "plan": str(NEW)},
     "/dead/dismiss": {"id": "1", "skip": "yes"},
     "/dead/plan": {"id": "1", "plan": str(NEW)},
+    "/subjects/hold": {"name": "m_1", "endpoint": "payouts"},
+    "/subjects/resume": {"name": "m_2", "endpoint": "payouts"},
     "/subjects/pass": {"name": "m_gap", "endpoint": "payouts"},
     "/quarantine/dismiss": {"id": "1"},
     "/quarantine/requeue": {"id": "2"},
@@ -112,6 +123,7 @@ def api(server_dsn: str, template_database: str) -> Iterator[Api]:
             drain(dsn)
             _set_aside(dsn)
             db.execute(AHEAD, ["m_ahead"])
+            db.execute(ON_HOLD, ["m_2"])
             db.execute(BEHIND)
             _plan(api)
             add_endpoint(db, receiver.url, name="asleep", state="paused", types=["nothing"])
@@ -127,6 +139,8 @@ def _set_aside(dsn: str) -> None:
     spark = Driver(dsn, stream="others")
     spark.batch(0, decision("j_2", 5))
     spark.batch(1, OVERTAKEN)
+    with pytest.raises(ReplayDiverged):
+        spark.batch(1)
     spark.sink.close()
 
 
@@ -198,6 +212,7 @@ def test_change_that_cannot_be_audited_is_not_made(mute: Api, method: str, path:
     for placeholder in ("{name}", "{replay_id}", "{key}"):
         path = path.replace(placeholder, name)
     path = path.replace("{proposal_id}", proposal["id"])
+    path = path.replace("{stream}/{batch_id}", "others/1")
     _assert_refused(mute, mute.ask(method, path, json={**body, **WHY}), before)
 
 

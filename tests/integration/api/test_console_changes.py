@@ -325,6 +325,33 @@ def test_operator_passes_only_what_is_lost(world: World, desk: Desk) -> None:
     assert desk.browser.get("/subjects/pass?name=m_lost+%26&endpoint=other").status_code == 404
 
 
+def test_operator_holds_and_resumes_a_subject_from_its_page(world: World, desk: Desk) -> None:
+    shown = "/subjects/show?name=m_held+%26"
+    desk.deliver("m_held &")
+    ask = link_to(desk.ask(shown), "Hold…")
+    assert ask == "/subjects/hold?name=m_held+%26&endpoint=payouts"
+    with logged_in(desk.api, "viewer") as viewer:
+        assert link_to(viewer.get(shown), "Hold…") is None
+        form = {"name": "m_held &", "endpoint": "payouts", "csrf": csrf_of(viewer.get("/"))}
+        assert viewer.post("/subjects/hold", data={**form, "reason": WHY}).status_code == 403
+    before = len(desk.api.audited())
+    done = desk.done(desk.ask(ask), "/subjects/hold", reason=WHY)
+    assert "On hold at payouts until it is resumed." in text_of(done)
+    assert f"token operator: {WHY}" in text_of(done)
+    desk.deliver("m_held &")
+    assert world.receiver.sequences("m_held &") == [1]
+    assert "1 on hold" in text_of(desk.ask("/subjects?held=on_hold"))
+    resume = link_to(desk.ask(shown), "Resume…")
+    assert resume == "/subjects/resume?name=m_held+%26&endpoint=payouts"
+    question = desk.ask(resume)
+    assert "Resumed at payouts." in text_of(desk.done(question, "/subjects/resume", reason=WHY))
+    assert [action for action, _, _ in desk.since(before)] == ["lane.hold", "lane.resume"]
+    drain(desk.api.dsn)
+    assert world.receiver.sequences("m_held &") == [1, 2]
+    again = desk.answer(question, "/subjects/resume", reason=WHY)
+    assert (again.status_code, "is not on hold" in text_of(again)) == (404, True)
+
+
 def test_empty_outbox_has_every_screen(dsn: str) -> None:
     texts = {
         "/batches": "No stream yet",

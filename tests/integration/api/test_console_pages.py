@@ -1,5 +1,7 @@
 """Pages of the console that only show: lists, entries, and what each says."""
 
+import re
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +12,9 @@ import pytest
 from holdfast.dispatcher.api.console import verbs
 from holdfast.dispatcher.api.console.rendering.filters import NOTHING
 from holdfast.dispatcher.api.console.routes import batches, quarantine, subjects
+from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.key import Key
+from tests.support.command import holdfast
 from tests.support.console.admin_api import (
     ANSWERED,
     DEAD,
@@ -107,6 +111,9 @@ def test_operators_can_compare_a_diverged_replay_by_line(
 ) -> None:
     before = len(reading.audited())
     first = operator.get("/batches/diff?stream=payouts&batch_id=0")
+    [command] = re.findall("<code>holdfast (batch accept [^<]*)</code>", first.text)
+    shown = holdfast(*shlex.split(command), "--dry-run", dsn=reading.dsn, code=ExitCode.OK)
+    assert "accepted, the job writes" in shown.stdout
     assert "<ins>" not in first.text
     assert len(reading.audited()) == before, "nothing was read"
     asked = link_to(first, "Show the bodies")
@@ -267,7 +274,6 @@ def test_empty_results_are_explained(viewer: httpx.Client, address: str, message
         "/dead/selected?do=dismiss&id=one",
         "/dead/selected?do=sing&id=1",
         "/dead/0",
-        "/quarantine?reason=boredom",
         "/batches?stream=payouts&query_id=x",
         "/batches/show?stream=payouts&batch_id=-1",
         "/replays/xyz",

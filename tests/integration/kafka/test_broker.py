@@ -44,6 +44,7 @@ def test_killed_broker_keeps_its_port_and_acknowledged_records(kafka: KafkaServe
     assert _values(kafka, topic) == ["first", "second", "third"]
 
 
+@pytest.mark.long
 def test_producer_writes_each_line_once_across_a_broker_kill(kafka: KafkaServer) -> None:
     topic = kafka.make_topic(3)
     lines = [f'{{"event_id":"e{n}","merchant_id":"m_{n % 50}"}}' for n in range(3000)]
@@ -62,6 +63,7 @@ def test_producer_writes_each_line_once_across_a_broker_kill(kafka: KafkaServer)
     ]
 
 
+@pytest.mark.long
 def test_local_kafka_writes_files_and_leaves_nothing_behind(tmp_path: Path) -> None:
     jars = staged_or_skip("broker")
     (tmp_path / ".holdfast").mkdir()
@@ -104,11 +106,13 @@ def test_local_kafka_writes_files_and_leaves_nothing_behind(tmp_path: Path) -> N
     assert not list(tmp_path.glob("holdfast-kafka-*"))
 
 
+@pytest.mark.long
 def test_topics_are_not_made_by_those_who_ask_for_one(shared_kafka: KafkaServer) -> None:
     assert shared_kafka.admin.list_topics("absent", timeout=10).topics["absent"].error
     assert "absent" not in shared_kafka.admin.list_topics(timeout=10).topics
 
 
+@pytest.mark.long
 def test_partitions_are_written_and_read_apart(shared_kafka: KafkaServer) -> None:
     topic = shared_kafka.make_topic(2)
     shared_kafka.produce(topic, ["a", "b"], partition=1, key="k", timestamp_ms=1_000)

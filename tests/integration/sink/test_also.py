@@ -3,6 +3,8 @@
 import doctest
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -12,13 +14,13 @@ import pyarrow as pa
 import pytest
 
 from holdfast import sink
-from holdfast.sink import OutboxSink, Replayed, Written
-from holdfast.sink.errors import CompanionFailed, TooManyRefused
+from holdfast.sink import BatchContext, Counts, OutboxSink, Replayed, Written
+from holdfast.sink.errors import AccessDenied, CompanionFailed, TooManyRefused, Transient
 from holdfast.sink.rows.quarantine_limit import QuarantineLimit
 from holdfast.sink.session import Identity
 from holdfast.sink.transaction.database import Timeouts
 from tests.support.dispatch.sender import RELEASE, SCHEMA, decision, table
-from tests.support.job.driver import MakeDriver
+from tests.support.job.driver import PATIENT, MakeDriver
 from tests.support.job.job_stream import contents, sequences
 from tests.support.world import World
 
@@ -236,6 +238,120 @@ def test_also_may_use_a_savepoint_around_what_may_fail(driver: MakeDriver) -> No
             connection.execute("SELECT 1 / 0")
 
     assert isinstance(driver(also=also).batch(0, decision()), Written)
+
+
+class _Callable:
+    def __call__(self, _connection: object, _rows: object, batch: BatchContext) -> None:
+        seen.append(batch)
+
+
+def _three(_connection: object, _rows: object, batch: BatchContext) -> None:
+    seen.append(batch)
+
+
+def _optional(_connection: object, _rows: object, batch: BatchContext | None = None) -> None:
+    seen.append(batch)
+
+
+def _named(_connection: object, _rows: object, batch: BatchContext, *, table: str) -> None:
+    seen.append((batch, table)[0])
+
+
+seen: list[object] = []
+
+
+@pytest.mark.parametrize(
+    "also",
+    [_three, _optional, _Callable(), partial(_named, table="t"), _Callable().__call__],
+    ids=["function", "optional", "object", "partial", "method"],
+)
+def test_also_gets_the_batch_as_the_ledger_has_it(world: World, also: Any) -> None:
+    seen.clear()
+    spark = world.driver(also=also)
+    written = spark.batch(0, decision("m_1"), decision(""), decision("m_1"))
+    [batch] = seen
+    assert batch == BatchContext(
+        *("payouts", spark.query_id, spark.run_id, 1, 0, written.batch_no, written.counts)
+    )
+    assert isinstance(batch, BatchContext)
+    assert batch.counts == Counts(3, 1, 1, 0, 0, 1)
+
+
+def test_also_without_a_third_parameter_is_called_as_before(world: World) -> None:
+    called: list[int] = []
+
+    def default(_connection: object, _rows: object, table: str = "t") -> None:
+        called.append(len(table))
+
+    forms: list[Any] = [
+        lambda *values: called.append(len(values) - 1),
+        lambda _connection, _rows, into=called: into.append(1),
+        partial(lambda _own, _connection, _rows: called.append(1), "own"),
+        default,
+    ]
+    for also in forms:
+        world.driver(stream=f"payouts{len(called)}", also=also).batch(0, decision())
+    assert called == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "also",
+    [lambda: None, lambda _only: None, lambda _a, _b, _c, _d: None, "also"],
+    ids=["none", "one", "four", "text"],
+)
+def test_also_that_cannot_be_called_is_refused_at_once(also: Any) -> None:
+    with pytest.raises(ValueError, match=r"^also "):
+        OutboxSink("host=/nowhere", stream="payouts", also=also)
+
+
+class _NoSuchAccount(AccessDenied):
+    pass
+
+
+class _Busy(Transient):
+    pass
+
+
+def test_permanent_error_of_also_is_raised_unchanged_at_once(world: World) -> None:
+    called: list[None] = []
+
+    def also(_connection: object, _rows: object) -> None:
+        called.append(None)
+        raise _NoSuchAccount("account 17 does not exist")
+
+    with pytest.raises(_NoSuchAccount, match=r"^account 17 does not exist$"):
+        world.driver(also=also).batch(0, decision())
+    assert len(called) == 1
+    assert _batches(world.db) == 0
+
+
+def test_transient_error_of_also_is_tried_again(world: World) -> None:
+    called: list[None] = []
+
+    def also(_connection: object, _rows: object) -> None:
+        called.append(None)
+        if len(called) < 3:
+            raise _Busy("locked")
+
+    assert isinstance(world.driver(also=also).batch(0, decision()), Written)
+    assert len(called) == 3
+    assert _batches(world.db) == 1
+
+
+def test_transient_error_of_also_is_raised_after_the_deadline(world: World) -> None:
+    called: list[None] = []
+
+    def also(_connection: object, _rows: object) -> None:
+        called.append(None)
+        raise _Busy("locked") from KeyError("why")
+
+    spark = world.driver(also=also, timeouts=replace(PATIENT, deadline_seconds=1))
+    with pytest.raises(_Busy, match=r"^locked$") as raised:
+        spark.batch(0, decision())
+    assert isinstance(raised.value.__cause__, KeyError)
+    assert len(called) > 1
+    assert _batches(world.db) == 0
+    assert isinstance(world.driver(query_id=spark.query_id).batch(0, decision()), Written)
 
 
 QUERY, OTHER = UUID(int=1), UUID(int=2)

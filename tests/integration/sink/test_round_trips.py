@@ -142,7 +142,7 @@ EXPECTED: list[tuple[str, dict[str, Any], set[str]]] = [
     ("subjects/read_transitions", {"ids": "{1,2}", "stream": "payouts"}, {"pk_transition"}),
     (
         "rows/compare_keys",
-        {"batch_no": LATEST, "keys": SOME_KEYS, "contents": SOME_KEYS},
+        {"batch_nos": [LATEST], "keys": SOME_KEYS, "contents": SOME_KEYS},
         {"ix_entry_key_batch_no", "pk_entry_key"},
     ),
 ]

@@ -1,6 +1,5 @@
 """Who may write a stream: one checkpoint, and of its runs the newest."""
 
-import json
 import shlex
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -17,7 +16,7 @@ from holdfast.sink.transaction import lineage
 from holdfast.sink.transaction.continuation import Continuation
 from holdfast.sink.transaction.lineage import Files
 from tests.support.dispatch.sender import BLOCK, RELEASE, alternating, decision
-from tests.support.job.driver import PATIENT, Driver, MakeDriver
+from tests.support.job.driver import PATIENT, Driver, MakeDriver, checkpoint_files
 from tests.support.job.job_stream import contents, sequences
 from tests.support.world import World
 
@@ -60,9 +59,8 @@ def test_new_checkpoint_is_refused_before_the_epoch_moves(world: World) -> None:
     stranger = world.driver()
     with pytest.raises(UnadoptedCheckpoint) as raised:
         stranger.batch(0, decision("m_9"))
-    assert f"`holdfast stream adopt payouts --query-id {stranger.query_id} --reason TEXT`" in str(
-        raised.value
-    )
+    command = f"holdfast stream adopt payouts --query-id {stranger.query_id} --force --reason TEXT"
+    assert str(raised.value).endswith(f"`{command}`.")
     assert str(owner.query_id) in str(raised.value)
     assert (contents(world.db), _stream(world.db)) == before
     assert isinstance(owner.batch(1, decision("m_8")), Written)
@@ -139,7 +137,7 @@ def test_run_of_a_query_id_adopted_no_more_is_refused(world: World) -> None:
     spark.batch(0)
     _adopt(world.db, uuid4())
     message = f"the checkpoint hdfs://namenode/checkpoint is query {spark.query_id}"
-    with pytest.raises(UnadoptedCheckpoint, match=f"{message}.* --checkpoint hdfs://namenode/ch"):
+    with pytest.raises(UnadoptedCheckpoint, match=f"{message}.* --force --reason"):
         spark.batch(1)
 
 
@@ -215,21 +213,12 @@ def test_runs_that_start_at_once_get_one_stream_and_different_epochs(world: Worl
     assert _stream(world.db) == (query_id, 4, newest.run_id)
 
 
-def _checkpoint(folder: Path, query_id: UUID, planned: int, committed: int) -> None:
-    """Leave what Spark has in a checkpoint after its batches."""
-    (folder / "metadata").write_text(json.dumps({"id": str(query_id)}))
-    for name, newest in (("offsets", planned), ("commits", committed)):
-        (folder / name).mkdir(exist_ok=True)
-        for batch in range(newest + 1):
-            (folder / name / str(batch)).write_text("v1")
-
-
 def test_refused_checkpoints_command_adopts_it(world: World, tmp_path: Path) -> None:
     folders = tmp_path / "lost", tmp_path / "new one"
     lost, new = (world.driver(checkpoint=str(folder)) for folder in folders)
     for folder, each in zip(folders, (lost, new), strict=True):
         folder.mkdir()
-        _checkpoint(folder, each.query_id, planned=0, committed=-1)
+        checkpoint_files(folder, each.query_id, planned=0, committed=-1)
     lost.batch(0, decision())
     with pytest.raises(UnadoptedCheckpoint) as raised:
         new.batch(0, decision())
@@ -244,7 +233,7 @@ def test_older_copy_of_a_checkpoint_moves_no_epoch(world: World, tmp_path: Path)
     for n in range(3):
         spark.batch(n, decision(f"m_{n}"))
     before = contents(world.db), _stream(world.db)
-    _checkpoint(tmp_path, spark.query_id, planned=1, committed=0)
+    checkpoint_files(tmp_path, spark.query_id, planned=1, committed=0)
     restored = world.driver(query_id=spark.query_id, checkpoint=str(tmp_path))
     with pytest.raises(CheckpointBehind, match=r"ledger has batch 2 .* batch 1 is the newest"):
         restored.sink.claim(restored.query_id)
@@ -252,7 +241,7 @@ def test_older_copy_of_a_checkpoint_moves_no_epoch(world: World, tmp_path: Path)
         restored.batch(2, decision("m_9"))
     assert (contents(world.db), _stream(world.db)) == before
 
-    _checkpoint(tmp_path, spark.query_id, planned=2, committed=1)
+    checkpoint_files(tmp_path, spark.query_id, planned=2, committed=1)
     assert isinstance(restored.batch(2, decision("m_2")), Replayed)
 
 
@@ -262,13 +251,13 @@ def test_checkpoint_that_grows_meanwhile_is_no_older_copy(
     """Another driver plans a batch and writes it after the checkpoint was read."""
     first = world.driver(checkpoint=str(tmp_path))
     first.batch(0, decision("m_1"))
-    _checkpoint(tmp_path, first.query_id, planned=0, committed=0)
+    checkpoint_files(tmp_path, first.query_id, planned=0, committed=0)
     read, written = lineage.read_checkpoint, list[Written | Replayed]()
 
     def read_before_it_grows(files: Files | None, query_id: UUID) -> lineage.Checkpoint | None:
         checkpoint = read(files, query_id)
         if not written:
-            _checkpoint(tmp_path, first.query_id, planned=1, committed=0)
+            checkpoint_files(tmp_path, first.query_id, planned=1, committed=0)
             written.append(first.batch(1, decision("m_2")))
         return checkpoint
 
@@ -283,7 +272,7 @@ def test_repeating_checkpoint_may_be_behind(world: World, tmp_path: Path) -> Non
     for n in range(3):
         spark.batch(n, decision(f"m_{n}"))
     before = contents(world.db)
-    _checkpoint(tmp_path, spark.query_id, planned=1, committed=0)
+    checkpoint_files(tmp_path, spark.query_id, planned=1, committed=0)
     behind = world.driver(query_id=spark.query_id, checkpoint=str(tmp_path))
     with pytest.raises(CheckpointBehind):
         behind.sink.start(behind.query_id, behind.run_id, repeated=Repeated(until=1))
@@ -299,7 +288,7 @@ def test_older_database_is_refused_before_the_epoch_moves(world: World, tmp_path
     spark = world.driver(checkpoint=str(tmp_path))
     spark.batch(0, decision())
     before = contents(world.db), _stream(world.db)
-    _checkpoint(tmp_path, spark.query_id, planned=3, committed=2)
+    checkpoint_files(tmp_path, spark.query_id, planned=3, committed=2)
     restarted = world.driver(query_id=spark.query_id, checkpoint=str(tmp_path))
     with pytest.raises(LedgerBehind, match=r"has finished batch 2, but .* in the ledger is 0"):
         restarted.batch(3, decision("m_9"))
@@ -328,10 +317,10 @@ def test_new_run_misses_a_batch_that_the_database_lost(world: World, with_checkp
     checkpoint = str(world.tmp_path) if with_checkpoint else None
     older = world.driver(checkpoint=checkpoint)
     older.batch(0, decision("m_1"))
-    _checkpoint(world.tmp_path, older.query_id, planned=0, committed=0)
+    checkpoint_files(world.tmp_path, older.query_id, planned=0, committed=0)
     newer = world.driver(query_id=older.query_id, checkpoint=checkpoint)
     newer.sink.start(newer.query_id, newer.run_id)
-    _checkpoint(world.tmp_path, older.query_id, planned=2, committed=1)
+    checkpoint_files(world.tmp_path, older.query_id, planned=2, committed=1)
     before = contents(world.db)
     with pytest.raises(LedgerBehind, match=r"batch 2 would be .* in the ledger is 0"):
         newer.batch(2, decision("m_3"))
@@ -354,7 +343,7 @@ def test_database_put_back_before_the_first_batch_of_a_query_is_refused(
     if lost == "batches":
         spark.sink.start(spark.query_id, spark.run_id)
     before = contents(world.db)
-    _checkpoint(world.tmp_path, spark.query_id, planned=4, committed=3)
+    checkpoint_files(world.tmp_path, spark.query_id, planned=4, committed=3)
     restarted = world.driver(query_id=spark.query_id, **settings)
     with pytest.raises(LedgerBehind, match=r"first_batch=4"):
         restarted.batch(4, decision("m_5"))
@@ -367,7 +356,7 @@ def test_database_put_back_before_the_first_batch_of_a_query_is_refused(
 
 def test_first_batch_that_is_not_the_declared_one_is_refused(world: World, tmp_path: Path) -> None:
     spark = world.driver(checkpoint=str(tmp_path), first_batch=7)
-    _checkpoint(tmp_path, spark.query_id, planned=9, committed=8)
+    checkpoint_files(tmp_path, spark.query_id, planned=9, committed=8)
     with pytest.raises(LedgerBehind):
         spark.batch(9, decision())
     with pytest.raises(LedgerBehind):
@@ -381,13 +370,13 @@ def test_adopted_new_checkpoint_begins_at_batch_0(world: World, tmp_path: Path) 
     world.driver().batch(0, decision("m_1"))
     new = world.driver(checkpoint=str(tmp_path))
     _adopt(world.db, new.query_id)
-    _checkpoint(tmp_path, new.query_id, planned=0, committed=-1)
+    checkpoint_files(tmp_path, new.query_id, planned=0, committed=-1)
     assert isinstance(new.batch(0, decision("m_2")), Written)
 
 
 def test_old_query_begins_at_the_declared_batch(world: World, tmp_path: Path) -> None:
     spark = world.driver(checkpoint=str(tmp_path), first_batch=7)
-    _checkpoint(tmp_path, spark.query_id, planned=7, committed=6)
+    checkpoint_files(tmp_path, spark.query_id, planned=7, committed=6)
     assert isinstance(spark.batch(7, decision()), Written)
 
 
@@ -399,7 +388,7 @@ def test_renamed_stream_is_refused(world: World, batch_id: int, with_checkpoint:
     checkpoint = str(world.tmp_path) if with_checkpoint else None
     old = world.driver(stream="old", checkpoint=checkpoint)
     old.batch(0, decision("m_1", 0, BLOCK))
-    _checkpoint(world.tmp_path, old.query_id, planned=batch_id, committed=batch_id - 1)
+    checkpoint_files(world.tmp_path, old.query_id, planned=batch_id, committed=batch_id - 1)
     before = contents(world.db)
     new = world.driver(stream="new", query_id=old.query_id, checkpoint=checkpoint)
     rows = [decision("m_1", window, BLOCK) for window in range(batch_id + 1)]

@@ -51,14 +51,14 @@ def test_the_sinks_role_is_all_that_a_batch_needs(driver: MakeDriver, app_dsn: s
 def test_user_without_the_sink_role_is_reported(world: World, app_dsn: str) -> None:
     user = str(conninfo_to_dict(app_dsn)["user"])
     world.db.execute(sql.SQL("REVOKE holdfast_sink FROM {}").format(sql.Identifier(user)))
-    with pytest.raises(SchemaMismatch, match=rf"GRANT holdfast_sink TO {user}"):
+    with pytest.raises(SchemaMismatch, match=rf'GRANT holdfast_sink TO "{user}"'):
         world.driver(app_dsn).batch(0)
 
 
 def test_database_without_the_schema_is_refused(
     world: World, make_database: Callable[[str | None], str]
 ) -> None:
-    with pytest.raises(SchemaMismatch, match=r"no Holdfast schema; run `holdfast db upgrade`"):
+    with pytest.raises(SchemaMismatch, match=r"no Holdfast schema.*`holdfast db upgrade`"):
         world.driver(make_database(None)).sink.check()
 
 
@@ -223,6 +223,50 @@ def test_service_and_passfile_of_libpq_work(
     assert isinstance(spark.batch(0, decision()), Written)
 
 
+@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"password": "canary2"}, "password authentication failed"),
+        ({"user": "nobody"}, "password authentication failed"),
+        ({"dbname": "nowhere"}, "does not exist"),
+        ({"passfile": "wrong"}, "password authentication failed"),
+        ({"passfile": "readable by all"}, "give a password: .*a passfile"),
+        ({"passfile": "gone"}, "give a password: .*a passfile"),
+        ({"service": "gone"}, "a setting of the connection cannot be used: definition of service"),
+        ({"sslmode": "strong"}, 'cannot be used: invalid sslmode value: "..."'),
+        ({"require_auth": "none"}, "correct require_auth or channel_binding"),
+        ({"channel_binding": "require", "sslmode": "disable"}, "correct require_auth or channel"),
+    ],
+    ids=str,
+)
+def test_wrong_login_is_final_and_shows_no_secret(
+    world: World,
+    app_dsn: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    wrong: dict[str, str],
+    words: str,
+    staged: bool,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    parts: dict[str, Any] = conninfo_to_dict(app_dsn) | wrong
+    if kind := wrong.get("passfile"):
+        del parts["password"]
+        parts["passfile"] = passfile = tmp_path / kind
+        if kind != "gone":
+            passfile.write_text("*:*:*:*:canary2\n")
+            passfile.chmod(0o644 if kind == "readable by all" else 0o600)
+    timeouts = Timeouts(deadline_seconds=3600)
+    spark = world.driver(make_conninfo("", **parts), timeouts=timeouts, staged=staged)
+    for attempt in (spark.sink.check, lambda: spark.batch(0, decision())):
+        with pytest.raises(AccessDenied, match=words) as raised:
+            attempt()
+        assert "canary" not in "".join(traceback.format_exception(raised.value))
+    assert "trying again" not in caplog.text
+    assert "canary" not in caplog.text
+
+
 def test_outcome_is_what_the_ledger_has_in_any_process(world: World) -> None:
     spark = world.driver()
     assert spark.sink.outcome() is None
@@ -237,7 +281,7 @@ def test_host_that_nobody_knows_is_final(world: World, host: str) -> None:
     timeouts = Timeouts(deadline_seconds=3600)
     spark = world.driver(f"host={host} user=app password=canary dbname=x", timeouts=timeouts)
     for attempt in (spark.sink.check, lambda: spark.batch(0, decision())):
-        with pytest.raises(AccessDenied, match="nobody knows this host") as raised:
+        with pytest.raises(AccessDenied, match=r"nobody knows this host.*restart policy") as raised:
             attempt()
         assert "canary" not in str(raised.value)
 

@@ -76,6 +76,17 @@ CASES: dict[str, list[Rows]] = {
         [decision("m_1"), *(decision("m_1", n, RELEASE, occurred_at=FAR) for n in (2, 3))] * 2,
         [decision("m_1", 4, RELEASE), decision("m_2", occurred_at=FAR)],
     ],
+    "rejected by rules": [
+        [
+            decision("m_1"),
+            decision("m_1", rejected="no_such_order"),
+            decision("", 2, rejected="too_old"),
+            decision("m_2", rejected="No such order"),
+            decision("m_3", 3),
+            decision("m_3", 3, minor=1),
+        ],
+        [decision("m_2")],
+    ],
     "all that an entry may have": [
         [
             decision(priority=3, traceparent=f"00-{1:032x}-{2:016x}-01"),
@@ -84,10 +95,11 @@ CASES: dict[str, list[Rows]] = {
     ],
 }
 WIDE = SCHEMA.append(pa.field("priority", pa.int16())).append(pa.field("traceparent", pa.string()))
+RULED = WIDE.append(pa.field("rejected", pa.string()))
 
 
 def _table(rows: Rows) -> pa.Table:
-    return pa.Table.from_pylist(rows, WIDE)
+    return pa.Table.from_pylist(rows, RULED if any("rejected" in row for row in rows) else WIDE)
 
 
 @pytest.fixture
@@ -124,6 +136,17 @@ def test_both_paths_leave_the_same_tables(both: dict[bool, Driver], batches: lis
             assert _stages(db) == 0
     assert left[True] == left[False]
     assert len(left[True]["batch"]) == len(batches)
+
+
+def test_replay_that_another_rule_rejects_diverges(both: dict[bool, Driver]) -> None:
+    for driver in both.values():
+        rows = _table([decision("m_1"), decision("m_2", rejected="no_such_order")])
+        assert driver.tables(0, rows).counts.quarantined == 1
+        other = _table([decision("m_1"), decision("m_2", rejected="too_old")])
+        with pytest.raises(ReplayDiverged, match="another column or table of the batch differs"):
+            driver.tables(0, other)
+        with pytest.raises(ReplayDiverged, match="1 keys only in this replay"):
+            driver.tables(0, _table([decision("m_1"), decision("m_2")]))
 
 
 def test_either_path_finds_what_the_other_wrote(dsn: str, db: psycopg.Connection) -> None:
@@ -294,7 +317,7 @@ def test_rows_of_a_fenced_run_in_a_stage_of_the_same_number_are_not_taken(world:
         world.db.execute("DELETE FROM holdfast.stage")
         world.db.execute(f"SELECT setval({numbers}, %s, false)", [stage.number])
         run = fenced.sink._take(fenced.query_id, fenced.run_id)
-        again = open_stage(fenced.sink._stage, run, 1)
+        again = open_stage(fenced.sink._stage, run, 1, table().schema)
         assert again.number == stage.number
         in_tasks(others)(again)
         return summaries

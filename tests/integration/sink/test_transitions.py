@@ -18,9 +18,9 @@ from holdfast.sink import ReplayDiverged, Replayed, UnadoptedCheckpoint, Written
 from holdfast.sink import requeue as by_hand
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.key import Key
-from holdfast.sink.contract.requeue import REISSUED, REQUEUED, Overtakes
+from holdfast.sink.contract.requeue import REISSUED, REQUEUED, Overtakes, stream_of
 from holdfast.sink.errors import SchemaMismatch
-from holdfast.sink.requeue import requeue, stream_of
+from holdfast.sink.requeue import requeue
 from tests.support.command import holdfast
 from tests.support.dispatch.sender import BLOCK, RELEASE, decision
 from tests.support.job.driver import Driver
@@ -135,7 +135,7 @@ def test_row_of_the_year_9999_silences_no_subject(world: World, payouts: Driver)
     assert _fate(payouts.batch(0, far, decision("m_9", occurred_at=FAR))) == (0, 0, 2)
     assert _fate(payouts.batch(1, decision("m_1", 2, BLOCK))) == (1, 0, 0)
     left = contents(world.db)
-    [(_, reason, row), _] = left["quarantine"]
+    [(_, reason, _rule, row), _] = left["quarantine"]
     assert reason == "future_dated"
     assert json.loads(row)["key"] == far["key"]
     # Neither its key nor a subject of its own is taken, so that it can be put back corrected.

@@ -28,6 +28,7 @@ from playwright.sync_api import (
     Dialog,
     Page,
     Request,
+    Route,
     expect,
     sync_playwright,
 )
@@ -38,6 +39,7 @@ from holdfast.dispatcher.operators.common.session import acting_as
 from holdfast.dispatcher.operators.endpoints.store import Endpoints
 from holdfast.dispatcher.operators.replays.rules import ReplayFilter
 from holdfast.dispatcher.operators.replays.store import Replays
+from holdfast.dispatcher.operators.subjects.holding import Holding
 from holdfast.sink import BatchInput, ReplayDiverged
 from holdfast.sink.contract.key import Key
 from tests.support.console import admin_api
@@ -152,6 +154,21 @@ def window(browser: Browser, api: Api, role: str | None = None, **options: Any) 
 def path_of(address: str) -> str:
     """Return the path of an address, without its host and its query."""
     return urlsplit(address).path
+
+
+def held(page: Page, routes: list[Route]) -> list[Route]:
+    """Let the browser go on for a moment; return the requests that a route has held until then."""
+    page.wait_for_timeout(50)
+    return routes
+
+
+def refresh(page: Page, routes: list[Route]) -> list[Route]:
+    """Refresh the live part; return the requests that a route has held until then.
+
+    A refresh that was under way before the route may replace the part and drop this one.
+    """
+    page.evaluate("htmx.trigger('#live', 'holdfast:live')")
+    return held(page, routes)
 
 
 INSPECT = Path(__file__).with_name("browser_inspect.js").read_text()
@@ -347,6 +364,8 @@ def _act(dsn: str) -> None:
     reason = canary("reason")
     with Endpoints.connect(dsn) as store:
         store.set_endpoint_state("down", "paused", canary("paused"))
+    with Holding.connect(dsn) as store:
+        store.hold(LOST, "payouts", None, canary("held"))
     with Replays.connect(dsn) as store:
         cancelled = store.plan(ReplayFilter(stream="test"), reason=reason)
         store.cancel(cancelled["id"], reason)

@@ -5,8 +5,8 @@ from typing import Any, Self
 from uuid import uuid4
 
 from holdfast.sink.rows.batch import BatchInput, prepare
+from holdfast.sink.rows.outcome import Written
 from holdfast.sink.transaction.driver_path import InDriver
-from holdfast.sink.transaction.ledger import Written
 from holdfast.sink.transaction.writer import Writer
 from tests.support.dispatch.sender import BLOCK, decision, table
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / ".holdfast" / "sink-environments"
 
-SOURCES = ("sink", "dispatcher", "migrations", "spark_app", "deploy")
+SOURCES = ("sink", "dispatcher", "docs/examples", "migrations", "spark_app", "deploy")
 FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 UV = (str(Path(sys.executable).with_name("uv")), "--quiet")
@@ -101,7 +101,7 @@ ENVIRONMENTS = [
     Environment("4.1.4", "3.13", lowest=False),
     Environment("4.2.1", "3.10", lowest=True),
     Environment("4.2.1", "3.13", lowest=False),
-    Environment("4.3.0", "3.10", lowest=True),
+    Environment("4.3.0", "3.11", lowest=True),
     Environment("4.3.0", "3.13", lowest=False),
 ]
 
@@ -112,10 +112,14 @@ CONNECTED = [
 """With Spark Connect, which is a package of its own before."""
 
 
-def declared() -> list[str]:
-    """Return what `pip install 'holdfast[sink]'` requires."""
+def declared(extra: str = "sink") -> list[str]:
+    """Return what `pip install 'holdfast[EXTRA]'` requires."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return [*project["dependencies"], *project["optional-dependencies"]["sink"]]
+    required = [*project["dependencies"]]
+    for each in project["optional-dependencies"][extra]:
+        own = each.startswith("holdfast[")
+        required += declared(each[len("holdfast[") : -1]) if own else [each]
+    return required
 
 
 def build_wheel(folder: Path) -> Path:

@@ -156,7 +156,8 @@ _LASTING = {
     "late": """
         SELECT reason::text, event_id, merchant_id, amount_minor, occurred_at, watermark
         FROM holdfast.late_event ORDER BY 1, 2, 3, 4, 5, 6""",
-    "quarantine": "SELECT reason::text, detail, row FROM holdfast.quarantine ORDER BY 1, 2, 3",
+    "quarantine": """
+        SELECT reason::text, rule, detail, row FROM holdfast.quarantine ORDER BY 1, 2, 3, 4""",
 }
 
 
@@ -276,8 +277,8 @@ _QUERIES = {
         JOIN holdfast.subject ON subject.id = subject_id
         JOIN holdfast.batch USING (batch_no) ORDER BY 1, 2, 3""",
     "quarantine": """
-        SELECT batch_id, reason, row FROM holdfast.quarantine
-        JOIN holdfast.batch USING (batch_no) ORDER BY 1, 2, 3""",
+        SELECT batch_id, reason, rule, row FROM holdfast.quarantine
+        JOIN holdfast.batch USING (batch_no) ORDER BY 1, 2, 3, 4""",
 }
 
 

@@ -3,6 +3,8 @@
 import json
 import os
 import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from signal import SIGKILL
@@ -20,6 +22,7 @@ from tests.support.job.job_stream import contents
 
 PROGRAM = Path(__file__).with_name("sink_job.py")
 SECONDS = 240
+"""The longest that a query may show no progress: a busy machine only makes it slower."""
 
 AT = pa.timestamp("us", "UTC")
 DATA = pa.struct(
@@ -74,7 +77,10 @@ def write_events(folder: Path, number: int, lines: list[dict[str, Any]]) -> None
 def run_job(
     python: str, folder: Path, dsn: str, path: str, failpoints: str, *settings: str
 ) -> tuple[int, str]:
-    """Run the query with settings of Spark until it ends or is killed; return how, and its log."""
+    """Run the query with settings of Spark until it ends or is killed; return how, and its log.
+
+    Raises `TimeoutExpired` where neither log nor checkpoint change for `SECONDS`.
+    """
     log = folder / "stderr.txt"
     with log.open("wb") as stderr:
         started = subprocess.Popen(
@@ -91,11 +97,30 @@ def run_job(
             start_new_session=True,
         )
     try:
-        return started.wait(SECONDS), log.read_text(errors="replace")
+        return wait(started, log, folder / "checkpoint"), log.read_text(errors="replace")
     finally:
         if started.poll() is None:
             os.killpg(started.pid, SIGKILL)
             started.wait()
+
+
+def wait(started: "subprocess.Popen[bytes]", *progress: Path) -> int:
+    """Return how a process ends. Raises `TimeoutExpired` where no file changes for `SECONDS`."""
+    while True:
+        before = _newest(progress)
+        try:
+            return started.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            if _newest(progress) == before:
+                raise
+
+
+def _newest(paths: Sequence[Path]) -> float:
+    newest = 0.0
+    for file in (file for path in paths for file in (path, *path.rglob("*"))):
+        with suppress(FileNotFoundError):  # Spark renames files meanwhile
+            newest = max(newest, file.stat().st_mtime)
+    return newest
 
 
 def written(dsn: str) -> dict[str, list[tuple[Any, ...]]]:

@@ -51,8 +51,8 @@ def _lanes(pair: "Pair", seen: Seen, subject: str) -> tuple[Any, Any]:
         state = "due"
     else:
         state = "idle" if lane.delivered == lane.last else "stopped"
-    real |= {"state": row.state, "token": row.token}
-    twin |= {"state": state, "token": pair.tokens.get(lane.token)}
+    real |= {"state": row.state, "token": row.token, "held": row.is_held}
+    twin |= {"state": state, "token": pair.tokens.get(lane.token), "held": lane.held != "no"}
     if state != "stopped":  # the attempt that stopped it is counted in the database
         real["steps"] = row.attempt - row.rescued - (state == "leased")
         twin["steps"] = lane.steps

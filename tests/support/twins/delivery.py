@@ -389,7 +389,7 @@ def resume(_w: World, s: State) -> State | None:
 
 
 def hold(_w: World, s: State, subject: str) -> State | None:
-    """Designed: `subject hold` marks the lane."""
+    """`subject hold` marks the lane."""
     lane, budget = s.lane[subject], _spend(s, "holds")
     if lane.held != "no" or not lane.exists or _locked(s, subject) or budget is None:
         return None
@@ -397,7 +397,7 @@ def hold(_w: World, s: State, subject: str) -> State | None:
 
 
 def hold_answers(_w: World, s: State, subject: str) -> State | None:
-    """Designed: it answers once no lease is left that began before."""
+    """It answers once no lease is left that began before."""
     lane = s.lane[subject]
     item_leased = s.item.state == "leased" and s.item.subject == subject
     if lane.held != "asked" or lane.token != NONE or item_leased:
@@ -406,7 +406,7 @@ def hold_answers(_w: World, s: State, subject: str) -> State | None:
 
 
 def resume_subject(_w: World, s: State, subject: str) -> State | None:
-    """Designed: the subject continues."""
+    """The subject continues."""
     lane = s.lane[subject]
     if lane.held != "held":
         return None

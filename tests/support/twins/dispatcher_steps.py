@@ -120,7 +120,7 @@ class DispatcherSteps:
     def is_due(self, *, or_paused: bool = False) -> bool:
         """Return whether a claim finds a lane; with `or_paused`, also whether it must not."""
         return (self.s.active or or_paused) and any(
-            lane.due and lane.token == NONE for lane in self.s.lane.values()
+            lane.due and lane.token == NONE and lane.held == "no" for lane in self.s.lane.values()
         )
 
     def next_of(self, dispatcher: str) -> str | None:

@@ -29,11 +29,12 @@ from holdfast.dispatcher.operators.reissue.actions import write_all
 from holdfast.dispatcher.operators.reissue.store import Reissues
 from holdfast.dispatcher.operators.replays.rules import ReplayFilter
 from holdfast.dispatcher.operators.replays.store import Replays
+from holdfast.dispatcher.operators.subjects.holding import Holding
 from holdfast.dispatcher.outbound.reference_rule import rule_of
 from holdfast.sink.contract.key import Key
 from holdfast.sink.rows.batch import BatchInput, prepare
+from holdfast.sink.rows.outcome import Written
 from holdfast.sink.transaction.driver_path import InDriver
-from holdfast.sink.transaction.ledger import Written
 from holdfast.sink.transaction.writer import Writer
 from tests.support.dispatch.delivery import age
 from tests.support.dispatch.dispatching import LOOPBACK, SECRET
@@ -49,7 +50,7 @@ RETAIN_DAYS = 5
 
 _LANES = """
     SELECT p.name, s.name, l.delivered_sequence, l.last_sequence, l.claimed_sequence, l.attempt,
-           l.rescued, l.token, l.due_at
+           l.rescued, l.token, l.due_at, l.on_hold_until IS NOT NULL
     FROM holdfast.lane l
     JOIN holdfast.subject s ON s.id = l.subject_id
     JOIN holdfast.endpoint p ON p.id = l.endpoint_id
@@ -113,6 +114,7 @@ class LaneSeen(NamedTuple):
     rescued: int
     state: str
     token: UUID | None
+    is_held: bool
 
 
 class DeadSeen(NamedTuple):
@@ -188,6 +190,7 @@ class Outbox:
         self.replays = Replays(self._operator)
         self.reissues = Reissues(self._operator)
         self.dead_letters = DeadLetters(self._operator)
+        self.holding = Holding(self._operator)
         self._checks = [stack.enter_context(Checks.connect(dsn)) for _ in range(2)]
         self._writer = Writer(dsn, STREAM, suppress_repeats=False, first_batch=1)
         stack.callback(self._writer.close)
@@ -217,6 +220,15 @@ class Outbox:
     def set_state(self, name: str, state: str) -> None:
         """Pause, resume or disable an endpoint."""
         self.endpoints.set_endpoint_state(name, state, "a test")
+
+    def hold(self, endpoint: str, subject: str) -> bool:
+        """Hold a subject; returns whether something of it is in flight."""
+        in_flight: bool = self.holding.hold(subject, endpoint, None, "a test")["in_flight"]
+        return in_flight
+
+    def resume(self, endpoint: str, subject: str) -> None:
+        """Resume a subject on hold."""
+        self.holding.resume(subject, endpoint, "a test")
 
     def redeliver(self, key: str, endpoint: str | None = None) -> UUID:
         """Plan and apply a replay of one key; raises `CommandError` if there is nothing to do."""
@@ -348,9 +360,9 @@ class Outbox:
         for endpoint, subject, sequence, number, outcome in tried:
             attempts[endpoint, subject, sequence].append((number, outcome))
         lanes: dict[tuple[str, str], LaneSeen] = {}
-        for endpoint, subject, *counts, token, due_at in places:
+        for endpoint, subject, *counts, token, due_at, is_held in places:
             state = state_of(token, due_at, counts[0], counts[1])
-            lanes[endpoint, subject] = LaneSeen._make([*counts, state.value, token])
+            lanes[endpoint, subject] = LaneSeen._make([*counts, state.value, token, is_held])
         return Seen(
             entries={(name, n): (Key(key).text, routed) for name, n, key, routed in stored},
             lanes=lanes,

@@ -37,12 +37,39 @@ class Pair(DispatcherSteps):
             self._run(process.load())  # one that began meanwhile does not know the endpoint
         return self._take(after)
 
+    def hold(self, subject: str) -> bool:
+        """Hold a subject. The answer says whether something is in flight: *asked*, else *held*."""
+        after = delivery.hold(self.w, self.s, subject)
+        if after is None:
+            return False
+        asked = self.outbox.hold(ENDPOINT, subject)
+        answered = delivery.hold_answers(self.w, after, subject)
+        assert asked is (answered is None), f"in flight: {asked}; the twin: {after.lane[subject]}"
+        return self._take(answered or after)
+
+    def hold_answers(self, subject: str) -> bool:
+        """Hold a subject again whose lease has ended: nothing is in flight any more."""
+        after = delivery.hold_answers(self.w, self.s, subject)
+        if after is None:
+            return False
+        assert not self.outbox.hold(ENDPOINT, subject)
+        return self._take(after)
+
+    def resume_subject(self, subject: str) -> bool:
+        """Resume a subject; the model has it only once the hold is answered."""
+        after = delivery.resume_subject(self.w, self.s, subject)
+        if after is None:
+            return False
+        self.outbox.resume(ENDPOINT, subject)
+        return self._take(after)
+
     def redeliver(self, dispatcher: str, entry: Entry) -> bool:
-        """Send an entry again; a dispatcher frees the lane that it stops."""
+        """Send an entry again; a dispatcher frees the lane that it stops, unless it is on hold."""
         frees = delivery.stopped(self.s, *entry)
         after = delivery.redeliver(self.w, self.s, *entry)
         # A dispatcher takes the item of an older replay first.
-        if after is None or (frees and (not self.s.active or self.s.item.state == "due")):
+        waits = not self.s.active or self.s.item.state == "due" or self._is_held(entry[0])
+        if after is None or (frees and waits):
             return False
         if entry in self.reissued | self.gone:
             return False  # it is never sent again
@@ -58,7 +85,11 @@ class Pair(DispatcherSteps):
             subject
             for subject, lane in self.s.lane.items()
             if lane.due and lane.token == NONE and lane.steps and self.s.active
+            if not self._is_held(subject)
         ]
+
+    def _is_held(self, subject: str) -> bool:
+        return self.s.lane[subject].held != "no"
 
     def hasten(self, dispatcher: str, subject: str) -> bool:
         """Have a retry brought forward, which is due already: the count of attempts stays."""

@@ -1,6 +1,6 @@
 """Searches with a state machine for as long as it is told, and reports what it tried.
 
-`make test-rest` gives each machine 45 seconds and the same seeds every time. `make model-sql` gives
+`make test-rest` gives each machine 20 seconds and the same seeds every time. `make model-sql` gives
 each an hour and other seeds, and prints the first: a run with it finds the same.
 """
 
@@ -20,7 +20,7 @@ SECONDS = "HOLDFAST_TEST_MODEL_SECONDS"
 SEED = "HOLDFAST_TEST_MODEL_SEED"
 """The variable with the first seed."""
 
-SECONDS_DEFAULT = 45.0
+SECONDS_DEFAULT = 20.0
 
 EXAMPLES = 10
 """Of each seed. The time is looked at in between."""

@@ -315,6 +315,7 @@ def next_build(folder: Path) -> tuple[Build, Pair]:
     for package in PACKAGES:
         (links / package).symlink_to(folder / package)
     (links / "receiver").symlink_to(folder / "dispatcher" / "receiver")
+    (links / "testing").symlink_to(folder / "sink" / "testing")
     pair = write_pair(folder / "migrations" / "versions", SCHEMA_REVISION)
     schema = folder / "sink" / "contract" / "schema.py"
     text, count = re.subn(

@@ -98,7 +98,7 @@ def test_builder_sees_only_the_packages() -> None:
     assert lines[1] == "*"
     assert {line[1:] for line in lines if line.startswith("!")} == {
         *("LICENSE", "README.md", "pyproject.toml", "requirements", "setup.py"),
-        *("deploy", "dispatcher", "migrations", "sink", "spark_app"),
+        *("deploy", "dispatcher", "docs/examples", "migrations", "sink", "spark_app"),
     }
 
 

@@ -1,6 +1,7 @@
 """Packages of a release: their licences, known vulnerabilities and contents."""
 
 import json
+import shutil
 import subprocess
 import sysconfig
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from holdfast.deploy.release import packages, requirements, vulnerabilities
+from holdfast.deploy.release import checkpoint_jar, packages, requirements, vulnerabilities
 from holdfast.deploy.release.__main__ import main
 from holdfast.deploy.release.requirements import FOLDER, pins
 from holdfast.sink.contract.exits import ExitCode
@@ -263,6 +264,31 @@ def test_build_that_depends_on_its_time_is_refused(tmp_path: Path) -> None:
     root = _project(tmp_path / "small", **{"setup.py": SETUP})
     with pytest.raises(packages.PackageError, match="its bytes differ"):
         _built(root, tmp_path / "work")
+
+
+@pytest.mark.parametrize("jdk", [True, False], ids=["javac", "ecj"])
+def test_checkpoint_jar_has_the_same_bytes_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jdk: bool
+) -> None:
+    if not jdk:
+        program = checkpoint_jar._java_program
+        monkeypatch.setattr(
+            checkpoint_jar, "_java_program", lambda name: program(name) if name == "java" else None
+        )
+    built = []
+    for folder in (tmp_path / "one", tmp_path / "another" / "place"):
+        (folder / checkpoint_jar.FOLDER).mkdir(parents=True)
+        for source in checkpoint_jar.SOURCES:
+            shutil.copy(checkpoint_jar.ROOT / source, folder / source)
+        staged = checkpoint_jar.ROOT / ".holdfast"
+        (folder / ".holdfast").symlink_to(staged)
+        try:
+            assert checkpoint_jar.build(folder)
+        except checkpoint_jar.NoCompilerError as error:
+            pytest.skip(str(error))
+        assert not checkpoint_jar.build(folder)
+        built.append((folder / checkpoint_jar.JAR).read_bytes())
+    assert built[0] == built[1]
 
 
 def test_unbuildable_images_are_reported(

@@ -11,7 +11,7 @@ import pytest
 from holdfast.sink.contract.key import Key
 from holdfast.sink.errors import BatchTooLarge, SchemaMismatch, TooManyRefused
 from holdfast.sink.rows import batch as batch_module
-from holdfast.sink.rows.batch import BatchInput, PreparedBatch, prepare
+from holdfast.sink.rows.batch import BatchInput, PreparedBatch, prepare, reject
 from holdfast.sink.rows.quarantine_limit import QuarantineLimit
 from tests.support.dispatch.sender import BLOCK, NOON, REFUSED, RELEASE, SCHEMA, decision, table
 from tests.support.job.decisions import BAD_ROWS
@@ -150,14 +150,67 @@ def test_refused_rows_are_kept_in_storable_form() -> None:
     prepared = prepare(BatchInput(table(), refused))
     assert prepared.row_count == 2
     first, second = prepared.quarantined.to_pylist()
-    assert first == {"reason": "malformed", "detail": "no json", "row": r"{\u0000"}
+    assert first == {"reason": "malformed", "detail": "no json", "row": r"{\u0000", "rule": None}
     assert json.loads(second["row"])["bytes"] == 100_000
 
 
-def test_unknown_reason_is_refused_before_any_row() -> None:
-    refused = pa.Table.from_pylist([{"reason": "odd", "detail": "", "row": ""}], REFUSED)
-    with pytest.raises(SchemaMismatch, match=r"reason 'odd' is not known"):
+@pytest.mark.parametrize("reason", ["No such order", "rejected", "", None])
+def test_unknown_reason_is_refused_before_any_row(reason: str | None) -> None:
+    refused = pa.Table.from_pylist([{"reason": reason, "detail": "", "row": ""}], REFUSED)
+    with pytest.raises(SchemaMismatch, match=rf"reason {reason!r} is not known"):
         prepare(BatchInput(table(decision()), refused))
+
+
+def test_rows_rejected_by_a_column_keep_their_rule_and_no_key() -> None:
+    row = decision("m_1")
+    schema = _with(rejected=pa.string())
+    rows = [row | {"rejected": "no_such_order"}, row, decision(""), row | {"rejected": "No such"}]
+    prepared = _prepared(*rows, schema=schema)
+    assert prepared.entries["subject"].to_pylist() == ["m_1"]
+    kept = sorted(prepared.quarantined.to_pylist(), key=lambda each: each["reason"])
+    assert [(each["reason"], each["rule"]) for each in kept] == [
+        ("bad_data", None),
+        ("bad_subject", None),
+        ("rejected", "no_such_order"),
+    ]
+    assert "'No such', which cannot name a rule: expected a-z" in kept[0]["detail"]
+    for each in (kept[0], kept[2]):
+        text = json.loads(each["row"])
+        assert text == row | {"occurred_at": "2026-11-02T12:15:00Z"}
+
+
+def test_column_of_rules_must_be_text() -> None:
+    schema = _with(rejected=pa.bool_())
+    with pytest.raises(SchemaMismatch, match=r"column 'rejected' is bool, expected string: name"):
+        _prepared(decision(), schema=schema)
+    assert _prepared(decision(), schema=_with(rejected=pa.null())).quarantined.num_rows == 0
+
+
+def test_rejected_rows_make_the_table_of_a_batch() -> None:
+    at = datetime(2026, 11, 2, 12, 15, tzinfo=UTC)
+    rows = (reject("no_such_order", each, "order 17") for each in ({"order": 17, "at": at}, "raw"))
+    given = BatchInput(table(decision()), rows)
+    assert given.refused.num_rows == 2
+    prepared = prepare(given)
+    assert prepared.row_count == 3
+    text = '{"order": 17, "at": "2026-11-02T12:15:00Z"}'
+    assert prepared.quarantined.to_pylist() == [
+        {"reason": "rejected", "detail": "order 17", "row": kept, "rule": "no_such_order"}
+        for kept in (text, "raw")
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["", "No", "9a", "a-b", "a\n", "é", "a" * 65, "bad_data", "rejected"]
+)
+def test_name_that_no_rule_can_have_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"cannot name a rule: expected a-z"):
+        reject(name, {})
+
+
+def test_rejected_value_whose_text_may_change_is_refused() -> None:
+    with pytest.raises(TypeError, match="set has no text that a replay is sure to repeat"):
+        reject("no_such_order", {"tags": {"a", "b"}})
 
 
 def test_digest_covers_entries_refused_rows_and_companions() -> None:
@@ -292,7 +345,7 @@ def test_message_has_the_counts_the_limit_and_the_way_out() -> None:
     assert message.startswith("stream 'payouts': batch 7: 1,600 of its 2,000 rows were refused")
     assert "100,000 rows or 50% of a batch of 1,000 or more" in message
     assert "nothing is lost" in message
-    assert "`holdfast job run --refused-rows`" in message
+    assert "the exposure job: with its option --refused-rows" in message
 
 
 @pytest.mark.parametrize(

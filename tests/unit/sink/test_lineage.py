@@ -164,9 +164,9 @@ def test_older_checkpoint_copy_is_reported_with_a_remedy() -> None:
         "stream 'payouts': the ledger has batch 9 of this query, but in the checkpoint"
         " /checkpoints/payouts batch 5 is the newest: it is an older copy, and its state does not"
         " have what the ledger has. Nothing was written, and what the ledger has stands. Restore"
-        " the newest copy of the checkpoint; or begin a new checkpoint and run"
-        " `holdfast stream adopt payouts --query-id ID --reason TEXT` (the id is in its file"
-        " `metadata`): keys that are recorded repeat nothing."
+        " the newest copy of the checkpoint; or start the query with a new checkpointLocation (and"
+        " `checkpoint=`), which the stream adopts by the command that the error then has: keys that"
+        " are recorded repeat nothing."
     )
     with pytest.raises(CheckpointBehind, match="no batch was ever planned"):
         compare("payouts", Checkpoint(HERE, None, None), 0)
@@ -181,9 +181,9 @@ def test_older_database_is_reported_with_a_remedy() -> None:
         " batch of this query in the ledger is 5: the database was put back to an older moment (or"
         " the sink was not called for each batch, which it has to be), and Spark does not run the"
         " batches between again. Nothing was written. Restore the newest"
-        " copy of the database; or begin a new checkpoint and run `holdfast stream adopt payouts"
-        " --query-id ID --reason TEXT` (the id is in its file `metadata`): what is"
-        " missing is decided again under the same keys, and keys that are recorded repeat nothing."
+        " copy of the database; or start the query with a new checkpointLocation (and"
+        " `checkpoint=`), which the stream adopts by the command that the error then has: keys that"
+        " are recorded repeat nothing, and what is missing is decided again under the same keys."
     )
 
 

@@ -22,6 +22,7 @@ from holdfast.sink import BatchInput, OutboxSink, trace
 from holdfast.sink.errors import NotPrimary, NotStreaming, SchemaMismatch, SinkUnavailable
 from holdfast.sink.foreach_batch import STAGED_BYTES, PathChoice
 from holdfast.sink.requeue import Unfit, _prepared, stream_of
+from holdfast.sink.rows.outcome import Counts, Replayed, Written
 from holdfast.sink.session import UNKNOWN_BYTES, Identity, session_of
 from holdfast.sink.trace import batch_span
 from holdfast.sink.transaction.database import (
@@ -31,7 +32,6 @@ from holdfast.sink.transaction.database import (
     cut_after,
     error_text,
 )
-from holdfast.sink.transaction.ledger import Counts, Replayed, Written
 from holdfast.sink.transaction.retry import is_transient, until_done
 from tests.support.dispatch.dispatching import header, tracing
 from tests.support.dispatch.sender import BLOCK, decision, table
@@ -54,10 +54,23 @@ def test_repr_hides_the_password() -> None:
     )
 
 
-def test_dsn_that_cannot_be_read_is_refused_without_quoting_it() -> None:
+@pytest.mark.parametrize(
+    "dsn", ["app:s3cret@db", "postgresql://app:pa@x:s3cret@db/holdfast", "port=70000"]
+)
+def test_dsn_that_cannot_be_read_is_refused_without_quoting_it(dsn: str) -> None:
     with pytest.raises(ValueError, match=r"^the DSN cannot be read") as raised:
-        OutboxSink("app:s3cret@db", stream="payouts")
+        OutboxSink(dsn, stream="payouts")
     assert "s3cret" not in str(raised.value)
+    assert raised.value.__context__ is None
+
+
+def _token() -> str:
+    return "s3cret-token"
+
+
+def test_password_of_a_function_is_in_no_pickle() -> None:
+    sink = OutboxSink("host=db user=app", stream="payouts", password=_token)
+    assert b"s3cret-token" not in pickle.dumps(sink) + pickle.dumps(sink._stage)
 
 
 def test_error_of_the_database_is_shown_without_a_password() -> None:

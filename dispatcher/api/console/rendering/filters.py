@@ -25,7 +25,9 @@ TONES = {
         "applying behind current draining due half_open leased planned released retrying sending"
         " slow_start stale suppressed throttled unrouted waiting"
     ),
-    "warn": ("cancelled expired hasten open paused reissue release requeued resend unknown"),
+    "warn": (
+        "cancelled expired hasten on_hold open paused reissue release requeued resend unknown"
+    ),
     "bad": (
         "cannot_write dead disabled diverged exhausted failed gone lost no_dispatcher not_routed"
         " refused rejected stopped unreachable"

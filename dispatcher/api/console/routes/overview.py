@@ -214,6 +214,7 @@ PLACES = {
     "partitions": "/database",
     "undelivered": "/subjects?held=any",
     "stopped_lanes": "/subjects?held=stopped",
+    "subjects_on_hold": "/subjects?held=on_hold",
     "dead_letters": "/dead",
     "silenced_subjects": "/subjects?silenced=yes",
     "watermark_ahead": "/batches",

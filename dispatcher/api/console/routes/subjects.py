@@ -1,4 +1,4 @@
-"""Subjects: by name, by what holds them up, and one with its lanes."""
+"""Subjects: by name, by what holds them up, one with its lanes; hold, resume, skip a gap."""
 
 from typing import Annotated
 
@@ -13,7 +13,9 @@ from holdfast.dispatcher.api.console.frame.screens import acts
 from holdfast.dispatcher.api.console.rendering.filters import link
 from holdfast.dispatcher.api.requests import no_others
 from holdfast.dispatcher.api.routes.why import CachedTrace, explaining
+from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.common.verbs import Question
+from holdfast.dispatcher.operators.subjects.holding import Holding
 from holdfast.dispatcher.operators.subjects.rules import repair_commands
 from holdfast.dispatcher.operators.subjects.skip_gap import GapSkipper
 from holdfast.dispatcher.operators.subjects.store import WAITING_MAX, Held, SubjectFilter, Subjects
@@ -87,17 +89,7 @@ def show_subject(request: Request, person: Person, name: str) -> Response:
 @router.get("/subjects/pass")
 def ask_pass(request: Request, person: Person, name: Named, endpoint: Named) -> Response:
     """Ask for confirmation to skip decisions that are no longer stored."""
-    with person.session.open(Subjects) as store:
-        found = store.subject(name)
-    lane = next((each for each in found["lanes"] if each["endpoint"] == endpoint), None)
-    if lane is None:
-        raise CommandError(
-            f"{one_line(name)} has no lane at {one_line(endpoint)}. Nothing was changed; go back"
-            " to the subject.",
-            ExitCode.NOTHING_MATCHED,
-            code="unknown_lane",
-        )
-    missing = lane["delivered_sequence"] + 1
+    missing = _lane(person, name, endpoint)["delivered_sequence"] + 1
     return ask(
         request,
         person,
@@ -130,8 +122,90 @@ def pass_missing(request: Request, person: Operator, form: Form) -> Response:
     first, last, then = done["passed_from"], done["passed_to"], done["next_sequence"]
     which = f"Sequence {first:,}" if first == last else f"Sequences {first:,} to {last:,}"
     goes_on = "nothing is left to deliver" if then is None else f"the lane continues with {then:,}"
-    said = f"{which} skipped at {endpoint}; {goes_on}."
-    return redirect(request, person, link("/subjects/show", name=name), said)
+    message = f"{which} skipped at {endpoint}; {goes_on}."
+    return redirect(request, person, link("/subjects/show", name=name), message)
+
+
+@router.get("/subjects/hold")
+def ask_hold(request: Request, person: Person, name: Named, endpoint: Named) -> Response:
+    """Ask for confirmation to hold a subject at an endpoint."""
+    _lane(person, name, endpoint)
+    return ask(
+        request,
+        person,
+        Question(
+            title=f"Hold {one_line(name)}",
+            action="/subjects/hold",
+            button="Hold it",
+            back=link("/subjects/show", name=name),
+            says=(
+                (
+                    f"Nothing of it is sent to {endpoint} until it is resumed; its decisions wait"
+                    " in order. Other subjects continue."
+                ),
+                "What is in flight ends.",
+            ),
+            kept=(("name", name), ("endpoint", endpoint)),
+        ),
+    )
+
+
+@router.post("/subjects/hold")
+def hold_subject(request: Request, person: Operator, form: Form) -> Response:
+    """Hold it, until a person resumes it."""
+    reason = reason_of(form)
+    name, endpoint = (filled(form.get(each, "")) or "" for each in ("name", "endpoint"))
+    with person.session.open(Holding) as store:
+        done = store.hold(name, endpoint, None, reason)
+    flight = " A request is in flight; nothing is sent after it." if done["in_flight"] else ""
+    warning = f" Warning: {done['warning']}." if done["warning"] else ""
+    message = f"On hold at {endpoint} until it is resumed.{flight}{warning}"
+    return redirect(request, person, link("/subjects/show", name=name), message)
+
+
+@router.get("/subjects/resume")
+def ask_resume(request: Request, person: Person, name: Named, endpoint: Named) -> Response:
+    """Ask for confirmation to resume a subject on hold."""
+    _lane(person, name, endpoint)
+    return ask(
+        request,
+        person,
+        Question(
+            title=f"Resume {one_line(name)}",
+            action="/subjects/resume",
+            button="Resume it",
+            back=link("/subjects/show", name=name),
+            says=(f"What waits for {endpoint} is sent in order.",),
+            kept=(("name", name), ("endpoint", endpoint)),
+        ),
+    )
+
+
+@router.post("/subjects/resume")
+def resume_subject(request: Request, person: Operator, form: Form) -> Response:
+    """Resume it: what waits is sent in order."""
+    reason = reason_of(form)
+    name, endpoint = (filled(form.get(each, "")) or "" for each in ("name", "endpoint"))
+    with person.session.open(Holding) as store:
+        done = store.resume(name, endpoint, reason)
+    warning = f" Warning: {done['warning']}." if done["warning"] else ""
+    message = f"Resumed at {endpoint}.{warning}"
+    return redirect(request, person, link("/subjects/show", name=name), message)
+
+
+def _lane(person: Login, name: str, endpoint: str) -> Row:
+    """Return a subject's lane at an endpoint; raises `CommandError` without one."""
+    with person.session.open(Subjects) as store:
+        lanes: list[Row] = store.subject(name)["lanes"]
+    for lane in lanes:
+        if lane["endpoint"] == endpoint:
+            return lane
+    raise CommandError(
+        f"{one_line(name)} has no lane at {one_line(endpoint)}. Nothing was changed; go back"
+        " to the subject.",
+        ExitCode.NOTHING_MATCHED,
+        code="unknown_lane",
+    )
 
 
 def _silenced(text: str) -> bool:

@@ -1,7 +1,7 @@
 -- name: lane_empty
 -- Decides about lanes whose next entry a claim did not find, unless they changed since. Searches every day, which is rarely needed.
 -- If the entry is stored on a day that the claim did not search, the lane gets the entry's date and is due again. If none is stored
--- and the endpoint takes only some types, the lane becomes idle. Otherwise the entry is missing (gap), and the lane waits.
+-- and the endpoint takes only some types or streams, the lane becomes idle. Otherwise the entry is missing (gap), and the lane waits.
 -- Uses pk_lane, pk_entry.
 UPDATE holdfast.lane
 SET delivered_sequence = CASE WHEN f.idle THEN lane.last_sequence ELSE lane.delivered_sequence END,
@@ -12,8 +12,8 @@ SET delivered_sequence = CASE WHEN f.idle THEN lane.last_sequence ELSE lane.deli
     head_created_at = CASE WHEN f.gap OR f.idle THEN lane.head_created_at ELSE f.created_at END
 FROM (
     SELECT lanes.*, n.sequence, n.created_at,
-           p.types = '{}' AND n.sequence IS DISTINCT FROM lanes.delivered_sequence + 1 AS gap,
-           p.types <> '{}' AND n.sequence IS NULL AS idle
+           p.types = '{}' AND NOT $chooses(p.id) AND n.sequence IS DISTINCT FROM lanes.delivered_sequence + 1 AS gap,
+           (p.types <> '{}' OR $chooses(p.id)) AND n.sequence IS NULL AS idle
     FROM unnest(%(endpoint_ids)s::integer[], %(subject_ids)s::bigint[], %(delivered)s::bigint[], %(last)s::bigint[])
              AS lanes (endpoint_id, subject_id, delivered_sequence, last_sequence)
     JOIN holdfast.endpoint p ON p.id = lanes.endpoint_id
@@ -22,7 +22,7 @@ FROM (
         FROM holdfast.entry e
         WHERE e.subject_id = lanes.subject_id
           AND e.sequence > lanes.delivered_sequence AND e.sequence <= lanes.last_sequence
-          AND (p.types = '{}' OR e.type = ANY (p.types))
+          AND (p.types = '{}' OR e.type = ANY (p.types)) AND $takes_stream(p.id, e.batch_no)
         ORDER BY e.sequence
         LIMIT 1
     ) n ON true
@@ -102,7 +102,7 @@ recorded AS (
         WHERE e.subject_id = x.subject_id
           AND e.sequence > x.delivered_sequence AND e.sequence <= x.claimed_sequence
           AND e.created_at >= x.head_created_at - interval '1 hour'
-          AND (x.types = '{}' OR e.type = ANY (x.types))
+          AND (x.types = '{}' OR e.type = ANY (x.types)) AND $takes_stream(x.endpoint_id, e.batch_no)
     ) n
     RETURNING endpoint_id, subject_id, sequence, number
 ),

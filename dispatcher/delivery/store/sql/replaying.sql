@@ -20,6 +20,7 @@ WHERE y.state = 'applying' AND y.verb = 'redeliver' AND (
         FROM open
         JOIN holdfast.replay_item i ON i.replay_id = y.id AND i.endpoint_id = open.id
         WHERE i.settled_at IS NULL AND i.token IS NULL AND (i.due_at IS NULL OR i.due_at <= now())
+          AND i.subject_id <> ALL ($held_at(open.id))
           AND NOT EXISTS (
               SELECT FROM holdfast.replay_item o
               WHERE o.replay_id = i.replay_id AND o.endpoint_id = i.endpoint_id
@@ -71,7 +72,7 @@ WITH waiting AS MATERIALIZED (
           SELECT FROM holdfast.entry e
           WHERE e.subject_id = i.subject_id AND e.sequence > l.delivered_sequence AND e.sequence < i.sequence
             AND e.created_at >= l.head_created_at - interval '1 hour'
-            AND (p.types = '{}' OR e.type = ANY (p.types))
+            AND (p.types = '{}' OR e.type = ANY (p.types)) AND $takes_stream(p.id, e.batch_no)
       )
     ORDER BY l.endpoint_id, l.subject_id
     FOR NO KEY UPDATE OF l

@@ -17,7 +17,7 @@ FROM (
     SELECT p.id AS endpoint_id, e.subject_id
     FROM holdfast.entry e
     JOIN holdfast.endpoint p
-      ON (p.types = '{}' OR e.type = ANY (p.types))
+      ON (p.types = '{}' OR e.type = ANY (p.types)) AND $takes_stream(p.id, e.batch_no)
      AND (p.starts_after IS NULL OR e.batch_no > p.starts_after OR e.batch_no <@ p.starts_late)
     WHERE e.batch_no = ANY (%(batch_nos)s::bigint[])
       AND e.created_at BETWEEN %(first_written_at)s AND %(last_written_at)s

@@ -1,6 +1,6 @@
 -- name: backlog
 -- The backlog of each endpoint that is not disabled: due lanes (at most 10,000 per priority), the age in seconds of the one
--- that has been due longest, and its breaker. Scans ix_lane_due, one priority after the other.
+-- that has been due longest, its breaker, and its subjects on hold. Scans ix_lane_due, one priority after the other, ix_lane_on_hold.
 WITH RECURSIVE step AS (
     SELECT p.id AS endpoint_id, (
         SELECT min(l.priority) FROM holdfast.lane l
@@ -19,7 +19,8 @@ WITH RECURSIVE step AS (
 )
 SELECT p.name, pace.breaker::text AS breaker,
        coalesce(sum(waiting.lanes), 0)::bigint AS due_lanes,
-       coalesce(extract(epoch FROM now() - min(waiting.oldest)), 0)::double precision AS oldest_due_age_seconds
+       coalesce(extract(epoch FROM now() - min(waiting.oldest)), 0)::double precision AS oldest_due_age_seconds,
+       cardinality($held_at(p.id)) AS on_hold
 FROM holdfast.endpoint p
 JOIN holdfast.endpoint_pace pace ON pace.endpoint_id = p.id
 JOIN step s ON s.endpoint_id = p.id
@@ -32,7 +33,7 @@ LEFT JOIN LATERAL (
         LIMIT 10000
     ) due
 ) waiting ON true
-GROUP BY p.name, pace.breaker
+GROUP BY p.id, p.name, pace.breaker
 
 
 -- name: dead_rows
@@ -121,6 +122,16 @@ WHERE endpoint_pace.endpoint_id = said.endpoint_id
 RETURNING endpoint_pace.endpoint_id
 
 
+-- name: lanes_on_hold
+-- Leased lanes whose subject is on hold: what is in flight there ends, and the rest of the lease must not leave. Before revision
+-- 0037 `on_hold_until` is that of `older`. Uses ix_lane_on_hold.
+SELECT held.endpoint_id, held.subject_id
+FROM (VALUES (NULL::timestamptz)) older (on_hold_until)
+CROSS JOIN LATERAL (
+    SELECT l.endpoint_id, l.subject_id FROM holdfast.lane l WHERE on_hold_until > now() AND l.token IS NOT NULL
+) held
+
+
 -- name: lane_waiting
 -- The number of due lanes of endpoints that cannot be sent to.
 -- Uses ix_lane_due.
@@ -138,9 +149,9 @@ SELECT holdfast.ensure_partitions() AS created
 
 -- name: pending
 -- Whether a drain must continue: an unrouted batch, a lease to settle or rescue, a due lane or replay item of an endpoint that
--- can be sent to, or a replay to finish. Compares with the statement's time: a batch that was routed after this transaction began
+-- can be sent to and whose subject is not on hold, or a replay to finish. Compares with the statement's time: a batch that was routed after this transaction began
 -- made its lanes due after that, too. Uses ix_batch_unrouted, ix_lane_leased, ix_lane_due, pk_endpoint_pace, ix_replay_applying,
--- ix_replay_item_due, ix_replay_item_leased, pk_replay_item.
+-- ix_replay_item_due, ix_replay_item_leased, pk_replay_item, ix_lane_on_hold.
 WITH open AS (
     SELECT p.id
     FROM holdfast.endpoint p
@@ -172,6 +183,7 @@ SELECT EXISTS (SELECT FROM holdfast.batch WHERE routed_at IS NULL)
                       WHERE o.replay_id = i.replay_id AND o.endpoint_id = i.endpoint_id
                         AND o.subject_id = i.subject_id AND o.sequence < i.sequence AND o.settled_at IS NULL
                   )
+                  AND i.subject_id <> ALL ($held_at(i.endpoint_id))
             )
             OR NOT EXISTS (
                 SELECT FROM holdfast.replay_item i WHERE i.replay_id = y.id AND i.settled_at IS NULL AND i.token IS NULL

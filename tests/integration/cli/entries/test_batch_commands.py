@@ -73,7 +73,7 @@ def test_batch_is_shown_with_counts_and_offsets(world: World, tmp_path: Path) ->
         {"type": BLOCK, "entries": 2, "subjects": 2},
         {"type": RELEASE, "entries": 1, "subjects": 1},
     ]
-    assert show["refused"] == [{"reason": "bad_subject", "rows": 1, "open": 1}]
+    assert show["refused"] == [{"reason": "bad_subject", "rule": None, "rows": 1, "open": 1}]
     text = world.holdfast("batch", "show", "payouts", "0").stdout
     assert "5 rows = 3 entries + 1 duplicate + 0 suppressed + 1 quarantined; 0 duplicates" in text
     assert "source 0: files or ticks, log entries 0 to 3" in text

@@ -18,11 +18,12 @@ from holdfast.dispatcher.operators.quarantine.actions import (
     put_entries,
 )
 from holdfast.dispatcher.operators.quarantine.store import Filter, Quarantine
-from holdfast.sink import BatchInput
+from holdfast.migrations.upgrade import downgrade
+from holdfast.sink import BatchInput, SchemaMismatch
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
-from tests.support.dispatch.sender import BLOCK, REFUSED, RELEASE, decision
+from tests.support.dispatch.sender import BLOCK, REFUSED, RELEASE, SCHEMA, decision
 from tests.support.job.driver import Driver, set_aside
 from tests.support.job.job_stream import contents, sequences
 from tests.support.refusal import raises_code
@@ -341,6 +342,59 @@ def test_rows_are_listed_by_stream_and_reason_page_by_page(dsn: str) -> None:
     assert older["rows"][0]["id"] < page["rows"][0]["id"]
 
 
+RULED = SCHEMA.append(pa.field("rejected", pa.string()))
+
+
+def _ruled(*rows: dict[str, Any]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), RULED)
+
+
+def test_rejected_row_is_listed_by_its_rule_and_put_back(world: World) -> None:
+    row = decision("m_9", rejected="no_such_order")
+    world.driver().tables(0, _ruled(row, decision("m_8", rejected="too_old"), decision("")))
+    rows = _json(world.dsn, "list")["rows"]
+    reasons = [("bad_subject", None), ("rejected", "too_old"), ("rejected", "no_such_order")]
+    assert [(each["reason"], each["rule"]) for each in rows] == reasons
+    assert len(_json(world.dsn, "list", "--reason", "rejected")["rows"]) == 2
+    [listed] = _json(world.dsn, "list", "--reason", "no_such_order")["rows"]
+    number = str(listed["id"])
+    text = world.holdfast("quarantine", "list", "--wide").stdout
+    assert "rejected: no_such_order" in text
+    [exported] = world.holdfast("quarantine", "export", "--reason", "too_old").stdout.splitlines()
+    assert json.loads(exported)["rule"] == "too_old"
+
+    stream = holdfast("stream", "show", "payouts", "--json", dsn=world.dsn, code=ExitCode.OK).json
+    counted = [(each["reason"], each["rule"]) for each in stream["open_quarantine"]]
+    assert sorted(counted, key=str) == sorted(reasons, key=str)
+    batch = holdfast("batch", "show", "payouts", "0", "--json", dsn=world.dsn, code=ExitCode.OK)
+    refused = [(each["reason"], each["rule"]) for each in batch.json["refused"]]
+    assert sorted(refused, key=str) == sorted(reasons, key=str)
+    for words in (("stream", "show", "payouts"), ("batch", "show", "payouts", "0")):
+        assert "rejected: too_old" in world.holdfast(*words, "--wide").stdout
+    key = Key.of(row["key"]).text
+    assert "(rejected: no_such_order)" in world.holdfast("why", json.dumps(row["key"])).stdout
+
+    assert "rule" in world.holdfast("quarantine", "show", number).stdout
+    assert _requeue(world.dsn, number)[0] == ExitCode.OK
+    assert [entry[2] for entry in contents(world.db)["entry"]] == [Key.parse(key).digest]
+
+
+def test_code_sets_aside_and_lists_on_the_schema_before_rules(world: World) -> None:
+    downgrade(world.dsn, "0032")
+    for staged in (False, True):
+        world.driver(stream=f"s{staged:d}", staged=staged).batch(0, decision(""), decision("m_1"))
+        ruled = world.driver(stream=f"r{staged:d}", staged=staged)
+        with pytest.raises(SchemaMismatch, match="holdfast db upgrade"):
+            ruled.tables(0, _ruled(decision("m_2", rejected="too_old")))
+    rows = _json(world.dsn, "list", "--reason", "bad_subject")["rows"]
+    assert [(row["stream"], row["rule"]) for row in rows] == [("s1", None), ("s0", None)]
+    assert _json(world.dsn, "show", str(rows[0]["id"]))["rule"] is None
+    assert len(world.holdfast("quarantine", "export").stdout.splitlines()) == 2
+    for words in (("stream", "show", "s1"), ("batch", "show", "s1", "0")):
+        assert "bad_subject" in world.holdfast(*words, code=ExitCode.OK).stdout
+    assert world.holdfast("why", "nobody").returncode == ExitCode.NOTHING_MATCHED
+
+
 def test_one_row_is_shown_with_its_text_and_drives_no_terminal(dsn: str) -> None:
     _set_aside(dsn, "malformed")
     [listed] = _json(dsn, "list")["rows"]
@@ -466,7 +520,7 @@ def test_command_that_makes_no_sense_changes_nothing(dsn: str, db: psycopg.Conne
         (ExitCode.USAGE, "dismiss", "0", "--reason", "x"),
         (ExitCode.USAGE, "dismiss", str(2**63), "--reason", "x"),
         (ExitCode.USAGE, "dismiss", "--reason", "x"),
-        (ExitCode.USAGE, "list", "--reason", "because"),
+        (ExitCode.NOTHING_MATCHED, "list", "--reason", "because"),
         (ExitCode.USAGE, "requeue", "1", "--reason", "x", "--row", "/nowhere/row.json"),
     ):
         done = holdfast("quarantine", *map(str, arguments), dsn=dsn, code=code)

@@ -165,6 +165,7 @@ LANE: dict[str, Any] = {
     "dead_letter": None,
     "breaker": "closed",
     "held_until": None,
+    "on_hold": None,
 }
 NAMES = [
     ("m_1", "m_1"),

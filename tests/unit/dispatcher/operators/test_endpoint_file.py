@@ -87,9 +87,9 @@ def _section(file: Path, name: str) -> str:
     return file.read_text().split(f"-- name: {name}\n")[1].split("-- name: ")[0]
 
 
-@pytest.mark.parametrize("name", ["add", "set", "take", "show"])
-def test_statement_has_every_setting(name: str) -> None:
-    text = _section(STATEMENTS, name)
+@pytest.mark.parametrize("names", ["add set_streams", "set set_streams", "take", "show"])
+def test_statement_has_every_setting(names: str) -> None:
+    text = "".join(_section(STATEMENTS, name) for name in names.split())
     assert [each for each in SETTINGS if each != LITERALS and each not in text] == []
 
 

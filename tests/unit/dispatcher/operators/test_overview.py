@@ -55,6 +55,9 @@ QUIET: dict[str, Any] = {
     "stale": [],
     "stale_complete": True,
     "quarantined": 0,
+    "on_hold": 0,
+    "on_hold_seconds": None,
+    "on_hold_forgotten": 0,
     "silenced": 0,
     "late_ahead": 0,
     "ahead_streams": [],
@@ -133,6 +136,15 @@ def test_each_kind_has_its_count_and_command() -> None:
     assert _one(stopped_lanes=1200)["sentence"] == "1,200 lanes wait behind a dead letter"
     many = _one(stopped_lanes=5, stopped_complete=False)
     assert many["sentence"] == "at least 5 lanes wait behind a dead letter"
+    held = _one(on_hold=2, on_hold_seconds=7200.0, on_hold_forgotten=1)
+    assert (held["kind"], held["count"], held["command"]) == (
+        "subjects_on_hold",
+        2,
+        "holdfast subject list --held on_hold",
+    )
+    assert held["sentence"].startswith(
+        "2 subjects are on hold at an endpoint, the first for 2 h; 1 has been"
+    )
     silenced = _one(silenced=2)
     assert (silenced["kind"], silenced["count"], silenced["command"]) == (
         "silenced_subjects",

@@ -18,6 +18,7 @@ from holdfast.dispatcher.operators.quarantine.rules import (
     ENTRY_REASONS,
     differences,
     identity,
+    is_entry,
     what_helps,
     why_not_as_kept,
 )
@@ -63,13 +64,31 @@ def test_any_other_text_is_requeued_unchanged(reason: str, text: str) -> None:
     assert texts_of([row], None, lines=reason == "malformed") == {1: text}
 
 
-@pytest.mark.parametrize("reason", list(QuarantineReason))
+@pytest.mark.parametrize("reason", [each for each in QuarantineReason if each != "rejected"])
 def test_every_reason_has_exactly_one_way_back(reason: QuarantineReason) -> None:
     lines = reason not in ENTRY_REASONS
     assert texts_of([_row(reason, "{}")], None, lines=lines)
     with pytest.raises(CommandError, match="Nothing was changed") as raised:
         texts_of([_row(reason, "{}")], None, lines=not lines)
     assert raised.value.exit_code == ExitCode.USAGE
+
+
+ENTRY = json.dumps(
+    {"subject": "m_1", "type": "a", "key": ["k"], "occurred_at": "2026-11-02T12:15:00Z", "data": {}}
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "entry"),
+    [(ENTRY, True), (CUT, True), ('{"order": 17}', False), ("raw", False), ("[]", False)],
+    ids=["entry", "cut", "source row", "text", "list"],
+)
+def test_rejected_row_goes_back_where_its_text_fits(text: str, entry: bool) -> None:
+    row = _row("rejected", text) | {"rule": "no_such_order"}
+    assert is_entry(row) is entry
+    with pytest.raises(CommandError, match=r"\(rejected: no_such_order\)") as raised:
+        texts_of([row], None, lines=entry)
+    assert raised.value.code == "wrong_destination"
 
 
 def test_corrected_row_is_for_one_number(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ BATCH = {
     "routed_at": NOW - 9 * SECOND,
     "xmax": "0",
 }
+HELD = {"since": NOW, "until": None, "by": "ada", "reason": "disputed"}
 ENTRY = ExplainedEntry(KEY, "m_482", 3, "payout_hold.block", NOW - 10 * SECOND, BATCH)
 ROW: dict[str, Any] = {
     "endpoint": "payouts",
@@ -47,6 +48,9 @@ ROW: dict[str, Any] = {
     "acted_by": None,
     "acted_at": None,
     "types": [],
+    "streams": [],
+    "stream": "payouts",
+    "takes_stream": True,
     "starts_at": None,
     "before_start": None,
     "added_at": NOW - 3600 * SECOND,
@@ -62,6 +66,7 @@ ROW: dict[str, Any] = {
     "breaker_until": None,
     "breaker_reason": None,
     "held_until": None,
+    "on_hold": None,
     "held_by": None,
     "lane_delivered_sequence": 2,
     "last_sequence": 5,
@@ -161,6 +166,12 @@ def _conditions(*sessions: dict[str, Any], dispatcher: dict[str, Any] | None = A
             "takes other, not payout_hold.block",
         ),
         (
+            {"streams": ["orders"], "takes_stream": False, "last_sequence": None},
+            Verdict.NOT_TAKEN,
+            "takes orders, not stream payouts",
+        ),
+        ({"streams": ["payouts"], "lane_delivered_sequence": 1}, Verdict.DUE, ""),
+        (
             {
                 "starts_at": NOW,
                 "before_start": True,
@@ -203,6 +214,11 @@ def _conditions(*sessions: dict[str, Any], dispatcher: dict[str, Any] | None = A
             "was paused by ann 2026-11-02T12:00:00Z (their deploy)",
         ),
         ({"endpoint_state": "disabled"}, Verdict.DISABLED, "was disabled by hand"),
+        (
+            {"on_hold": HELD, "due_at": NOW + 90 * SECOND},
+            Verdict.ON_HOLD,
+            "ada holds its subject at the endpoint since 2026-11-02T12:00:00Z (disputed)",
+        ),
         (
             {"breaker": "open", "breaker_until": NOW + SECOND, "breaker_reason": "HTTP 500"},
             Verdict.BREAKER_OPEN,
@@ -395,6 +411,7 @@ DUE: dict[str, Any] = {
     "breaker": "closed",
     "breaker_until": None,
     "held_until": None,
+    "on_hold": None,
     "delivered_sequence": 2,
     "last_sequence": 5,
     "due_at": NOW,

@@ -51,11 +51,11 @@ taken AS MATERIALIZED (
           AND e.created_at >= to_timestamp(current_setting('holdfast.written_from')::float8)
           AND e.created_at <= to_timestamp(current_setting('holdfast.written_to')::float8)
           AND e.created_at >= d.written_from
-          AND (d.types = '{}' OR e.type = ANY (d.types))
+          AND (d.types = '{}' OR e.type = ANY (d.types)) AND $takes_stream(d.endpoint_id, e.batch_no)
         ORDER BY e.sequence
         LIMIT d.entries
-    -- An endpoint that takes every type takes every sequence: entries after a missing one must wait.
-    ) n ON (d.types <> '{}' OR n.sequence = d.delivered_sequence + n.place)
+    -- An endpoint that takes every type of every stream takes every sequence: entries after a missing one must wait.
+    ) n ON (d.types <> '{}' OR $chooses(d.endpoint_id) OR n.sequence = d.delivered_sequence + n.place)
        AND (n.place = 1 OR n.bytes <= %(bytes)s)
     CROSS JOIN LATERAL (
         -- A subquery in a CASE, so that it does not run for entries that were never claimed.

@@ -1,6 +1,7 @@
 -- Claims the next items of a replay: leases entries to send again, and returns the kind of the other items. For each subject
--- and endpoint only the item with the lowest sequence, until it is settled. Settles an item whose entry is missing.
--- Uses ix_replay_item_due, ix_replay_item_open, pk_replay_item, pk_entry, pk_attempt, pk_endpoint_pace.
+-- and endpoint only the item with the lowest sequence, until it is settled. Settles an item whose entry is missing. Items of a
+-- subject on hold wait: whoever holds it changes the lane's row, so that row is locked, and then read again.
+-- Uses ix_replay_item_due, ix_replay_item_open, pk_replay_item, pk_lane, ix_lane_on_hold, pk_entry, pk_attempt, pk_endpoint_pace.
 WITH due AS MATERIALIZED (
     SELECT l.endpoint_id, l.subject_id, l.sequence, l.created_at, l.key, l.kind, l.attempt, p.key_window_seconds
     FROM unnest(%(endpoint_ids)s::integer[], %(items)s::integer[]) AS w (endpoint_id, items)
@@ -22,10 +23,25 @@ WITH due AS MATERIALIZED (
               WHERE o.endpoint_id = i.endpoint_id AND o.subject_id = i.subject_id AND o.sequence = i.sequence
                 AND o.settled_at IS NULL AND o.token IS NOT NULL
           )
+          -- Here too, so that many of them do not fill the limit.
+          AND i.subject_id <> ALL ($held_at(w.endpoint_id))
         ORDER BY i.place
         LIMIT w.items
         FOR NO KEY UPDATE SKIP LOCKED
     ) l
+    LEFT JOIN LATERAL (
+        SELECT true AS locked
+        FROM holdfast.lane
+        WHERE lane.endpoint_id = l.endpoint_id AND lane.subject_id BETWEEN l.subject_id AND l.subject_id AND NOT $on_hold(lane)
+        ORDER BY lane.subject_id DESC, lane.turn DESC
+        LIMIT 1
+        -- A lock of live traffic is short: the item is taken the next time.
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) lane ON true
+    -- Without a lane, nobody can hold the subject there.
+    WHERE lane.locked OR NOT EXISTS (
+        SELECT FROM holdfast.lane_key k WHERE k.endpoint_id = l.endpoint_id AND k.subject_id = l.subject_id
+    )
     ORDER BY l.place
     LIMIT %(most)s
 ),

@@ -12,7 +12,7 @@ WITH coming AS MATERIALIZED (
         FROM holdfast.entry e
         JOIN holdfast.endpoint p
           -- In any state: a paused or disabled endpoint misses no entry.
-          ON (p.types = '{}' OR e.type = ANY (p.types))
+          ON (p.types = '{}' OR e.type = ANY (p.types)) AND $takes_stream(p.id, e.batch_no)
          AND (p.starts_after IS NULL OR e.batch_no > p.starts_after OR e.batch_no <@ p.starts_late)
         WHERE e.batch_no = ANY (%(batch_nos)s::bigint[])
           -- An entry has its batch's time; as a range, it prunes partitions.

@@ -52,7 +52,7 @@ FROM (
         WHERE c.sequence > l.delivered_sequence AND l.attempt > 0
           AND e.subject_id = c.subject_id AND e.sequence > l.delivered_sequence
           AND e.created_at >= l.head_created_at - interval '1 hour'
-          AND (p.types = '{}' OR e.type = ANY (p.types))
+          AND (p.types = '{}' OR e.type = ANY (p.types)) AND $takes_stream(p.id, e.batch_no)
         ORDER BY e.sequence
         LIMIT 1
     ) head ON true
@@ -74,7 +74,7 @@ FROM (
     ) reissued ON reissued.endpoint_id = p.id AND reissued.subject_id = c.subject_id AND reissued.sequence = c.sequence
     WHERE (reissued.endpoint_id IS NULL OR tried.delivered_at IS NOT NULL)
       AND (tried.attempts > 0
-           OR (p.types = '{}' OR c.type = ANY (p.types))
+           OR (p.types = '{}' OR c.type = ANY (p.types)) AND $takes_stream(p.id, c.batch_no)
               AND (p.starts_after IS NULL OR c.batch_no > p.starts_after OR c.batch_no <@ p.starts_late))
 ) j
 WHERE j.standing = ANY (%(states)s::text[])

@@ -14,9 +14,10 @@ from holdfast.dispatcher.delivery.rules.values import ClaimRequest, Routed
 from holdfast.dispatcher.delivery.store.postgres import PostgresStore
 from holdfast.dispatcher.operators.endpoints.store import Endpoints
 from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.key import Key
 from tests.support.command import holdfast
 from tests.support.dispatch.delivery import DELIVERED, applied, stored
-from tests.support.dispatch.dispatching import add_endpoint
+from tests.support.dispatch.dispatching import SECRET, add_endpoint
 from tests.support.dispatch.sender import BLOCK, RELEASE
 from tests.support.dispatch.webhooks import WebhookReceiver, answer
 from tests.support.job.decisions import Decisions
@@ -34,11 +35,11 @@ WAITS = """
 """
 
 
-def change(dsn: str, *types: str, state: str = "active") -> None:
+def change(dsn: str, *types: str, state: str = "active", **other: Any) -> None:
     """Pause, change the types, go on."""
     with Endpoints.connect(dsn) as store:
         store.set_endpoint_state("payouts", "paused", "test")
-        store.set_endpoint("payouts", lambda row: {**row, "types": [*types]}, "test")
+        store.set_endpoint("payouts", lambda row: {**row, "types": [*types], **other}, "test")
         store.set_endpoint_state("payouts", state, "test")
 
 
@@ -47,6 +48,103 @@ def alternate(decisions: Decisions, subject: str, pairs: int) -> None:
     for _ in range(pairs):
         decisions.write(subject)
         decisions.write(subject, type_=RELEASE)
+
+
+class Orders(Decisions):
+    """A second stream, which decides about the same subjects under keys of its own."""
+
+    def row(self, subject: str, type_: str = BLOCK, **other: Any) -> dict[str, Any]:
+        """The next decision of a subject."""
+        return super().row(subject, type_, key=["orders", uuid4().hex], **other)
+
+
+@pytest.fixture
+def orders(dsn: str) -> Iterator[Decisions]:
+    """The second stream."""
+    with Orders(dsn, "orders") as stream:
+        yield stream
+
+
+HAND = "SELECT key FROM holdfast.entry WHERE batch_no = %s"
+
+
+def test_endpoint_of_a_stream_gets_no_other(world: World, orders: Decisions) -> None:
+    """In order, whatever the other streams write between, and with what people write for it."""
+    world.add_endpoint(streams=["orders"])
+    world.write("m_1", "m_2")
+    orders.write("m_1", "m_1")
+    world.write("m_1")
+    written = orders.write("m_1")
+    report = world.drain()
+    assert world.receiver.sequences("m_1") == [2, 3, 5]
+    assert world.receiver.sequences("m_2") == []
+    assert "gaps" not in report.counts
+    ((key,),) = world.db.execute(HAND, [written.batch_no]).fetchall()
+    world.holdfast("reissue", Key(key).text, "--reason", "test", "--yes", code=ExitCode.OK)
+    world.drain()
+    assert world.receiver.sequences("m_1") == [2, 3, 5, 6]
+
+
+@pytest.mark.rest
+def test_streams_of_an_endpoint_change_from_now_on(world: World, orders: Decisions) -> None:
+    world.add_endpoint(streams=["test"])
+    world.write("m_1")
+    orders.write("m_1", "m_2")
+    world.drain()
+    assert (world.receiver.sequences("m_1"), world.receiver.sequences("m_2")) == ([1], [])
+    change(world.dsn, streams=["orders"])
+    orders.write("m_1", "m_2")
+    world.write("m_1", "m_2")
+    world.drain()
+    assert (world.receiver.sequences("m_1"), world.receiver.sequences("m_2")) == ([1, 3], [2])
+    change(world.dsn, streams=[])
+    world.write("m_1", "m_2")
+    world.drain()
+    assert (world.receiver.sequences("m_1"), world.receiver.sequences("m_2")) == ([1, 3, 5], [2, 4])
+
+
+@pytest.mark.rest
+def test_backfill_and_check_keep_to_the_streams(world: World, orders: Decisions) -> None:
+    world.write("m_1", "m_2")
+    orders.write("m_1")
+    world.add_endpoint(name="other")
+    world.drain()
+    secret = f"env:{SECRET}"
+    options = ("--url", "http://127.0.0.1:9/", "--secret-ref", secret, "--stream", "orders")
+    options += ("--allow-cidr", "127.0.0.0/8", "--from-beginning", "--reason", "test")
+    world.holdfast("endpoint", "add", "payouts", *options, code=ExitCode.OK)
+    assert world.lanes(2).keys() == {"m_1"}
+    assert world.lanes(2)["m_1"][:2] == (1, 2)
+    assert _unreached(world.dsn) == 0
+
+
+OLDER = "INSERT INTO holdfast.dispatcher_instance (id, host, pid, version) VALUES (%s, 'h', 7, '1')"
+
+
+def test_streams_wait_for_dispatchers_that_know_them(world: World) -> None:
+    world.add_endpoint(state="paused")
+    world.db.execute(OLDER, [uuid4()])
+    change = ("endpoint", "set", "payouts", "--stream", "orders", "--reason", "test")
+    done = world.holdfast(*change, code=ExitCode.FAILED)
+    assert "h pid 7 runs an older version" in done.stderr
+    world.db.execute("UPDATE holdfast.dispatcher_instance SET heartbeat_at = 'yesterday'")
+    world.holdfast(*change, code=ExitCode.OK)
+
+
+def test_endpoint_works_before_the_schema_has_streams(world: World) -> None:
+    """As while processes are replaced before the database is upgraded."""
+    world.db.execute("ALTER TABLE holdfast.endpoint DROP COLUMN streams")
+    world.add_endpoint(order_policy="skip")
+    world.write("m_1", "m_1")
+    world.drain()
+    assert world.receiver.sequences("m_1") == [1, 2]
+    assert _json(world.dsn, "endpoint", "show", "payouts", code=ExitCode.OK)["streams"] == []
+    assert _unreached(world.dsn) == 0
+    world.holdfast("endpoint", "pause", "payouts", "--reason", "test", code=ExitCode.OK)
+    change = ("endpoint", "set", "payouts", "--reason", "test")
+    world.holdfast(*change, "--rate", "5", code=ExitCode.OK)
+    done = world.holdfast(*change, "--stream", "orders", code=ExitCode.FAILED)
+    assert "holdfast db upgrade" in done.stderr
 
 
 @pytest.mark.rest

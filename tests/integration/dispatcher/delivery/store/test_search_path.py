@@ -164,14 +164,6 @@ def test_nobody_finds_a_name_of_another_schema(world: World, evil: str) -> None:
     assert world.db.execute("SELECT DISTINCT name FROM evil.called").fetchall() == []
 
 
-def test_every_function_uses_the_server_search_path(db: psycopg.Connection) -> None:
-    query = """
-        SELECT proname FROM pg_proc
-        WHERE pronamespace = 'holdfast'::regnamespace
-          AND NOT coalesce(proconfig @> '{"search_path=pg_catalog, pg_temp"}', false)"""
-    assert db.execute(query).fetchall() == []
-
-
 def test_sessions_of_other_commands_use_the_server_search_path(evil: str) -> None:
     """The payouts service; operators; schema commands, also after a ROLLBACK; an inbox."""
     shown = "SHOW search_path"

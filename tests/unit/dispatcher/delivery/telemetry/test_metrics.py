@@ -81,6 +81,7 @@ def _full() -> Measures:
         histogram.observe(1)
     measures.due, measures.oldest_due_age_seconds = {"payouts": 5}, {"payouts": 61.5}
     measures.oldest_undelivered_age_seconds = {"payouts": 901.5}
+    measures.on_hold = {"payouts": 2}
     measures.breakers = {"payouts": "half_open"}
     measures.clock_skew_seconds, measures.partition_days_ahead = -0.25, 7
     measures.server = ServerState(
@@ -119,6 +120,7 @@ def test_values_are_shown_as_they_stand() -> None:
     assert value("holdfast_attempts_total", by | {"outcome": "delivered"}) == 3
     assert value("holdfast_oldest_due_age_seconds", by) == 61.5
     assert value("holdfast_oldest_undelivered_age_seconds", by) == 901.5
+    assert value("holdfast_subjects_on_hold", by) == 2
     assert value("holdfast_breaker_state", by | {"state": "half_open"}) == 1
     assert value("holdfast_breaker_state", by | {"state": "closed"}) == 0
     assert value("holdfast_crashes_total") == 2
