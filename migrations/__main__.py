@@ -6,9 +6,12 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from holdfast.migrations.upgrade import script, upgrade
 from holdfast.sink.contract.dsn import redact
 from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.extras import needs
+
+with needs("`python -m holdfast.migrations`", "migrations", "alembic", "sqlalchemy"):
+    from holdfast.migrations.upgrade import script, upgrade
 
 
 class _Parser(argparse.ArgumentParser):

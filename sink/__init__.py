@@ -7,6 +7,8 @@ the dispatcher and the receiver do, never imports psycopg, pyarrow or pyspark.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from holdfast.sink.contract.extras import needs
+
 if TYPE_CHECKING:
     from holdfast.sink.errors import (
         AccessDenied,
@@ -106,5 +108,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+        with needs(f"holdfast.sink.{name}", "sink", "numpy", "pyarrow"):
+            return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'holdfast.sink' has no attribute {name!r}")

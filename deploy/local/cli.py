@@ -10,7 +10,7 @@ import typer
 from psycopg.conninfo import conninfo_to_dict
 from rich.console import Console
 
-from holdfast.deploy.local.java import spark_environment
+from holdfast.deploy.local.java import shell_environment
 from holdfast.deploy.local.kafka.cli import kafka
 from holdfast.deploy.local.postgres import EmbeddedPostgres
 from holdfast.deploy.local.stack.cli import STACK, stack
@@ -111,11 +111,12 @@ def status(directory: Directory = DIRECTORY, as_json: AsJson = False) -> None:
 def env(directory: Directory = DIRECTORY, as_json: AsJson = False) -> None:
     """Print the environment variables to run Spark here: eval "$(holdfast local env)".
 
-    They include HOLDFAST_DSN, unless it is set to another server. Exit code 1: no server is
-    running; the variables for Spark are printed anyway.
+    They include HOLDFAST_DSN, unless it is set to another server, and JAVA_HOME, unless it is set
+    to a Java that runs. Exit code 1: no server is running; the variables for Spark are printed
+    anyway.
     """
     server = EmbeddedPostgres(directory)
-    settings = spark_environment()
+    settings, note = shell_environment()
     other = _replacement(server)
     runs = server.running is not None
     if runs and not other:
@@ -125,6 +126,8 @@ def env(directory: Directory = DIRECTORY, as_json: AsJson = False) -> None:
     else:
         for name, value in settings.items():
             typer.echo(f"export {name}={shlex.quote(value)}")
+    if note:
+        _tell(note)
     if not runs and not other:
         raise CommandError(
             f"no embedded Postgres is running in {directory}, so HOLDFAST_DSN is not set. Nothing"

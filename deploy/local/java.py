@@ -15,9 +15,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from holdfast.sink.contract.exits import CommandError
-from holdfast.spark_app.runtime.java import WANTED, Version, parse_version, why_not
+from holdfast.spark_app.runtime.java import WANTED, Version, parse_version, shown, why_not
 
 ANSWER_SECONDS = 60
+
+SPARK_35_NEWEST = 17
+"""On a newer Java the Arrow of Spark 3.5 fails, with which the sink collects a batch."""
+
+SPARKS = "Spark 3.5 runs on Java 8, 11 and 17, Spark 4 on 17, 21 and 25.0.3 or newer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,29 @@ def spark_environment() -> dict[str, str]:
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
+
+
+def shell_environment() -> tuple[dict[str, str], str | None]:
+    """Return the environment variables for a shell whose user starts Spark, and a note on its Java.
+
+    It may be any version of Spark, in an environment of the user: a JAVA_HOME that runs stays, and
+    the Python of the workers is the user's choice.
+    """
+    settings = {"SPARK_LOCAL_IP": "127.0.0.1"}
+    given = os.environ.get("JAVA_HOME")
+    runtime = inspect(Path(given) / "bin" / "java") if given else None
+    if runtime and why_not(runtime.version):
+        return settings, (
+            f"JAVA_HOME stays as it is: Java {shown(runtime.version)}. {SPARKS}. If you run Spark"
+            ' 4, run unset JAVA_HOME && eval "$(holdfast local env)".'
+        )
+    home = find_java()
+    if runtime is None or not runtime.has_vector:
+        settings["JAVA_HOME"] = str(home)
+        runtime = inspect(home / "bin" / "java")
+    if runtime and runtime.version[0] > SPARK_35_NEWEST:
+        return settings, f"JAVA_HOME is Java {shown(runtime.version)}, for Spark 4. {SPARKS}."
+    return settings, None
 
 
 def inspect(program: Path) -> Runtime | None:

@@ -15,7 +15,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _NEEDED:
             raise
-        _end("is not installed: run `pip install 'holdfast[cli]'`")
+        _end("is not installed: run pip install '/path/to/holdfast[cli]' (a clone or a wheel)")
     run()
 
 

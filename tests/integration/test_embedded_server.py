@@ -251,7 +251,7 @@ def test_nothing_that_runs_is_exit_code_3(empty: Path) -> None:
     env = local("env", empty, "--json")
     assert env.returncode == 1
     assert f"holdfast local up --directory {empty}" in env.stderr
-    assert "PYSPARK_PYTHON" in json.loads(env.stdout)
+    assert json.loads(env.stdout)["SPARK_LOCAL_IP"] == "127.0.0.1"
     assert not empty.exists()
 
 
@@ -273,7 +273,11 @@ def test_env_makes_a_shell_ready(empty: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        env={name: value for name, value in os.environ.items() if name != "HOLDFAST_DSN"},
+        env={
+            name: value
+            for name, value in os.environ.items()
+            if name not in {"HOLDFAST_DSN", "JAVA_HOME"}
+        },
     )
     java_home, given = shell.stdout.splitlines()
     assert given == dsn
@@ -287,7 +291,7 @@ def test_holdfast_dsn_replaces_the_embedded_server(empty: Path) -> None:
     assert "nothing was started" in up.stderr
     assert "secret" not in up.stdout + up.stderr
     settings = json.loads(local("env", empty, "--json", dsn=other).stdout)
-    assert settings["PYSPARK_PYTHON"] == sys.executable
+    assert settings["SPARK_LOCAL_IP"] == "127.0.0.1"
     assert "HOLDFAST_DSN" not in settings
     assert not empty.exists()
 

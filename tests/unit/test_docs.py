@@ -51,6 +51,13 @@ def test_blocks_are_of_languages_that_tests_know() -> None:
     assert {each.language for each in blocks()} <= LANGUAGES
 
 
+def test_no_text_installs_the_other_project_named_holdfast_on_pypi() -> None:
+    by_name = re.compile(r"\bpip3? install\b[^\n#]*?[\s'\"]holdfast(?![\w/-])(?!.*@)")
+    files = {*pages(), *(ROOT / each for each in _files()), *ROOT.glob("*.toml")}
+    named = {name_of(path): by_name.findall(path.read_text()) for path in files}
+    assert {name: texts for name, texts in named.items() if texts} == {}
+
+
 def test_settings_page_is_the_list_of_settings() -> None:
     text = (ROOT / "docs" / "reference" / "settings.md").read_text()
     rows = re.findall(r"^\| `(HOLDFAST_\w+)` \|(.*?)\|(.*?)\|", text, re.MULTILINE)

@@ -113,7 +113,7 @@ CONNECTED = [
 
 
 def declared(extra: str = "sink") -> list[str]:
-    """Return what `pip install 'holdfast[EXTRA]'` requires."""
+    """Return what an extra of Holdfast requires."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     required = [*project["dependencies"]]
     for each in project["optional-dependencies"][extra]:

@@ -400,6 +400,41 @@ def test_wrapper_goes_to_writable_place(tmp_path: Path, monkeypatch: pytest.Monk
     assert stat.S_IMODE(wrapper.parent.stat().st_mode) == 0o700
 
 
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize("version", ["1.8.0_402", "11.0.22", "17.0.15", "21.0.8"])
+def test_shell_keeps_a_java_home_that_runs(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speaking_java(tmp_path / "home", version)
+    speaking_java(tmp_path / "path", "21.0.8")
+    monkeypatch.setenv("PATH", str(tmp_path / "path" / "bin"))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    settings, note = java.shell_environment()
+    assert settings == {"SPARK_LOCAL_IP": "127.0.0.1"}
+    assert (note is None) == version.startswith("17")
+    assert note is None or "Spark 3.5 runs on Java 8, 11 and 17" in note
+
+
+@pytest.mark.usefixtures("bare")
+def test_shell_is_offered_a_java_where_it_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speaking_java(tmp_path / "path", "21.0.8")
+    monkeypatch.setenv("PATH", str(tmp_path / "path" / "bin"))
+    for home in (None, tmp_path / "nowhere"):
+        if home:
+            monkeypatch.setenv("JAVA_HOME", str(home))
+        settings, note = java.shell_environment()
+        assert settings["JAVA_HOME"] == str(tmp_path / "path")
+        assert note
+        assert "JAVA_HOME is Java 21.0.8, for Spark 4" in note
+
+
+def test_shell_chooses_the_python_of_its_workers() -> None:
+    settings, _ = java.shell_environment()
+    assert not [name for name in settings if "PYTHON" in name]
+
+
 def test_spark_environment_names_this_interpreter() -> None:
     environment = java.spark_environment()
     assert environment["PYSPARK_PYTHON"] == sys.executable

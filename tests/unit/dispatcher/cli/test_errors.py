@@ -107,5 +107,5 @@ def test_command_that_is_not_installed_says_what_to_install(package: str) -> Non
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert "pip install 'holdfast[cli]'" in done.stderr
+    assert "pip install '/path/to/holdfast[cli]'" in done.stderr
     assert "Traceback" not in done.stderr
