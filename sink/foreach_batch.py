@@ -117,9 +117,9 @@ class OutboxSink:
     batch, a `BatchContext`; one with two parameters is called without it. It runs inside the
     transaction, and again when the transaction is retried, so it must use that connection only.
     `checkpoint` is exactly the query's checkpointLocation, not on an object store
-    (`holdfast.sink.contract.checkpoint.FILE_SYSTEMS`). Where it is a local path, the source's
-    offsets and the names of the files that the batch reads are stored with the batch, and the first
-    batch refuses an older copy of the checkpoint or of the database (`CheckpointBehind`,
+    (`holdfast.sink.contract.checkpoint.FILE_SYSTEMS`). The source's offsets are stored with the
+    batch, on a local path also the names of the files that the batch reads, and the first batch
+    refuses an older copy of the checkpoint or of the database (`CheckpointBehind`,
     `LedgerBehind`).
 
     A query of which the stream has no batch begins with batch 0; anything else means that the

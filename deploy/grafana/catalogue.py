@@ -523,7 +523,7 @@ _FAULTS = Row(
             "Internal errors in an hour",
             legend="{{instance}}",
             rule="HoldfastDispatcherFault",
-            description="A line `crashed` in the log has the reason.",
+            description="A line `loop.crashed` in the log has the reason.",
         ),
     ),
 )

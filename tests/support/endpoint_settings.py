@@ -12,6 +12,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "endpoint-settings.md"
 
 _HEAD = "| setting | option | value | default | meaning |\n|---|---|---|---|---|\n"
 _UNITS = {Form.MILLISECONDS: " ms", Form.SECONDS: " s", Form.NUMBER: ""}
+_OPTION_UNITS = {
+    Form.MILLISECONDS: ", in seconds",
+    Form.SECONDS: ", as `90s`, `5m`, `12h` or `5d`",
+    Form.DELAYS: ", in seconds with commas",
+}
+"""How an option is written, where not as the value in JSON."""
 
 
 def page() -> str:
@@ -24,7 +30,7 @@ def _row(setting: Setting) -> str:
     default = "" if setting.default is None else f"`{json.dumps(setting.default)}`"
     cells = (
         f"`{setting.column}`",
-        f"`{setting.option}`",
+        f"`{setting.option}`{_OPTION_UNITS.get(setting.form, '')}",
         _value(setting),
         "required" if setting.required else default,
         setting.help,

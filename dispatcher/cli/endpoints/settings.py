@@ -152,19 +152,19 @@ def _checked(setting: Setting, value: Any) -> Any:
     try:
         checked = setting.check(value)
     except ParameterError as error:
-        raise usage(
-            f"{setting.option} {error.spelled(option_of)}{_UNITS.get(setting.form, '')}.",
-            code="invalid_value",
-        ) from None
+        raise usage(f"{setting.option} {_fault(setting, error)}.", code="invalid_value") from None
     return {**checked, **removed} if removed else checked
 
 
-_UNITS = {
-    Form.MILLISECONDS: " milliseconds",
-    Form.SECONDS: " seconds",
-    Form.DELAYS: " seconds",
-}
-"""What follows the text of a fault."""
+def _fault(setting: Setting, error: ParameterError) -> str:
+    """Return what a value must be, in the unit in which the option is written."""
+    match setting.form:
+        case Form.MILLISECONDS:
+            least, most = (limit / 1000 for limit in setting.limits)
+            return f"must be {least:g} to {most:g} seconds"
+        case Form.SECONDS | Form.DELAYS:
+            return f"{error.spelled(option_of)} seconds"
+    return error.spelled(option_of)
 
 
 def complete(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
+from tests.support.monitoring.rules import ROOT, all_rules
 from tests.support.runbook import PAGES, Reader, Step, steps
 
 NAMES = sorted(path.stem for path in PAGES.glob("*.md") if path.stem != "README")
@@ -47,6 +48,25 @@ def test_index_and_tests_have_every_page() -> None:
     assert sorted(re.findall(r"\(([\w-]+)\.md\)", index)) == NAMES
     tests = {path.stem for path in Path(__file__).parent.glob("test_*.py")}
     assert {f"test_{name.replace('-', '_')}" for name in NAMES} <= tests
+
+
+def test_page_names_alerts_that_lead_to_it_or_says_none_fires() -> None:
+    """By the alert's own page, or by a link from there, of a section over one page more."""
+    alerts = (ROOT / "docs" / "operators" / "alerts.md").read_text()
+    links = {name: set(re.findall(r"([\w-]+)\.md\)", _text(name))) & {*NAMES} for name in NAMES}
+    leads: dict[str, set[str]] = {}
+    for rule in all_rules():
+        target, _, section = rule["annotations"]["runbook"].partition("#")
+        text = alerts.partition(f"\n## {rule['alert']}\n")[2].partition("\n## ")[0]
+        begin = (
+            {*re.findall(r"([\w-]+)\.md\)", text)} & {*NAMES} if section else {Path(target).stem}
+        )
+        leads[rule["alert"]] = begin.union(*(links[name] for name in begin))
+    for name in NAMES:
+        seen = _text(name).partition("## What you see")[2].partition("\n## ")[0]
+        named = re.findall(r"`(Holdfast[A-Z]\w+)`", seen)
+        assert named or re.search(r"\bno alert\b", seen, re.IGNORECASE), name
+        assert [each for each in named if name not in leads[each]] == [], name
 
 
 def test_commands_in_the_text_exist() -> None:

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +17,9 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from holdfast.deploy.grafana import catalogue
 from holdfast.deploy.payouts.metrics import Measures as PayoutsMeasures
+from holdfast.deploy.release.pages import pages
 from holdfast.dispatcher.api.metrics import ApiMeasures
 from holdfast.dispatcher.delivery.rules.lifecycle import Move
 from holdfast.dispatcher.delivery.rules.values import Attempt, Entry, Settled, Settlement
@@ -31,6 +34,7 @@ from holdfast.dispatcher.outbound.endpoint import Endpoint
 from holdfast.dispatcher.shared.metrics import Histogram
 from holdfast.sink.contract.states import OrderPolicy, Outcome
 from tests.support.dispatch.dispatching import tracing
+from tests.support.monitoring.rules import RULES
 from tests.support.pages import ROOT
 
 _TABLE = re.compile(r"^\| `(holdfast_(?!job_)\w+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
@@ -302,6 +306,17 @@ def _entry(traceparent: str | None = TRACEPARENT) -> Entry:
 
 def _attempt(outcome: Outcome, status: int | None) -> Attempt:
     return Attempt(4, 2, KEY, outcome, status, 12, "canary-error", "canary-response", None)
+
+
+_LINE_NAMED = re.compile(r"(?:log (?:has a )?line|log repeats|logs|[Aa] line) `([a-z_.]+)`")
+
+
+def test_line_that_a_document_or_an_alert_names_exists() -> None:
+    texts = [page.read_text() for page in pages()]
+    texts += [path.read_text() for path in (RULES, Path(catalogue.__file__))]
+    named = {name for text in texts for name in _LINE_NAMED.findall(" ".join(text.split()))}
+    assert "store.away" in named
+    assert named - {each.value for each in Line} == set()
 
 
 def test_attempt_is_a_trace_of_its_own_linked_to_the_batch() -> None:
