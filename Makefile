@@ -95,15 +95,17 @@ demo-kafka: kafka-jars ## run the demo with a Kafka broker, and kill the broker 
 # A process that compiles each module that it imports takes three times as long to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test test-rest test-all
+.PHONY: test test-rest test-both test-all
 test: $(STAMP) ## the tests that show each guarantee: real Spark, Postgres and HTTP, killed processes; eight minutes
 	@$(BIN)/python -m tests.run test
 
 test-rest: $(STAMP) ## the other tests: every failpoint, rare faults, browser, runbook; twenty minutes and more
 	@$(BIN)/python -m tests.run rest
 
-test-all: $(STAMP) ## both, side by side, and then test-lowest
+test-both: $(STAMP) ## the tests of make test, and behind the last of them those of make test-rest, as CI does
 	@$(BIN)/python -m tests.run test rest
+
+test-all: test-both ## both, and then test-lowest
 	@$(MAKE) --no-print-directory test-lowest
 
 .PHONY: test-long

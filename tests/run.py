@@ -1,7 +1,8 @@
 """`make test`, `make test-rest` and `make quick`: parts of the work that run side by side.
 
 A part is a few test files of one folder, run by a process of its own on a Postgres of its own. The
-parts that take longest begin first; as tests wait, more of them are at work than processors.
+parts that take longest begin first, those of a tier before those of the next one. As tests wait,
+more of them are at work than processors: another one begins while a processor is idle.
 How long a file takes is in `durations.json`, which `--record` writes again. What a part prints
 follows in one piece when it has ended, of `make quick` if it failed. The last lines are how each
 part ended.
@@ -23,8 +24,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from xml.etree import ElementTree as ET
 
+import psutil
 import pytest
 
 from tests.support.servers.databases import PREPARED, PREPARED_TEMPLATE, migrate
@@ -53,12 +56,24 @@ QUICK_SECONDS = 20.0
 NEW_SECONDS = 2.0
 """For a file that was never measured."""
 
-WORKERS_MAX = 4
-"""Of however many processors: a unit with Spark has two Java processes at times."""
+WORKERS, WORKERS_MAX = 4, 8
+"""How many parts run at a time, of however many processors; and how many if they only wait."""
+
+PART_BYTES = 2 << 30
+"""What must be free for one more than `WORKERS`: a part with Spark may have two Java processes."""
+
+BUSY_PERCENT = 75.0
+"""One more begins if the processors were busy for less of the last `LOOK_SECONDS`."""
+
+LOOK_SECONDS = 5.0
+"""A part imports for three seconds before it waits for the first time."""
 
 BIN = Path(sys.executable).parent
 
 LINKS = Path(".holdfast/links")  # made by `make links`
+
+GUEST = {"guest", "guest_nice"}
+"""Times that Linux counts in those of users, too."""
 
 OLDEST_PYTHON = (
     *("--python-version", "3.10", "--cache-dir", ".mypy_cache/oldest"),
@@ -88,13 +103,18 @@ class Part:
 
 @dataclass(frozen=True)
 class Ended:
-    """A part that has ended: its exit code, its seconds, those of processors and of each file."""
+    """A part that has ended: its exit code, its seconds, those of processors and of each file.
+
+    `at` is when. The seconds of processors leave out what outlives its parent: Postgres, and the
+    JVM of Spark.
+    """
 
     part: Part
     code: int
     seconds: float
     processor: float
     files: Mapping[str, float]
+    at: float
 
     def __str__(self) -> str:
         end = "passed" if self.code == 0 else f"FAILED ({self.code})"
@@ -172,7 +192,8 @@ class Running:
         if self._report.exists():
             for case in ET.parse(self._report).iter("testcase"):  # noqa: S314 - our own
                 files[case.attrib["file"]] += float(case.attrib["time"])
-        ended = Ended(self._part, code, time.monotonic() - self._began, processor, files)
+        now = time.monotonic()
+        ended = Ended(self._part, code, now - self._began, processor, files, now)
         if code or not quiet:
             sys.stdout.buffer.write(self._output.read_bytes())
         sys.stdout.buffer.write(f"{ended}\n".encode())
@@ -180,16 +201,48 @@ class Running:
         return ended
 
 
-def run_all(work: Iterable[Part], workers: int, *, quiet: bool = False) -> list[Ended]:
+class Room:
+    """Whether one more part may begin."""
+
+    def __init__(self, workers: int, workers_max: int) -> None:
+        self._workers, self._workers_max = workers, workers_max
+        self._looked = time.monotonic()
+        self._before = psutil.cpu_times()
+
+    def is_there(self, running: int) -> bool:
+        """Return whether there is room beside this many: always below `workers`, then if idle."""
+        if running < self._workers:
+            return True
+        if running >= self._workers_max or time.monotonic() - self._looked < LOOK_SECONDS:
+            return False
+        self._looked = time.monotonic()
+        before, self._before = self._before, psutil.cpu_times()
+        busy = busy_percent(before, self._before)
+        return busy < BUSY_PERCENT and psutil.virtual_memory().available > PART_BYTES
+
+
+def busy_percent(before: Any, after: Any) -> float:
+    """Return how busy the machine's processors were between two `psutil.cpu_times()`."""
+    idle, total = (
+        sum(getattr(after, name) - getattr(before, name) for name in names)
+        for names in ({"idle", "iowait"} & set(after._fields), set(after._fields) - GUEST)
+    )
+    return float(100 * (1 - idle / max(total, 0.01)))
+
+
+def run_all(work: Iterable[Part], room: Room, *, quiet: bool = False) -> list[Ended]:
     """Run parts from a queue, and write what each printed when it ended; quiet: if it failed."""
     waiting, running, ended = deque(work), dict[int, Running](), list[Ended]()
     with TemporaryDirectory(prefix="holdfast-parts-") as folder:
         try:
             while waiting or running:
-                while waiting and len(running) < workers:
+                while waiting and room.is_there(len(running)):
                     begun = Running(waiting.popleft(), Path(folder, str(len(waiting))))
                     running[begun.process.pid] = begun
-                pid, status, usage = os.wait3(0)
+                pid, status, usage = os.wait3(os.WNOHANG)
+                if not pid:
+                    time.sleep(0.2)
+                    continue
                 processor = usage.ru_utime + usage.ru_stime
                 ended.append(running.pop(pid).end(status, processor, quiet=quiet))
         finally:
@@ -229,12 +282,15 @@ def main(names: Sequence[str], *, record: bool) -> int:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as below nohup
             signal.signal(number, signal.default_int_handler)
     recorded = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-    work = [part for name in names for part in parts(name, recorded)]
-    work.sort(key=lambda part: part.expected, reverse=True)
-    processors = os.cpu_count() or 1
-    workers = processors if quick else min(2 * processors, WORKERS_MAX)
+    work = [
+        part
+        for name in names
+        for part in sorted(parts(name, recorded), key=lambda part: part.expected, reverse=True)
+    ]
+    processors, before = os.cpu_count() or 1, psutil.cpu_times()
+    workers = processors if quick else min(2 * processors, WORKERS)
     with nullcontext() if quick or PREPARED in os.environ else prepared():
-        ended = run_all(work, workers, quiet=quick)
+        ended = run_all(work, Room(workers, workers if quick else WORKERS_MAX), quiet=quick)
     if record:
         for name in names:
             recorded[name] = {
@@ -246,10 +302,12 @@ def main(names: Sequence[str], *, record: bool) -> int:
         RECORD.write_text(json.dumps(recorded, indent=0, sort_keys=True) + "\n")
     if not quick:
         sys.stdout.write("\n" + "".join(f"{each}\n" for each in ended))
-    together = sum(each.processor for each in ended)
+    for name in names[:-1]:
+        last = max((each.at for each in ended if each.part.tier == name), default=began)
+        sys.stdout.write(f"{last - began:7.0f} s to the end of {name}\n")
     sys.stdout.write(
-        f"{time.monotonic() - began:7.0f} s of wall time, {together:.0f} of processors,"
-        f" {workers} parts at a time\n"
+        f"{time.monotonic() - began:7.0f} s of wall time,"
+        f" processors {busy_percent(before, psutil.cpu_times()):.0f} % busy\n"
     )
     return max((each.code for each in ended), key=abs)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.run import NEW_SECONDS, UNIT_SECONDS, files_of, units
+from tests.run import NEW_SECONDS, UNIT_SECONDS, Room, busy_percent, files_of, units
 from tests.support.servers.databases import PREPARED
 from tests.support.waiting import eventually
 
@@ -99,6 +99,21 @@ def test_every_file_is_in_a_tier(tmp_path: Path) -> None:
         ["test_not.py", "test_partly.py"],
         ["test_of_list.py", "test_partly.py", "test_whole.py"],
     ]
+
+
+def test_as_many_parts_begin_as_there_are_workers_and_no_more_than_may() -> None:
+    assert [Room(2, 2).is_there(running) for running in range(4)] == [True, True, False, False]
+    assert not Room(2, 8).is_there(2)  # it has not looked yet at what the processors do
+
+
+def test_processors_that_wait_for_a_disk_are_idle() -> None:
+    before = psutil.cpu_times()
+    after = before._replace(user=before.user + 6, system=before.system + 1, idle=before.idle + 3)
+    assert busy_percent(before, after) == pytest.approx(70)
+    if hasattr(after, "iowait"):
+        waits = after._replace(iowait=after.iowait + 4, guest=after.guest + 6)
+        assert busy_percent(before, waits) == pytest.approx(50)
+    assert busy_percent(before, before) == pytest.approx(100)
 
 
 @pytest.mark.rest
