@@ -34,6 +34,7 @@ from tests.support.command import holdfast
 from tests.support.dispatch.payouts import inquiry_headers
 from tests.support.dispatch.sender import body, headers, secret_text
 from tests.support.dispatch.webhooks import WebhookReceiver, answer
+from tests.support.job.class_archive import OPTIONS
 from tests.support.job.driver import Driver
 from tests.support.job.jobs import POLICY, event, put
 from tests.support.pages import ROOT, Follower, blocks, blocks_of, shell
@@ -187,8 +188,11 @@ def outbox(
 
 def environment(**more: str) -> dict[str, str]:
     ours = ("HOLDFAST_", "PAYOUTS_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    return kept | more
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in OPTIONS or not name.startswith(ours)
+    } | more
 
 
 @pytest.mark.parametrize("page", OPERATORS)

@@ -21,6 +21,7 @@ import pytest
 from holdfast import receiver, sink
 from holdfast.deploy.local.java import spark_environment
 from tests.support.dispatch.sender import secret_text
+from tests.support.job.class_archive import OPTIONS
 from tests.support.job.environments import build_wheel
 from tests.support.pages import blocks_of
 
@@ -165,7 +166,8 @@ class Installed:
 
 
 def _environment() -> Mapping[str, str]:
-    return {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    kept = ("PATH", "HOME", *OPTIONS)
+    return {name: os.environ[name] for name in kept if name in os.environ}
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ import pyspark
 
 from holdfast.deploy.local.java import spark_environment
 from holdfast.deploy.local.ports import free_port
+from tests.support.job.class_archive import SHORT_LIVED
 from tests.support.processes import end, matching
 from tests.support.waiting import eventually
 
@@ -27,13 +28,14 @@ HOST = "127.0.0.1"
 SECONDS = 180
 """How long a part may take to be ready, on a busy machine."""
 
+_OPTIONS = "HOLDFAST_SPARK_JAVA_OPTIONS"
+
 CONF = (
     # The driver and its executors are on this machine, whatever the name of it resolves to.
     "spark.driver.host=127.0.0.1",
     "spark.driver.bindAddress=127.0.0.1",
     "spark.executor.memory=600m",
-    # It lives for a minute or two: compiling well costs more than it gives.
-    "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    f"spark.executor.extraJavaOptions={os.environ.get(_OPTIONS, SHORT_LIVED)}",
     # A killed executor or worker is noticed by its connection; a part that is stopped, by this.
     "spark.network.timeout=60s",
     "spark.executor.heartbeatInterval=5s",
@@ -155,7 +157,7 @@ class Standalone:
             # How long a master that is back waits for those that it knew; a starved worker keeps
             # its own, longer, time.
             "SPARK_DAEMON_JAVA_OPTS": (
-                "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.deploy.recoveryMode=FILESYSTEM"
+                f"{os.environ.get(_OPTIONS, SHORT_LIVED)} -Dspark.deploy.recoveryMode=FILESYSTEM"
                 f" -Dspark.deploy.recoveryDirectory={self._folder / 'recovery'}"
                 " -Dspark.deploy.recoveryTimeout=15"
             ),
