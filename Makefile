@@ -133,7 +133,11 @@ mutants: $(STAMP) $(MUTMUT)/bin/mutmut ## change each line of the pure rules, an
 
 .PHONY: errors
 errors: $(STAMP) links ## write the errors of the product, with their codes, where a test compares them
-	@$(BIN)/python -m tests.support.errors
+	@$(BIN)/python -m tests.support.error_index
+
+.PHONY: python-reference
+python-reference: $(STAMP) links ## write the reference of the public packages from their docstrings, where a test compares it
+	@$(BIN)/python -m tests.support.python_reference
 
 .PHONY: settings
 settings: $(STAMP) links ## write the page of an endpoint's settings from their table, where a test compares them

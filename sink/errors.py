@@ -85,6 +85,8 @@ class Transient(SinkError):
 class Fenced(Permanent):
     """A newer run of the stream started; this one may no longer write.
 
+    The newer run finds in the ledger what was written. Stop this driver: only one may run.
+
     >>> older = OutboxSink(dsn, stream="payouts")
     >>> older.start(query_id, first_run)
     >>> OutboxSink(dsn, stream="payouts").start(query_id, second_run)
@@ -98,6 +100,8 @@ class UnadoptedCheckpoint(Permanent):
     """The batch comes from a query id (a checkpoint) that the stream has not adopted.
 
     Also where another stream has the batches of the query: the sink has another name than before.
+    Nothing is written. Go back to the checkpoint that the message names, or run its
+    `holdfast stream adopt`; `sink.continue_from` proves that the new one continues a batch.
 
     >>> sink = OutboxSink(dsn, stream="payouts")
     >>> sink.start(query_id, first_run)
@@ -109,6 +113,9 @@ class UnadoptedCheckpoint(Permanent):
 
 class ReplayDiverged(Permanent):
     """A batch that is already written was replayed with different content.
+
+    What was written first stands; the new rows are kept for comparison. `holdfast batch diff`
+    shows what differs, and `holdfast batch accept` lets the job write what is new.
 
     >>> sink = OutboxSink(dsn, stream="payouts")
     >>> batch = Identity(query_id, first_run, 0)
@@ -127,6 +134,8 @@ class ReplayDiverged(Permanent):
 class SchemaMismatch(Permanent):
     """The DataFrame's columns, or the database's schema, are not those of this version.
 
+    Nothing is written by this attempt. Correct the column, or run `holdfast db upgrade`.
+
     >>> sink = OutboxSink(dsn, stream="payouts")
     >>> sink.apply(decisions.drop_columns(["key"]), Identity(query_id, first_run, 0))
     Traceback (most recent call last):
@@ -138,7 +147,8 @@ class AccessDenied(Permanent):
     """The server refused the DSN's user, password or database, or the DSN leads to no server.
 
     The latter is a host that nobody knows, a certificate that does not fit, or another service at
-    the port; once the sink was connected, they count as an outage.
+    the port; once the sink was connected, they count as an outage. Nothing is written by this
+    attempt. Correct the DSN, the password or the server's rules.
 
     >>> OutboxSink(f"{dsn} dbname=nowhere", stream="payouts").check()
     Traceback (most recent call last):
@@ -149,6 +159,8 @@ class AccessDenied(Permanent):
 class NotPrimary(SchemaMismatch):
     """The server is read-only or a standby: temporarily, as in a failover, or permanently.
 
+    Nothing is written by this attempt. Let the DSN name the primary.
+
     >>> OutboxSink(read_only_dsn, stream="payouts").check()
     Traceback (most recent call last):
     holdfast.sink.errors.NotPrimary: ...read-only or a standby; let the DSN name the primary...
@@ -157,6 +169,9 @@ class NotPrimary(SchemaMismatch):
 
 class CheckpointBehind(Permanent):
     """The ledger has batches that the checkpoint has never planned.
+
+    An older copy of the checkpoint was restored. Nothing is written. Restore a newer copy, or
+    start with a new checkpoint, which the stream then adopts.
 
     >>> sink = OutboxSink(dsn, stream="payouts")
     >>> for number in range(3):
@@ -172,6 +187,7 @@ class UnsafeCheckpoint(Permanent):
     """Spark has the checkpoint on a file system on which two drivers can lose events.
 
     A URI is refused with `ValueError` already; this is for a path that `fs.defaultFS` leads there.
+    Nothing is written. Name a directory on a local disk, a shared volume or HDFS.
 
     >>> OutboxSink(dsn, stream="payouts", checkpoint="s3a://bucket/payouts")
     Traceback (most recent call last):
@@ -183,6 +199,8 @@ class LedgerBehind(Permanent):
     """The checkpoint has committed batches, or the run has written one, that the ledger has not.
 
     Also where the first batch of a query in the ledger would not be its batch 0, or `first_batch`.
+    An older copy of the database was restored. Nothing is written. Restore a newer one, or start
+    with a new checkpoint: keys that are recorded repeat nothing.
 
     >>> sink = OutboxSink(dsn, stream="payouts", checkpoint=checkpoint_with_two_batches)
     >>> older = OutboxSink(dsn, stream="payouts")
@@ -196,6 +214,8 @@ class LedgerBehind(Permanent):
 class TooManyRefused(Permanent):
     """More rows of a batch were refused than the sink's `QuarantineLimit` allows.
 
+    Nothing is written, and no row is quarantined. Correct the rows, the rule or the limit.
+
     >>> sink = OutboxSink(dsn, stream="payouts", quarantine_limit=QuarantineLimit(rows=0))
     >>> sink.apply(without_subjects, Identity(query_id, first_run, 0))
     Traceback (most recent call last):
@@ -206,7 +226,8 @@ class TooManyRefused(Permanent):
 class CompanionFailed(Permanent):
     """`also` hid an error, ended the transaction, or failed on a connection of its own.
 
-    Nothing of the batch is written, unless `also` committed it; the message reports that.
+    Nothing of the batch is written, unless `also` committed it; the message reports that. Leave
+    COMMIT and ROLLBACK to the sink, and errors to their caller.
 
     >>> sink = OutboxSink(
     ...     dsn, stream="payouts", also=lambda connection, table: connection.execute("ROLLBACK")
@@ -224,6 +245,8 @@ class CompanionFailed(Permanent):
 class BatchTooLarge(Permanent):
     """The batch holds more rows or bytes than the driver path accepts.
 
+    Nothing is written. Set `path="staged"`, or let a batch read less.
+
     >>> sink = OutboxSink(dsn, stream="payouts", path="driver")
     >>> sink.apply(decisions.take([0] * 1_000_001), Identity(query_id, first_run, 0))
     Traceback (most recent call last):
@@ -234,6 +257,8 @@ class BatchTooLarge(Permanent):
 class NotStreaming(Permanent):
     """The sink was called outside a streaming query, where no batch has an identity.
 
+    Nothing is written. Pass the sink to `writeStream.foreachBatch`.
+
     >>> OutboxSink(dsn, stream="payouts")("no DataFrame of a stream", 0)
     Traceback (most recent call last):
     holdfast.sink.errors.NotStreaming: ...Nothing was written; pass the sink to writeStream...
@@ -243,6 +268,9 @@ class NotStreaming(Permanent):
 class SinkUnavailable(Transient):
     """The database could not be reached or did not answer within the deadline.
 
+    The batch is written whole or not at all; the next attempt reads the ledger. Start again when
+    the database answers.
+
     >>> OutboxSink("host=/nowhere dbname=outbox", stream="payouts").check()
     Traceback (most recent call last):
     holdfast.sink.errors.SinkUnavailable: the database did not answer: ...
@@ -251,6 +279,8 @@ class SinkUnavailable(Transient):
 
 class CheckpointUnreadable(Transient):
     """The file system of the checkpoint did not answer, so it is not compared with the ledger.
+
+    Nothing is written. Start again when it answers.
 
     >>> sink = OutboxSink(dsn, stream="payouts", checkpoint=unreadable_checkpoint)
     >>> sink.start(query_id, first_run)

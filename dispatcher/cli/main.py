@@ -275,12 +275,20 @@ def _load(point: EntryPoint, *, is_named: bool) -> typer.Typer:
 
 def _fail(message: str, code: str, exit_code: int) -> NoReturn:
     """Print an error, with --json as one line of JSON, and exit."""
+    address = _address(code)
     if _Output.as_json:
         content = {"error": message, "code": code, "exit_code": int(exit_code)}
+        content |= {"docs": address} if address else {}
         sys.stderr.write(json.dumps(content) + "\n")
     else:
-        _print_error(message)
+        _print_error(f"{message}\n{address}" if address else message)
     sys.exit(exit_code)
+
+
+def _address(code: str) -> str | None:
+    """Return where a site of the documents explains a code; None without a site."""
+    site = os.environ.get("HOLDFAST_DOCS_URL", "").rstrip("/")
+    return f"{site}/docs/reference/errors/#{code}" if site else None
 
 
 def _print_error(message: str) -> None:

@@ -20,19 +20,32 @@ class Reason(StrEnum):
     """Why a request is not accepted as a delivery; `reason` of the problem answer."""
 
     MISSING_HEADER = "missing_header"
+    """A `webhook-*` header is missing or empty."""
     DUPLICATE_HEADER = "duplicate_header"
+    """A header that must occur once occurs twice."""
     BAD_HEADER = "bad_header"
+    """A header has characters beyond ASCII."""
     BAD_ID = "bad_id"
+    """`webhook-id` is not 1 to 256 of `A-Z a-z 0-9 _ -`."""
     BAD_TIMESTAMP = "bad_timestamp"
+    """`webhook-timestamp` is not Unix seconds in ASCII digits."""
     BAD_SIGNATURE = "bad_signature"
+    """`webhook-signature` has no well-formed `v1` entry."""
     TOO_MANY_SIGNATURES = "too_many_signatures"
+    """`webhook-signature` has more than 16 entries."""
     ENCODED_BODY = "encoded_body"
+    """The body is compressed."""
     BAD_BODY = "bad_body"
+    """The body is not JSON, or a member is missing or has another form."""
     KEY_MISMATCH = "key_mismatch"
+    """`webhook-id`, `idempotency-key` and the body's `key` are not the same."""
 
     TOO_OLD = "too_old"
+    """The timestamp is more than 300 s old. Compare the clocks of both sides."""
     TOO_NEW = "too_new"
+    """The timestamp is more than 300 s ahead. Compare the clocks of both sides."""
     NO_MATCH = "no_match"
+    """No accepted secret signed it. Compare the secrets of both sides."""
 
 
 UNAUTHENTICATED = frozenset({Reason.TOO_OLD, Reason.TOO_NEW, Reason.NO_MATCH})

@@ -88,7 +88,11 @@ class Outcome(StrEnum):
     """It is no entry: the sink refuses it as it is."""
 
     FUTURE_DATED = "future_dated"
+    """It is dated further beyond the database's clock than one day."""
+
     KEY_RECORDED = "key_recorded"
+    """Its key is recorded with the same content: the decision was made before."""
+
     KEY_CONFLICT = "key_conflict"
     """Its key is recorded with different content."""
 

@@ -32,10 +32,15 @@ class ReceiptOutcome(StrEnum):
     """What the receiver did with a delivery; `RECEIPT_STATUS` has the status that carries it."""
 
     APPLIED = "applied"
+    """The key was new, and the action is committed."""
     DUPLICATE = "duplicate"
+    """This key with this body was applied before. Nothing is done again."""
     STALE = "stale"
+    """The same or a higher sequence of the subject came before. It is recorded, not applied."""
     IN_PROGRESS = "in_progress"
+    """Another request is at work on this key or subject. The sender asks again soon."""
     CONFLICT = "conflict"
+    """The key is known with other bytes. Nothing was done, and a person must look."""
 
 
 RECEIPT_STATUS = {

@@ -69,7 +69,9 @@ _UNSTAGED = (
 
 
 class StageLost(Transient):
-    """Rows that the tasks staged are missing; the batch is replayed.
+    """Rows that the tasks staged are missing, as after a crash of the server.
+
+    Nothing is written. The batch is replayed at the next start.
 
     >>> issubclass(StageLost, Transient)
     True

@@ -12,7 +12,8 @@ from holdfast.dispatcher.operators.registry import ALIASES
 from tests.support.pages import ROOT, name_of
 
 _INLINE = re.compile(r"`holdfast ([a-z][^`\n]*)`")
-_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*(?![a-z…-])")
+"""In the index of errors `…` stands for what differs, also of a name."""
 _ROW = re.compile(r"^\| `([a-z][^`]*)`(.*?) \|", re.MULTILINE)
 
 
@@ -42,12 +43,17 @@ def _meant(text: str) -> list[tuple[str, ...]]:
 
 def _faults(text: str) -> Iterator[str]:
     for code in _INLINE.findall(text):
-        first, _, rest = code.partition(" ")  # an entry of an earlier version has its words
+        first, _, rest = code.replace("…", " …").partition(" ")
+        # An entry of an earlier version has its words.
         for words in _meant(f"{ALIASES.get(first, first)} {rest}".strip()):
             if words not in COMMANDS:
                 yield f"{code}: no command {' '.join(words)}"
                 continue
-            options = {name for each in COMMANDS[words].params for name in each.opts}
+            options = {
+                name
+                for each in COMMANDS[words].params
+                for name in (*each.opts, *each.secondary_opts)
+            }
             yield from (
                 f"{code}: no option {option}"
                 for option in set(_OPTION.findall(code)) - options - {"--help"}

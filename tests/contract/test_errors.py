@@ -2,7 +2,8 @@
 
 from collections import defaultdict
 
-from tests.support.errors import CAUSE, PAGE, SNAPSHOT, Error, errors, lines, page
+from tests.support.error_index import PAGE, page, undescribed
+from tests.support.errors import CAUSE, SNAPSHOT, Error, errors, lines
 
 ALL = errors()
 
@@ -24,7 +25,11 @@ def test_codes_and_texts_are_the_reviewed_ones() -> None:
     assert lines(ALL) == SNAPSHOT.read_text().splitlines()
 
 
-def test_page_of_errors_has_every_code() -> None:
+def test_every_exception_reason_and_outcome_is_explained() -> None:
+    assert undescribed() == []
+
+
+def test_page_of_errors_is_made_from_the_code() -> None:
     """After a change that is meant: `make errors`."""
     assert PAGE.read_text() == page(ALL)
 

@@ -1,15 +1,13 @@
 """The errors of the product, read from its source: code, exit code and text of each.
 
-`make errors` writes them to `tests/contract/vectors/errors.txt`, and the codes to a page.
+`make errors` writes them to `tests/contract/vectors/errors.txt`, and to a page (`error_index.py`).
 """
 
 import ast
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from textwrap import wrap
 from typing import NamedTuple
 
 from holdfast.sink.contract.exits import ExitCode
@@ -17,17 +15,12 @@ from holdfast.sink.contract.exits import ExitCode
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("deploy", "dispatcher", "migrations", "sink", "spark_app")
 SNAPSHOT = ROOT / "tests" / "contract" / "vectors" / "errors.txt"
-PAGE = ROOT / "docs" / "reference" / "errors.md"
-PAGE_WIDTH = 140
 
 OF_THE_COMMAND = {"usage": "2", "aborted": "1", "system_error": "1"}
 """Codes of `cli/main.py`, for what is no `CommandError`."""
 
 CAUSE = "(its cause's)"
 """In place of a code or an exit code that another error decides."""
-
-TITLES = {"1": "failed", "2": "usage", "3": "nothing matched", "4": "degraded"}
-
 
 _CODE = re.compile(r"[a-z]+(_[a-z]+)*")
 
@@ -245,27 +238,3 @@ def _text(node: ast.expr, known: dict[str, str]) -> str:
 def lines(found: list[Error]) -> list[str]:
     """Return the lines of the snapshot, each once."""
     return sorted({str(error) for error in found})
-
-
-def page(found: list[Error]) -> str:
-    """Return the page of codes with a list for each exit code."""
-    begin, _, _ = PAGE.read_text().partition("\n## ")
-    codes = OF_THE_COMMAND | {str(each.code): each.exit_code for each in found}
-    sections = []
-    for exit_code, title in TITLES.items():
-        names = ", ".join(f"`{code}`" for code in sorted(codes) if codes[code] == exit_code)
-        lines_ = "\n".join(wrap(f"{names}.", PAGE_WIDTH, break_on_hyphens=False))
-        sections.append(f"\n## {exit_code}: {title}\n\n{lines_}\n")
-    return "".join([begin.rstrip("\n"), "\n", *sections])
-
-
-def _record() -> None:
-    found = errors()
-    if faults := [fault for error in found if (fault := error.fault()) is not None]:
-        sys.exit("\n".join(faults))
-    SNAPSHOT.write_text("".join(f"{line}\n" for line in lines(found)))
-    PAGE.write_text(page(found))
-
-
-if __name__ == "__main__":
-    _record()

@@ -16,6 +16,8 @@ from holdfast.dispatcher.operators.config.settings import SETTINGS
 from holdfast.sink.contract.tables import metadata
 from tests.run import REST
 from tests.support.pages import PACKAGES, ROOT, blocks, name_of
+from tests.support.python_reference import PAGE
+from tests.support.python_reference import page as page_of_packages
 
 README_WORDS_MAX = 800
 """A screen; `docs/` has the rest."""
@@ -65,6 +67,11 @@ def test_settings_page_is_the_list_of_settings() -> None:
         name: (option.strip("` ") or None, default.strip("` ")) for name, option, default in rows
     }
     assert reply == {each.name: (each.option, each.default or "") for each in SETTINGS}
+
+
+def test_python_reference_is_made_from_the_code() -> None:
+    """After a change that is meant: `make python-reference`."""
+    assert PAGE.read_text() == page_of_packages()
 
 
 def test_page_of_the_database_has_every_table() -> None:

@@ -78,6 +78,12 @@ SETTINGS = (
         "folder with the jars of Spark's Kafka connector; default .holdfast/kafka/connector",
         None,
     ),
+    Setting(
+        "HOLDFAST_DOCS_URL",
+        "address of your site of the documents, which errors then name",
+        None,
+        form=r"https?://\S+",
+    ),
     Setting(FAILPOINTS, "points at which a test stops a process; never set it", None),
 )
 

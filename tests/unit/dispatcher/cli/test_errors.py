@@ -10,6 +10,7 @@ import pytest
 from holdfast.dispatcher.cli import main as command
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from tests.support.command import holdfast
+from tests.support.error_index import PAGE
 
 START = "holdfast.dispatcher.cli.start"
 NO_DATABASE = "no database: pass --dsn, set HOLDFAST_DSN, or start one with `holdfast local up`."
@@ -23,6 +24,15 @@ def test_json_error_is_one_line_with_code_and_exit_code() -> None:
 
 def test_error_without_json_is_text() -> None:
     assert holdfast("status", code=2).stderr == f"holdfast: {NO_DATABASE}\n"
+
+
+def test_error_names_its_place_in_the_documents_where_a_site_is_set() -> None:
+    site = {"HOLDFAST_DOCS_URL": "https://docs.example/holdfast/"}
+    place = "https://docs.example/holdfast/docs/reference/errors/#missing_dsn"
+    assert "### `missing_dsn`" in PAGE.read_text()
+    shown = holdfast("status", code=2, environment=site).stderr
+    assert shown == f"holdfast: {NO_DATABASE}\n{place}\n"
+    assert holdfast("status", "--json", code=2, environment=site).error["docs"] == place
 
 
 @pytest.mark.parametrize(

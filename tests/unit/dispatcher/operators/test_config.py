@@ -57,6 +57,7 @@ def test_every_value_names_its_source_and_hides_secrets() -> None:
         "HOLDFAST_SPARK_LOG": (None, "default"),
         "HOLDFAST_SPARK_JAVA_OPTIONS": ("***", "environment"),
         "HOLDFAST_KAFKA_JARS": (None, "default"),
+        "HOLDFAST_DOCS_URL": (None, "default"),
         "HOLDFAST_FAILPOINTS": (None, "default"),
     }
 
