@@ -13,6 +13,7 @@ from holdfast.deploy.local.stack.dashboards import Curve, Drawing, page, readabl
 from holdfast.deploy.local.stack.panels import dashboards
 from holdfast.deploy.release.pages import broken, links, pages
 from holdfast.dispatcher.operators.config.settings import SETTINGS
+from holdfast.dispatcher.operators.endpoints.settings import SETTINGS as ENDPOINT
 from holdfast.sink.contract.tables import metadata
 from tests.run import REST
 from tests.support.pages import PACKAGES, ROOT, blocks, name_of
@@ -67,6 +68,34 @@ def test_settings_page_is_the_list_of_settings() -> None:
         name: (option.strip("` ") or None, default.strip("` ")) for name, option, default in rows
     }
     assert reply == {each.name: (each.option, each.default or "") for each in SETTINGS}
+
+
+_DIAGRAM = re.compile(r"^```mermaid\nsequenceDiagram\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_ARROW = re.compile(r"^(\w+)(?:-->>|->>|--x|-x)(\w+): \S")
+
+
+def test_sequence_diagrams_name_only_their_participants() -> None:
+    drawn = [
+        diagram
+        for page in ("docs/concepts.md", "docs/failures.md")
+        for diagram in _DIAGRAM.findall((ROOT / page).read_text())
+    ]
+    assert len(drawn) == 4
+    for diagram in drawn:
+        named = set(re.findall(r"participant (\w+)", diagram))
+        lines = [each.strip() for each in diagram.splitlines()]
+        lines = [each for each in lines if not re.match(r"participant|Note|alt|else|end$", each)]
+        arrows = [_ARROW.match(each) for each in lines]
+        assert None not in arrows, lines
+        assert {name for arrow in arrows if arrow for name in arrow.groups()} == named
+
+
+def test_protocol_has_the_default_delays_of_a_retry() -> None:
+    text = (ROOT / "docs" / "receivers" / "PROTOCOL.md").read_text()
+    [row] = re.findall(r"^\| after \| (.*) \|$", text, re.MULTILINE)
+    units = {"s": 1, "min": 60, "h": 3600}
+    delays = [int(number) * units[unit] for number, unit in re.findall(r"(\d+) (\w+)", row)]
+    assert delays == ENDPOINT["schedule_seconds"].default
 
 
 def test_python_reference_is_made_from_the_code() -> None:
