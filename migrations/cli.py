@@ -60,9 +60,9 @@ def upgrade(
     """Upgrade the database to the newest revision. Safe to repeat.
 
     A contract revision is refused while older code has run within a day. --sql starts from the
-    revision of the database, or from an empty database if none is given; it does not look who runs.
-    --plan runs it in an empty database of the same server, and estimates by the sizes of tables
-    here; it ends with 3 if nothing is to do.
+    revision of the database, or from an empty database if none is given; it checks for no running
+    process. --plan runs it in an empty database of the same server, and estimates by the sizes of
+    tables here; it ends with 3 if nothing is to do.
     """
     if sql and (as_json or expand or force or plan):
         raise CommandError(

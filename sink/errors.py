@@ -146,7 +146,7 @@ class SchemaMismatch(Permanent):
 class AccessDenied(Permanent):
     """The server refused the DSN's user, password or database, or the DSN leads to no server.
 
-    The latter is a host that nobody knows, a certificate that does not fit, or another service at
+    The latter is an unknown host, a certificate that does not fit, or another service at
     the port; once the sink was connected, they count as an outage. Nothing is written by this
     attempt. Correct the DSN, the password or the server's rules.
 

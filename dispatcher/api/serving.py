@@ -63,7 +63,7 @@ def run(settings: ApiSettings) -> None:
 def _watched(running: uvicorn.Server) -> Iterator[list[str]]:
     """Stop the server once the database does not serve this version; yields the reason then.
 
-    Its connections would go on with statements of a schema that is gone.
+    Its connections would continue with statements of a schema that is gone.
     """
     misfits: list[str] = []
     ended = Event()

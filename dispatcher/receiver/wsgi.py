@@ -2,7 +2,7 @@
 
 The WSGI server limits the time to read a body. It also joins repeated headers with a comma. No
 other header of a delivery contains a comma; a signature next to such a comma is refused. If the
-neighbour is not a signature (`v1` joined with `v1,AAA=`), the two cannot be told from one field.
+neighbour is not a signature (`v1` joined with `v1,AAA=`), they look like one field.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -318,7 +318,7 @@ def unrepeatable(stream: str, batch_id: int, query_id: UUID, other_id: int) -> L
     """Return the error of a batch that repeats one which the ledger does not have as it was."""
     return LedgerBehind(
         f"stream {stream!r}: batch {batch_id} repeats batch {other_id} of query {query_id}, and the"
-        " ledger does not have that one with the content of then: the database was put back to an"
+        " ledger does not have that one with its original content: the database was put back to an"
         " older moment, or is another one. Nothing was written. Restore the newest copy of the"
         f" database; or {_NEW_CHECKPOINT}."
     )

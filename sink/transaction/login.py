@@ -23,7 +23,7 @@ class Login:
     dsn: Text = field(repr=False)
     password: Text | None = field(default=None, repr=False)
     has_worked: bool = field(default=False, compare=False)
-    """Once it has, a host that nobody knows is an outage of the resolver, and no mistake."""
+    """Once it has, an unknown host is an outage of the resolver, and no mistake."""
 
     def __post_init__(self) -> None:
         """Raises `ValueError` for a DSN that cannot be read."""

@@ -86,7 +86,7 @@ def unusable(error: psycopg.OperationalError) -> str | None:
 def mistake(error: psycopg.OperationalError, dsn: str) -> str | None:
     """Return what is wrong with the settings of a connection that failed; None: nothing is known.
 
-    A host that nobody knows, a certificate that does not fit, no password where one is asked for, a
+    An unknown host, a certificate that does not fit, no password where one is asked for, a
     port where something else answers. A port that refuses connections is none: a server that
     restarts refuses them, too.
     """

@@ -173,7 +173,7 @@ def _way_out(declared: Sequence[Source], kept: Mapping[str, Any]) -> str:
 def recorded(kept: Mapping[str, Any], declared: Sequence[Source]) -> list[Source]:
     """Return the sources in `FILE`; one that an older version did not record is the wanted one.
 
-    Raises SourcesDiffer where it cannot be told, and KeyError or ValueError for damaged content.
+    Raises SourcesDiffer where it is not known, and KeyError or ValueError for damaged content.
     """
     if kept["version"] >= WITHOUT_TOPICS:
         return [from_json(source) for source in kept[SOURCES]]

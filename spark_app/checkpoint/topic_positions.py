@@ -5,7 +5,7 @@ are read: removed by retention, or with their topic, which may exist again under
 with other records under the same offsets. A start compares the plan with the cluster before Spark
 does, because Spark would not notice the last one, and because it says less.
 
-A gap is passed only where a person has said so (`--accept-data-loss`), and only the gap that this
+A gap is passed only where a person accepted it (`--accept-data-loss`), and only the gap that this
 start has found: the plan is given the position after it, and Spark still fails at the next one.
 """
 

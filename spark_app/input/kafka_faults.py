@@ -107,7 +107,7 @@ def _refused(said: str, option: str = "") -> KafkaFault:
 def away(servers: str, why: str) -> KafkaFault:
     """Return the fault of a cluster that does not answer."""
     where = f"no broker at {servers} answers" if servers else "the Kafka cluster does not answer"
-    return KafkaFault(f"{where}: {why}. {_KEPT}, and goes on when a broker answers.")
+    return KafkaFault(f"{where}: {why}. {_KEPT}, and continues when a broker answers.")
 
 
 def require_server(servers: str) -> None:

@@ -60,7 +60,7 @@ _REFUSED: Mapping[str, str] = {
     "subscribepattern": _TOPICS,
     "assign": _TOPICS,
     "failondataloss": (
-        "records that are gone would be skipped without a word; --accept-data-loss goes on after"
+        "records that are gone would be skipped without a word; --accept-data-loss continues after"
         " a gap that the job has named"
     ),
     "maxoffsetspertrigger": "--max-offsets-per-trigger sets it",

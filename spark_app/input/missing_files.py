@@ -44,8 +44,8 @@ def describe(gone: list[str], batch_id: int) -> str:
     return (
         f"{gone[0].removeprefix('file:')} {are} gone, and batch {batch_id} was planned to read"
         f" {'them' if more else 'it'}. Nothing of the batch was written now, and nothing is lost:"
-        f" put {'each' if more else 'it'} back under its name and start again. Only where the"
-        " events shall never be read, put an empty file in its place."
+        f" put {'each' if more else 'it'} back under its name and start again. To drop"
+        " its events for good, put an empty file in its place."
     )
 
 

@@ -95,7 +95,7 @@ class StopSignals:
             signal.signal(number, handler)
 
     def request(self, why: str) -> None:
-        """Ask for the stop, from any thread; says so once."""
+        """Ask for the stop, from any thread; reports it once."""
         if not self.requested.is_set():
             self.requested.set()
             print(f"{why}: stopping after the running batch", file=sys.stderr, flush=True)  # noqa: T201 - the command's own report

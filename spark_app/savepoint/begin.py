@@ -160,7 +160,7 @@ def _require_new(files: CheckpointFiles, savepoint: str) -> None:
         raise CommandError(
             f"--from-savepoint makes a new checkpoint, and {files.checkpoint} holds something"
             " else already. Nothing was changed; name a new directory with --checkpoint, or leave"
-            " out --from-savepoint to go on with this one.",
+            " out --from-savepoint to continue with this one.",
             ExitCode.USAGE,
             code="checkpoint_not_new",
         )
@@ -263,7 +263,7 @@ def _require_ledger(folder: SavepointFolder, found: Manifest, sink: OutboxSink) 
         raise CommandError(
             f"the savepoint {folder.checkpoint} continues query {query_id}, and the stream"
             f" {found.stream} has adopted another one since. Nothing was changed; use a savepoint"
-            " of that query, or go on with its checkpoint.",
+            " of that query, or continue with its checkpoint.",
             code="savepoint_outdated",
         ) from error
     if sink.proof(query_id, found.batch_id) != found.proof:
@@ -280,7 +280,7 @@ def _require_ledger(folder: SavepointFolder, found: Manifest, sink: OutboxSink) 
             f"the stream {found.stream} continued with query {newer[0]}, up to its batch"
             f" {newer[1]}, and the savepoint {folder.checkpoint}, of query {query_id}, does not"
             " have what was published since. Nothing was changed; use a savepoint of that query, or"
-            " go on with its checkpoint.",
+            " continue with its checkpoint.",
             code="savepoint_outdated",
         )
     return past.initial.settled_until_us if past.initial else 0

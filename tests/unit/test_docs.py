@@ -224,3 +224,48 @@ def test_limit_that_is_far_above_is_named_and_not_drawn() -> None:
     drawn = page([("row", [Drawing(LATE, [Curve("payouts", [(0, 1), (1, 2)])])])], 5)
     assert 'class="l"' not in drawn
     assert "alert &gt; 5 min" in drawn
+
+
+_UNPLAIN = {
+    r"\bgoes on\b|\bgo on with\b|\bgone on\b(?! purpose)": "continues",
+    r"\b(?:says|said) so\b": "reports, confirms",
+    r"\b(?:content|order|text|values?) of then\b": "original",
+    r"\bshall never\b": "is dropped, is refused",
+    r"\bcomes second\b": "the second writer",
+    r"\bcannot be told\b": "is not known; if you cannot tell",
+    r"\bcounts? as that\b(?! long)": "is treated as",
+    r"\bthat nobody knows\b": "unknown",
+    r"\bdoes not look who\b": "does not check for",
+    r"\bno pickle\b": "pickling drops",
+    r"\bover all streams of the database\b": "across all streams",
+    r"\bkept silent about\b|\bkeeps silent\b": "does not report",
+}
+"""What readers stumble over, with what to write instead."""
+
+
+def _unplain(text: str) -> list[str]:
+    joined = " ".join(text.split())
+    return [
+        f"{match[0]!r}: write {instead!r}"
+        for words, instead in _UNPLAIN.items()
+        for match in re.finditer(words, joined)
+    ]
+
+
+def test_documents_and_messages_use_plain_words() -> None:
+    own = {"docs/from-the-lesson.md"}  # quotes the lesson's own code
+    sources = [path for each in PACKAGES if each != "tests" for path in (ROOT / each).rglob("*.py")]
+    texts = {
+        name_of(path): path.read_text()
+        for path in [*pages(), *sources]
+        if "versions" not in path.parts
+    }
+    faults = {name: _unplain(text) for name, text in texts.items() if name not in own}
+    assert {name: found for name, found in faults.items() if found} == {}
+
+
+def test_unplain_words_are_found_across_lines() -> None:
+    assert _unplain("The query goes\non, with the content of then.") == [
+        "'goes on': write 'continues'",
+        "'content of then': write 'original'",
+    ]

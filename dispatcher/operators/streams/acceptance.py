@@ -28,7 +28,7 @@ class Acceptances(Proposals):
         That is `overtaking` (the number of new keys that are older than the newest decision of
         their subject) and `needs_approval`. Without a `number` it is the one that is not accepted.
         Raises `CommandError` where the batch has no such replay or several, where it is accepted,
-        where the query has gone on since, and for a stream of entries written by hand.
+        where the query has continued since, and for a stream of entries written by hand.
         """
         streams = self.beside(Streams)
         if number is None:
