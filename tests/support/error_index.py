@@ -67,8 +67,8 @@ _ENUMS: dict[str, tuple[str, type[Enum]]] = {
     ),
     "Reasons of the quarantine": (
         (
-            "The row is kept as it came and made no decision. [Set aside](../operators/set-"
-            " aside.md) has how it is corrected and put back."
+            "The row is kept as it came and made no decision."
+            " [Set aside](../operators/set-aside.md) has how it is corrected and put back."
         ),
         QuarantineReason,
     ),

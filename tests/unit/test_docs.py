@@ -40,6 +40,13 @@ def test_link_that_leads_nowhere_is_named(link: str, tmp_path: Path) -> None:
     assert list(broken(tmp_path)) == ["README.md: the link 'there' leads nowhere"]
 
 
+def test_no_address_of_a_link_has_a_blank() -> None:
+    """Such a link is text, so the test above does not see it."""
+    split = re.compile(r"\]\([^)`]*\s[^)`]*\.md[^)`]*\)")
+    found = {name_of(page): split.findall(page.read_text()) for page in pages()}
+    assert {name: links for name, links in found.items() if links} == {}
+
+
 def test_index_has_every_page() -> None:
     index = ROOT / "docs" / "README.md"
     linked = {path for _, path, _ in links(index)}
