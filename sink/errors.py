@@ -123,7 +123,7 @@ class ReplayDiverged(Permanent):
     2
     >>> sink.apply(decisions.slice(1), batch)
     Traceback (most recent call last):
-    holdfast.sink.errors.ReplayDiverged: ...1 keys only in the ledger...`holdfast batch accept...
+    holdfast.sink.errors.ReplayDiverged: ...1 key only in the ledger...`holdfast batch accept...
     """
 
     def __init__(self, message: str, divergence: Divergence) -> None:

@@ -17,6 +17,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from holdfast.sink.contract.failpoints import failpoint
+from holdfast.sink.errors import Fenced
 from holdfast.sink.rows.batch import BatchInput, prepare, selected
 from holdfast.sink.rows.columns import check_entries
 from holdfast.sink.rows.future_dated import TOLERANCE
@@ -40,6 +41,7 @@ from holdfast.sink.transaction.database import Timeouts
 from holdfast.sink.transaction.driver_path import InDriver
 from holdfast.sink.transaction.lineage import (
     location,
+    query_of,
     require_safe,
     source_offsets,
     unreadable,
@@ -59,6 +61,7 @@ from holdfast.sink.transaction.writer import Writer
 if TYPE_CHECKING:
     import psycopg
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     UserAlso = (
         Callable[[psycopg.Connection, pa.Table], None]
@@ -78,6 +81,9 @@ staged path costs a table, and a connection for each task, and the driver holds 
 
 STAGED_BYTES = 64 << 20
 """`auto` stages batches of at least this size."""
+
+
+STOP_POLL_SECONDS = 0.1
 
 
 class PathChoice:
@@ -359,13 +365,17 @@ class OutboxSink:
         return self._writer.read(work)
 
     def outcome(self, batch_id: int | None = None) -> Written | None:
-        """Return what the ledger has of a batch of the stream's query; None where it has nothing.
+        """Return what the ledger has of a batch of the query; None where it has nothing.
 
-        Without `batch_id`, the newest one. It reads the database, so it answers in every process,
-        also in a client of Spark Connect. Raises `SchemaMismatch` and `SinkUnavailable`.
+        Without `batch_id`, of the newest one. The query is the one that this sink runs, or that of
+        its checkpoint where that can be read here, else the one that the stream has adopted. Of a
+        batch with an accepted replay it is the replay, once that is written. It reads the database,
+        so it answers in every process, also in a client of Spark Connect.
+        Raises `SchemaMismatch` and `SinkUnavailable`.
         """
-        stream = self._writer.stream
-        return self.read(lambda connection: ledger.outcome(connection, stream, batch_id))
+        stream, run = self._writer.stream, self._run
+        query_id = run.query_id if run else query_of(self._writer.files)
+        return self.read(lambda connection: ledger.outcome(connection, stream, query_id, batch_id))
 
     def proof(self, query_id: UUID, batch_id: int) -> Continuation | None:
         """Return the proof of a batch of this stream; None where the ledger does not have it.
@@ -386,6 +396,29 @@ class OutboxSink:
         the stream has adopted a third query id; then nothing changes.
         """
         self._writer.continue_from(previous, query_id, batch_id)
+
+    def stop(self, query: "StreamingQuery") -> None:
+        """Stop a running query of this sink between two batches, in any process that has the query.
+
+        The batch that is being written is finished, and Spark records it. The next one is refused
+        before anything of it is written, so no batch that is written comes again. Call it in the
+        thread that waits for the query, not in a handler of a signal. A newer run of the stream is
+        left alone. Raises the error by which the query failed meanwhile, and `SinkUnavailable`.
+        """
+        # The connection of this sink may be writing a batch in another thread.
+        beside = OutboxSink(self._dsn, **self._settings)
+        try:
+            while query.isActive:
+                beside._writer.end_run(UUID(str(query.runId)))
+                if not query.status["isTriggerActive"]:
+                    break
+                time.sleep(STOP_POLL_SECONDS)
+        finally:
+            query.stop()
+            beside.close()
+        error = query.exception()
+        if error is not None and Fenced.__name__ not in str(error):
+            raise error
 
     def close(self) -> None:
         """Close the connection."""

@@ -23,15 +23,10 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.dispatcher.operators.common.session import Row
-from holdfast.dispatcher.operators.common.text import (
-    counted,
-    display,
-    needs_text,
-    shortened,
-    visible,
-)
+from holdfast.dispatcher.operators.common.text import display, needs_text, shortened, visible
 from holdfast.sink.contract.canonical import rfc3339
 from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.numbers import counted
 from holdfast.sink.contract.shell import shell_word
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Numbers and durations as text: ASCII digits and nothing else. Pure.
+"""Numbers and durations as text: ASCII digits and nothing else; numbers with their nouns. Pure.
 
 `int()` also takes `1_0`, `+5`, spaces and digits of other scripts, and `float()` also `nan`: what a
 person mistyped would be another number.
@@ -106,3 +106,16 @@ def whole_days(text: str) -> int:
     if not 1 <= days <= DAYS_MAX:
         raise ValueError(f"{text!r} is not a number of days: expected 1d to {DAYS_MAX}d")
     return days
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless it is 1.
+
+    >>> counted(1, "entry"), counted(2, "entry"), counted(0, "batch"), counted(3, "key")
+    ('1 entry', '2 entries', '0 batches', '3 keys')
+    """
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith("ry"):
+        return f"{count} {noun[:-1]}ies"
+    return f"{count} {noun}{'es' if noun.endswith('ch') else 's'}"

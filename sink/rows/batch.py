@@ -71,7 +71,8 @@ class BatchInput:
     entries: pa.Table
     """subject string, type string, key list<string>, occurred_at timestamp[us, UTC], data struct;
     optional priority (an integer; 0, the default, is the most urgent), traceparent string, and
-    rejected string: the rule of the job that rejects the row, else null."""
+    rejected string: the rule of the job that rejects the row, else null; and rejected_event string:
+    what is kept of a rejected row in its place."""
 
     refused: pa.Table | Iterable[RefusedRow] | None = None
     """Rows refused before the sink, as `reject` makes them, or a table: reason (a

@@ -53,8 +53,14 @@ ENTRY: Mapping[str, _Column] = {
     "rejected": _Column(
         _or_null(_is_text), "string", "name the rule that rejects the row, or null", required=False
     ),
+    "rejected_event": _Column(
+        _or_null(_is_text), "string", "make it text, as by F.to_json(...)", required=False
+    ),
 }
 """The columns of `BatchInput.entries`; nothing else may be in it."""
+
+OF_RULES = ("rejected", "rejected_event")
+"""Those that say which rows become no entry."""
 
 REFUSED: Mapping[str, _Column] = {
     "reason": _Column(_is_text, "string", "use a QuarantineReason, or name a rule"),
@@ -64,13 +70,18 @@ REFUSED: Mapping[str, _Column] = {
 """The columns of `BatchInput.refused`."""
 
 
-def check_entries(table: pa.Table) -> None:
+COMES_AGAIN = (
+    "No row was read and nothing was written now; the batch is replayed when the query restarts."
+)
+
+
+def check_entries(table: pa.Table, what_now: str = COMES_AGAIN) -> None:
     """Raise one `SchemaMismatch` that names every wrong column of `table` and its correction."""
     problems = list(_problems(table.schema, ENTRY, "put it into 'data', or drop it"))
     names = table.column_names
     if names.count("data") == 1 and pa.types.is_struct(table.schema.field("data").type):
         problems += _uncanonical(table.schema.field("data").type, "data")
-    refuse("entries", problems)
+    refuse("entries", problems, what_now)
 
 
 def check_refused(table: pa.Table) -> None:
@@ -108,13 +119,10 @@ _MARKED = {
 }
 
 
-def refuse(table: str, problems: list[str]) -> None:
+def refuse(table: str, problems: list[str], what_now: str = COMES_AGAIN) -> None:
     """Raise `SchemaMismatch` if there are problems: what is wrong with a column, and its fix."""
     if problems:
-        raise SchemaMismatch(
-            f"{table}: {'; '.join(problems)}. No row was read and nothing was written now; the"
-            " batch is replayed when the query restarts."
-        )
+        raise SchemaMismatch(f"{table}: {'; '.join(problems)}. {what_now}")
 
 
 def _problems(schema: pa.Schema, columns: Mapping[str, _Column], elsewhere: str) -> Iterator[str]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from holdfast.sink.contract.canonical import rfc3339
 from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.numbers import counted
 from holdfast.sink.errors import Divergence, KeyDifference, ReplayDiverged
 from holdfast.sink.rows.future_dated import Split
 from holdfast.sink.rows.numbering import Mask, Numbered, number
@@ -172,7 +173,11 @@ def in_words(difference: Divergence) -> str:
         ("only in this replay", difference.only_in_replay),
         ("with other content", difference.changed),
     )
-    words += [f"{side.count} keys {name} ({_listed(side)})" for name, side in sides if side.count]
+    words += [
+        f"{counted(side.count, 'key')} {name} ({_listed(side)})"
+        for name, side in sides
+        if side.count
+    ]
     if len(words) == 2:
         words.append("the keys are the same, so another column or table of the batch differs")
     return "; ".join(words)

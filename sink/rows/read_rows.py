@@ -21,8 +21,8 @@ from holdfast.sink.contract.compatibility import UTC
 from holdfast.sink.contract.envelope import BODY_BYTES_MAX, TYPE_FORM, Envelope, is_type
 from holdfast.sink.contract.key import PART_BYTES_MAX, PARTS_MAX, Key
 from holdfast.sink.contract.states import RULE_FORM, QuarantineReason, is_rule
-from holdfast.sink.rows.columns import ENTRY
-from holdfast.sink.rows.evidence import detail_text, readable, row_text
+from holdfast.sink.rows.columns import ENTRY, OF_RULES
+from holdfast.sink.rows.evidence import detail_text, readable, row_text, storable
 from holdfast.sink.rows.hashes import hashes
 from holdfast.sink.rows.json_columns import (
     Malformed,
@@ -186,7 +186,7 @@ def read_rows(table: pa.Table) -> Rows:
 def _read(batch: pa.RecordBatch) -> list[Rows]:
     if not batch.num_rows:
         return []
-    if "rejected" in batch.schema.names:
+    if not set(OF_RULES).isdisjoint(batch.schema.names):
         rejected, batch = _without_rejected(batch)
         return [Rows(ENTRIES.empty_table(), rejected), *_read(batch)]
     try:
@@ -203,9 +203,15 @@ def _read(batch: pa.RecordBatch) -> list[Rows]:
 
 
 def _without_rejected(batch: pa.RecordBatch) -> tuple[list[QuarantinedRow], pa.RecordBatch]:
-    """Return the rows that a rule of the job rejects, and the others, without the rules."""
-    rules = batch.column("rejected")
-    names = [name for name in batch.schema.names if name != "rejected"]
+    """Return the rows that a rule of the job rejects, and the others, without the rules.
+
+    Of a rejected row its event is kept where the job names it, else the row.
+    """
+    none = pa.nulls(batch.num_rows)
+    rules, events = (
+        batch.column(name) if name in batch.schema.names else none for name in OF_RULES
+    )
+    names = [name for name in batch.schema.names if name not in OF_RULES]
     batch = pa.RecordBatch.from_arrays([batch.column(name) for name in names], names)
     if rules.null_count == len(rules):
         return [], batch
@@ -213,7 +219,10 @@ def _without_rejected(batch: pa.RecordBatch) -> tuple[list[QuarantinedRow], pa.R
     rejected = []
     for place in np.flatnonzero(~is_ordinary).tolist():
         rule = readable(rules[place])
-        row = row_text({name: batch.column(name)[place] for name in names})
+        if events[place].is_valid:
+            row = storable(readable(events[place]))
+        else:
+            row = row_text({name: batch.column(name)[place] for name in names})
         if is_rule(rule):
             rejected.append(rejected_row(rule, "", row))
         else:
@@ -312,7 +321,7 @@ def read_singly(batch: pa.RecordBatch) -> Rows:
     return Rows(_table(entries), refused)
 
 
-_VALUES = [name for name in ENTRY if name != "rejected"]
+_VALUES = [name for name in ENTRY if name not in OF_RULES]
 """The parameters of `entry_of`."""
 
 

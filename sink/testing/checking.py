@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from holdfast.sink.contract.numbers import counted
 from holdfast.sink.contract.states import QuarantineReason
 from holdfast.sink.rows.batch import BatchInput, prepare
 from holdfast.sink.rows.columns import check_entries
@@ -59,7 +60,7 @@ def _collected(df: "DataFrame") -> pa.Table:
     from holdfast.sink.transaction.staging import arrow_schema  # noqa: PLC0415
 
     schema = arrow_schema(df)
-    check_entries(schema.empty_table())
+    check_entries(schema.empty_table(), "Correct the columns, and check again.")
     return collected(df, schema)
 
 
@@ -82,8 +83,8 @@ def _require_sound(decided: pa.Table) -> None:
 def _require_same(first: pa.Table, again: pa.Table, how: str) -> None:
     if digest({"entries": first}) != digest({"entries": again}):
         raise CheckFailed(
-            f"the same rows {how} are decided otherwise: {_first_difference(first, again)}."
-            + _NO_REPLAY
+            f"decided again {how}, the same rows give other decisions:"
+            f" {_first_difference(first, again)}.{_NO_REPLAY}"
         )
 
 
@@ -99,7 +100,8 @@ def _first_difference(first: pa.Table, again: pa.Table) -> str:
         if place:
             return f"column {place!r} of the row with key {key} is {became}, and was {was}"
         if len(then[key]) != len(now[key]):
-            return f"column 'key': {len(now[key])} rows have {key}, and there were {len(then[key])}"
+            rows = counted(len(now[key]), "row")
+            return f"column 'key': {rows} with {key}, and there were {len(then[key])}"
     return "the types of its columns differ"
 
 

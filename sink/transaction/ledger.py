@@ -6,6 +6,7 @@ The caller holds the stream's lock, so a result stays valid until its COMMIT.
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
+from uuid import UUID
 
 import psycopg
 from psycopg.rows import DictRow
@@ -40,12 +41,24 @@ def read(
     return {row["batch_id"]: _recorded(row) for row in rows}
 
 
-def outcome(connection: psycopg.Connection, stream: str, batch_id: int | None) -> Written | None:
-    """Return a batch of the stream's query; the newest one for None. None: the ledger has none."""
-    row = execute(connection, "batch/outcome", stream=stream, batch_id=batch_id).fetchone()
+def outcome(
+    connection: psycopg.Connection, stream: str, query_id: UUID | None, batch_id: int | None
+) -> Written | None:
+    """Return a batch of a query, by default of the adopted one; the newest batch for None.
+
+    Of a batch with an accepted replay that is written, it is the replay. None: there is no batch.
+    """
+    row = execute(
+        connection, "batch/outcome", stream=stream, query_id=query_id, batch_id=batch_id
+    ).fetchone()
     if row is None:
         return None
     recorded = _recorded(row)
+    run = Run(stream, row["query_id"], recorded.run_id, recorded.epoch)
+    for accepted in _accepted_runs(connection, run, recorded).values():
+        added = read(connection, accepted, [row["batch_id"]]).get(row["batch_id"])
+        if added is not None and added.batch_no > recorded.batch_no:
+            recorded = added
     return Written(stream, row["batch_id"], recorded.batch_no, recorded.written_at, recorded.counts)
 
 

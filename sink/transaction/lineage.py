@@ -108,6 +108,14 @@ def location(checkpoint: str | PathLike[str] | None) -> str | None:
     return text
 
 
+def query_of(files: Files | None) -> UUID | None:
+    """Return the query id of a checkpoint; None where it has none, or cannot be read here."""
+    try:
+        return None if files is None else _query_id(files)
+    except OSError:
+        return None
+
+
 def require_safe(location: str) -> None:
     """Compare the place at which Spark has a checkpoint with what is known of its file system.
 

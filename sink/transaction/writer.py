@@ -220,6 +220,17 @@ class Writer:
         self._ownership.claimed(None if row is None else claim_id)
         return row is not None and row["query_id"] is not None
 
+    def end_run(self, run_id: UUID) -> None:
+        """Take the stream from a run that still has it: its next batch is `Fenced`."""
+
+        def attempt(connection: psycopg.Connection) -> None:
+            with database.transaction(connection, self._timeouts):
+                row = self._lock(connection)
+                if row is not None and row["run_id"] == run_id:
+                    execute(connection, "batch/claim_stream", stream=self.stream, claim_id=uuid4())
+
+        self._persist(attempt, lambda: _STARTS)
+
     def owned(self, work: Callable[[], _Result], *, take_free: bool = False) -> _Result:
         """Return the result of `work`, during which no other run can take the stream.
 

@@ -23,9 +23,10 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,49}")
 """A stream, the beginning of types and keys, and of a table of the receiver."""
 
 NEXT = (
-    "python -m pytest                # the decisions, without a database",
+    "PY=python                       # or the Python that has your Spark and the sink",
+    "$PY -m pytest                   # the decisions, without a database; it needs a Java",
     "holdfast db upgrade             # the tables, in the database of HOLDFAST_DSN",
-    "python job.py --available-now   # the job, over events/",
+    "$PY job.py --available-now      # the job, over events/",
 )
 
 

@@ -498,6 +498,11 @@ ELSEWHERE = {
         "sh",
         'holdfast stream rename payouts holds --reason "holds of all regions" --dry-run',
     ): "tests/integration/sink/test_renaming.py",
+    (
+        "docs/spark/deploying.md",
+        "python",
+        "stopping = Event()",
+    ): "tests/spark/test_outbox_sink_example.py",
     **{
         (each.page, each.language, each.first): "tests/integration/sink/test_backfill.py"
         for each in blocks()

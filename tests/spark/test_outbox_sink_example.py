@@ -1,7 +1,10 @@
 """The examples of `OutboxSink` are run as they stand: its docstring's, and those of the pages."""
 
 import doctest
+import os
+import signal
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import psycopg
@@ -10,8 +13,10 @@ from pyspark.sql import functions
 
 from holdfast.sink import OutboxSink
 from tests.support.pages import blocks_of
+from tests.support.waiting import eventually
 
 SINK = "docs/spark/sink.md"
+DEPLOYING = "docs/spark/deploying.md"
 
 
 @pytest.fixture
@@ -77,3 +82,29 @@ def test_column_of_the_page_rejects_rows_by_a_rule(
     ).fetchall() == [("m_1",)]
     refused = db.execute("SELECT rule, row::jsonb ->> 'subject' FROM holdfast.quarantine")
     assert refused.fetchall() == [("no_such_order", "m_2")]
+
+
+def test_sigterm_stops_the_query_of_the_page(decisions: Any, dsn: str, tmp_path: Path) -> None:
+    checkpoint = str(tmp_path / "checkpoint")
+    sink = OutboxSink(dsn, stream="payouts", checkpoint=checkpoint)
+    writer = decisions.writeStream.option("checkpointLocation", checkpoint)
+    names = {"Event": Event, "signal": signal, "sink": sink, "writer": writer}
+    [text] = blocks_of(DEPLOYING, "python")
+
+    def ask() -> None:
+        beside = OutboxSink(dsn, stream="payouts")
+        eventually(lambda: beside.outcome() is not None)
+        beside.close()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    asking, before = Thread(target=ask), signal.getsignal(signal.SIGTERM)
+    asking.start()
+    try:
+        exec(compile(text, DEPLOYING, "exec"), names)  # noqa: S102 - it is ours
+    finally:
+        asking.join()
+        signal.signal(signal.SIGTERM, before)
+        sink.close()
+    query: Any = names["query"]
+    assert (query.isActive, query.exception()) == (False, None)
+    assert (tmp_path / "checkpoint" / "commits" / "0").exists()

@@ -71,19 +71,6 @@ def display(value: Any) -> str:
             return visible(str(value))
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun, in the plural unless it is 1.
-
-    >>> counted(1, "entry"), counted(2, "entry"), counted(0, "batch"), counted(3, "replay")
-    ('1 entry', '2 entries', '0 batches', '3 replays')
-    """
-    if count == 1:
-        return f"1 {noun}"
-    if noun.endswith("ry"):
-        return f"{count} {noun[:-1]}ies"
-    return f"{count} {noun}{'es' if noun.endswith('ch') else 's'}"
-
-
 def needs_text(needs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Return what needs a person for a terminal, each with its command."""
     for need in needs:

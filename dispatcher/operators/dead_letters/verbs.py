@@ -7,7 +7,7 @@ from typing_extensions import TypedDict
 
 from holdfast.dispatcher.operators.common import verbs
 from holdfast.dispatcher.operators.common.session import Row
-from holdfast.dispatcher.operators.common.text import counted, shortened, visible
+from holdfast.dispatcher.operators.common.text import shortened, visible
 from holdfast.dispatcher.operators.dead_letters.rules import (
     what_helps,
     what_it_holds,
@@ -18,6 +18,7 @@ from holdfast.dispatcher.operators.replays.actions import planned
 from holdfast.dispatcher.operators.replays.rules import ReplayFilter, ReplayScope, few_keys_of
 from holdfast.dispatcher.operators.replays.store import Replays
 from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.numbers import counted
 from holdfast.sink.contract.states import (
     AccessRole,
     DeadReason,

@@ -19,6 +19,7 @@ from holdfast.dispatcher.operators.endpoints.settings import (
     name_fault,
 )
 from holdfast.dispatcher.shared.errors import ParameterError
+from holdfast.sink.contract.numbers import counted
 from holdfast.sink.contract.states import EndpointState
 
 Settings = dict[str, Any]
@@ -147,7 +148,8 @@ def _blocked(name: str, row: Row) -> str | None:
             f" {name} --reason TEXT, apply, then resume it; nothing is lost in between"
         )
     if row["leased_lanes"]:
-        return f"requests of {row['leased_lanes']} subjects are still in flight: wait a moment"
+        leased = counted(row["leased_lanes"], "subject")
+        return f"requests of {leased} are still in flight: wait a moment"
     return None
 
 

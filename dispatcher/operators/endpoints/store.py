@@ -18,6 +18,7 @@ from holdfast.dispatcher.operators.endpoints.file import Action, Step
 from holdfast.dispatcher.operators.endpoints.settings import DEFAULTS, fault_of
 from holdfast.dispatcher.outbound.operator_headers import joined, masked, split
 from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.numbers import counted
 from holdfast.sink.contract.states import EndpointState
 
 BACKLOG_MAX = 10_000
@@ -285,8 +286,8 @@ class Endpoints(OperatorSession):
     def _require_no_lease(self, endpoint: Row) -> None:
         if leased := self._one("endpoints/leased", endpoint)["lanes"]:
             raise CommandError(
-                f"requests of {leased} subjects are still in flight; nothing was changed. Try again"
-                " in a moment.",
+                f"requests of {counted(leased, 'subject')} are still in flight; nothing was"
+                " changed. Try again in a moment.",
                 code="lane_busy",
             )
 

@@ -11,11 +11,12 @@ from typing_extensions import TypedDict
 
 from holdfast.dispatcher.operators.common import verbs
 from holdfast.dispatcher.operators.common.session import Row
-from holdfast.dispatcher.operators.common.text import counted, display, visible
+from holdfast.dispatcher.operators.common.text import display, visible
 from holdfast.dispatcher.operators.dead_letters.rules import without_answer
 from holdfast.dispatcher.operators.entries.rules import Stage
 from holdfast.dispatcher.operators.entries.store import SCAN_MAX, Entries, Filter, Place
 from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.numbers import counted
 from holdfast.sink.contract.states import DeadReason, Outcome
 
 GROUP = verbs.Group(

@@ -127,9 +127,11 @@ def _delivery(facts: Mapping[str, Any]) -> Iterator[Need]:
         sentence = f"{_some(draining, 'dispatcher is', 'dispatchers are')} draining and " * bool(
             draining
         )
-        sentence += (
-            f"no dispatcher is alive, and {_some(due, 'subject is due', 'subjects are due')}"
-        )
+        sentence += "no dispatcher is alive"
+        if waits:
+            sentence += f", and {_some(due, 'subject is due', 'subjects are due')}"
+        else:
+            sentence += ": nothing waits now, but a new decision will"
         if facts["unrouted_batches"]:
             sentence += (
                 f", {_some(facts['unrouted_batches'], 'batch waits', 'batches wait')} to be routed"

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from holdfast.dispatcher.operators.common import verbs
 from holdfast.dispatcher.operators.common.person import lacks_approval
 from holdfast.dispatcher.operators.common.session import Row
-from holdfast.dispatcher.operators.common.text import counted, display, visible
+from holdfast.dispatcher.operators.common.text import display, visible
 from holdfast.dispatcher.operators.common.times import FORMS
 from holdfast.dispatcher.operators.dead_letters.rules import without_answer
 from holdfast.dispatcher.operators.replays.rules import MEANS
@@ -25,6 +25,7 @@ from holdfast.dispatcher.operators.replays.views import (
     item_row,
     plan_warnings,
 )
+from holdfast.sink.contract.numbers import counted
 from holdfast.sink.contract.states import (
     AccessRole,
     BreakerState,

@@ -9,12 +9,13 @@ from typing_extensions import TypedDict
 from holdfast.dispatcher.operators.common import verbs
 from holdfast.dispatcher.operators.common.person import ALONE_MAX
 from holdfast.dispatcher.operators.common.session import Row
-from holdfast.dispatcher.operators.common.text import counted, display, shortened
+from holdfast.dispatcher.operators.common.text import display, shortened
 from holdfast.dispatcher.operators.quarantine.rules import with_rules
 from holdfast.dispatcher.operators.streams.acceptance import Acceptances
 from holdfast.dispatcher.operators.streams.store import Streams
 from holdfast.dispatcher.operators.streams.verbs import ListedBatch
 from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.numbers import counted
 from holdfast.sink.contract.source_offsets import range_lines
 from holdfast.sink.contract.states import (
     AccessRole,

@@ -8,11 +8,12 @@ from typing_extensions import TypedDict
 
 from holdfast.dispatcher.operators.common import verbs
 from holdfast.dispatcher.operators.common.session import Row
-from holdfast.dispatcher.operators.common.text import counted, display
+from holdfast.dispatcher.operators.common.text import display
 from holdfast.dispatcher.operators.quarantine.rules import with_rules
 from holdfast.dispatcher.operators.streams.renaming import Renaming
 from holdfast.dispatcher.operators.streams.store import Streams
 from holdfast.sink.contract.checkpoint import local_folder
+from holdfast.sink.contract.numbers import counted
 from holdfast.sink.contract.states import AccessRole, EndpointState, QuarantineReason
 
 GROUP = verbs.Group(

@@ -14,7 +14,7 @@ from holdfast.dispatcher.operators.common.overtaking import (
     overtaken_text,
 )
 from holdfast.dispatcher.operators.common.session import Row
-from holdfast.dispatcher.operators.common.text import counted, display, shortened, visible
+from holdfast.dispatcher.operators.common.text import display, shortened, visible
 from holdfast.dispatcher.operators.entries.verbs import EntryBatch
 from holdfast.dispatcher.operators.reissue.rules import batch_id_of
 from holdfast.dispatcher.operators.suppressed.rules import new_key_of, write_command
@@ -26,6 +26,7 @@ from holdfast.dispatcher.operators.suppressed.store import (
 )
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.numbers import counted
 from holdfast.sink.contract.requeue import REISSUED, writer
 from holdfast.sink.contract.states import AccessRole, SuppressedCause
 

@@ -10,6 +10,7 @@ from holdfast.dispatcher.operators.common import verbs
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.common.verbs import Kind, Param
 from holdfast.dispatcher.operators.tokens.store import Tokens
+from holdfast.sink.contract.numbers import counted
 from holdfast.sink.contract.states import AccessRole
 
 GROUP = verbs.Group(
@@ -86,8 +87,8 @@ def list_tokens(store: Tokens) -> verbs.Page:
 def _added(row: Row, values: Row) -> verbs.Text:
     yield row["secret"]
     yield verbs.Aside(
-        f"token {row['name']} ({row['role']}) of {row['owner']} expires in {values['days']} days."
-        " Keep it safe: it is not shown again."
+        f"token {row['name']} ({row['role']}) of {row['owner']} expires in"
+        f" {counted(values['days'], 'day')}. Keep it safe: it is not shown again."
     )
 
 

@@ -8,7 +8,9 @@ Runs on Spark 3.5 to 4.3; with SPARK_REMOTE=sc://HOST:PORT behind Spark Connect.
 import argparse
 import json
 import os
+import signal
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -17,6 +19,11 @@ from pyspark.sql import functions as F
 from holdfast.sink import OutboxSink
 
 JOB = "order_review"
+"""Types begin with it. Endpoints and the receiver name them: do not change it afterwards."""
+
+KEYS = f"{JOB}/v1"
+"""Keys begin with it. Under another one each decision of the past is a new one."""
+
 SINK: dict[str, Any] = {"stream": JOB, "suppress_repeats": True}
 """To hold an order that is held changes nothing: such a decision is suppressed."""
 
@@ -63,24 +70,28 @@ def in_force(policy: list[dict[str, Any]]) -> Column:
     )
 
 
-def decisions(orders: DataFrame, policy: list[dict[str, Any]]) -> DataFrame:
+def decisions(orders: DataFrame, policy: list[dict[str, Any]], keys: str = KEYS) -> DataFrame:
     """The columns of the sink: a row for each decision, and for each event that is refused."""
     judged = orders.withColumn("policy", in_force(policy)).selectExpr(
         "*", f"{ACTION} AS action", f"{REJECTED} AS rejected"
     )
+    event = f"to_json(struct({', '.join(orders.columns)}))"
     return judged.where("action IS NOT NULL OR rejected IS NOT NULL").selectExpr(
         "order_id AS subject",
         f"'{JOB}.' || action AS type",
-        f"array('{JOB}/v1', coalesce(order_id, unreadable), action, event_id) AS key",
+        f"array('{keys}', order_id, action, event_id) AS key",
         "occurred_at",
         """named_struct('order_id', order_id, 'action', action, 'amount_minor', amount_minor,
             'limit_minor', policy.limit_minor, 'policy_version', policy.version) AS data""",
         "rejected",
+        f"CASE WHEN rejected IS NOT NULL THEN coalesce(unreadable, {event}) END AS rejected_event",
     )
 
 
-def outbox(checkpoint: str) -> OutboxSink:
-    return OutboxSink(os.environ["HOLDFAST_DSN"], checkpoint=checkpoint, **SINK)
+def outbox(checkpoint: str, stream: str = JOB) -> OutboxSink:
+    return OutboxSink(
+        os.environ["HOLDFAST_DSN"], checkpoint=checkpoint, **{**SINK, "stream": stream}
+    )
 
 
 def main() -> None:
@@ -89,17 +100,25 @@ def main() -> None:
     parser.add_argument("--checkpoint", default=str(HERE / "checkpoint"))
     parser.add_argument("--policy", type=Path, default=HERE / "policy.json")
     parser.add_argument("--available-now", action="store_true", help="end when all is read")
+    parser.add_argument("--stream", default=JOB, help="another one to recompute history")
+    parser.add_argument("--keys", default=KEYS, help="how keys begin; for another stream others")
     options = parser.parse_args()
 
-    sink = outbox(options.checkpoint)
+    stopping = Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    sink = outbox(options.checkpoint, options.stream)
     sink.check()  # a wrong DSN or schema is an error here, and not in the first batch
     spark = SparkSession.builder.appName(JOB).getOrCreate()
     orders = events(spark.readStream.option("maxFilesPerTrigger", 1), options.events)
-    writer = decisions(orders, json.loads(options.policy.read_text())).writeStream
+    policy = json.loads(options.policy.read_text())
+    writer = decisions(orders, policy, options.keys).writeStream
     if options.available_now:
         writer = writer.trigger(availableNow=True)
     query = writer.option("checkpointLocation", options.checkpoint).foreachBatch(sink).start()
-    query.awaitTermination()
+    while not query.awaitTermination(1):  # raises the query's error
+        if stopping.is_set():
+            sink.stop(query)  # the running batch ends first; the next one does not begin
+            break
     print(sink.outcome())
 
 

@@ -94,3 +94,11 @@ def test_order_is_held_once_whatever_is_repeated(decide: Decide) -> None:
 def test_bad_event_is_refused_by_its_rule(decide: Decide, line: Any, rule: str) -> None:
     [decision] = decide(line).to_pylist()
     assert decision["rejected"] == rule
+
+
+def test_quarantine_keeps_a_refused_event_as_it_came(decide: Decide) -> None:
+    outbox = FakeOutbox()
+    outbox.sink(**SINK)(decide(event(1, "placed", 90000, currency="EUR"), "this is no event"), 0)
+    kept = {each.rule: each.row for each in outbox.quarantined}
+    assert kept["unreadable"] == "this is no event"
+    assert json.loads(kept["other_currency"])["currency"] == "EUR"

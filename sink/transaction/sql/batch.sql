@@ -92,11 +92,11 @@ LEFT JOIN (
 
 
 -- name: outcome
--- A batch of the query that the stream has adopted; the newest one without a number. Index: pk_stream, pk_batch.
-SELECT b.batch_id, b.run_id, b.epoch, b.digest, b.batch_no, b.written_at, b.row_count, b.entry_count,
+-- A batch of a query, by default of the one that the stream has adopted; the newest one without a number. Index: pk_stream, pk_batch.
+SELECT b.query_id, b.batch_id, b.run_id, b.epoch, b.digest, b.batch_no, b.written_at, b.row_count, b.entry_count,
     b.duplicate_count, b.differing_count, b.suppressed_count, b.quarantined_count
 FROM holdfast.stream AS s
-JOIN holdfast.batch AS b ON b.stream = s.name AND b.query_id = s.query_id
+JOIN holdfast.batch AS b ON b.stream = s.name AND b.query_id = coalesce(%(query_id)s::uuid, s.query_id)
 WHERE s.name = %(stream)s AND (%(batch_id)s::bigint IS NULL OR b.batch_id = %(batch_id)s)
 ORDER BY b.batch_id DESC LIMIT 1
 

@@ -74,10 +74,12 @@ def test_accepted_replay_writes_its_new_keys_and_keeps_the_others(
     _diverge(spark, 0, NOW)
     assert _accept(world)["accepted"]
     assert _kept(world.db) == before
+    assert spark.sink.outcome(0) == first
 
     restarted = world.driver(query_id=spark.query_id, staged=not staged)
     outcome = restarted.batch(0, *NOW)
     assert isinstance(outcome, Written)
+    assert restarted.sink.outcome() == restarted.sink.outcome(0) == outcome
     counts = outcome.counts
     assert (counts.rows, counts.entries, counts.duplicates) == (6, 2, 2)
     assert (counts.differing, counts.suppressed, counts.quarantined) == (1, 0, 2)

@@ -74,18 +74,19 @@ def test_planned_stream_is_compared_and_reaches_its_own_receiver(
     assert [(code, subject, type_) for code, subject, type_, _ in world.db.execute(compares)] == [
         ("new", "m_3", BLOCK),
         ("new", "m_2", RELEASE),
+        ("data differs", "m_1", BLOCK),
         ("old", "m_2", RELEASE),
         ("new", "m_1", RELEASE),
         ("old", "m_9", BLOCK),
     ]
 
     # The receivers of the tests have no TLS.
-    _follow(world, 3, "--allow-cidr", "127.0.0.1/32", URL=f"{world.receiver.url}/payouts-v2")
+    _follow(world, 4, "--allow-cidr", "127.0.0.1/32", URL=f"{world.receiver.url}/payouts-v2")
     world.drain()
     assert _seen(world, "payouts-v2") == [
         *(("m_1", 2), ("m_1", 3), ("m_2", 3), ("m_2", 4), ("m_3", 1)),
     ]
-    shown, _ = _follow(world, 4)
+    shown, _ = _follow(world, 5)
     assert "payouts-v2" in shown
 
 
@@ -105,6 +106,19 @@ def test_adopted_recomputation_sends_what_is_new_once(world: World) -> None:
     assert "1 duplicate with other content" in stream
 
 
+def test_rows_set_aside_before_an_adoption_are_closed(world: World) -> None:
+    old, new = world.driver(), world.driver()
+    refused = decision("m_1") | {"key": []}
+    old.batch(0, decision("m_2"), refused, decision(""))
+    _follow(world, 1, QUERY_ID=str(new.query_id))
+    assert new.batch(0, decision("m_2"), refused, decision("m_3")).counts.quarantined == 1
+    adopted_at = world.holdfast("stream", "show", "payouts", "--json").json["adopted_at"]
+    [shown] = _follow(world, 3, "--yes", ADOPTED_AT=adopted_at)
+    assert "2 rows dismissed" in shown
+    [left] = world.holdfast("quarantine", "list", "--json").json["rows"]
+    assert (left["query_id"], left["reason"]) == (str(new.query_id), "bad_key")
+
+
 def test_second_stream_of_the_same_keys_takes_them_from_the_first(world: World) -> None:
     """Why the page has a second stream with keys of its own."""
     old = world.driver()
@@ -115,4 +129,4 @@ def test_second_stream_of_the_same_keys_takes_them_from_the_first(world: World) 
 
 
 def test_page_has_no_other_commands() -> None:
-    assert len(blocks_of(PAGE, "sh")) == 5
+    assert len(blocks_of(PAGE, "sh")) == 6

@@ -110,7 +110,7 @@ def test_replay_with_other_rows_diverges_and_says_how(world: World) -> None:
     )
     words = str(raised.value)
     assert "rows 4 then, 28 now" in words
-    assert f"1 keys only in the ledger ({Key.of(gone['key']).text})" in words
+    assert f"1 key only in the ledger ({Key.of(gone['key']).text})" in words
     assert "`holdfast batch accept payouts 1 --divergence 1 --reason TEXT`" in words
     assert contents(world.db) == before
 

@@ -1,5 +1,6 @@
 """The session: to which databases, as whom, under which TLS the sink writes, and what it says."""
 
+import json
 import logging
 import os
 import socket
@@ -274,6 +275,20 @@ def test_outcome_is_what_the_ledger_has_in_any_process(world: World) -> None:
     elsewhere = world.driver().sink
     assert [elsewhere.outcome(number) for number in range(3)] == [*written, None]
     assert elsewhere.outcome() == written[1]
+
+
+def test_outcome_is_that_of_the_own_query_and_of_its_checkpoint(world: World) -> None:
+    checkpoint, older = world.tmp_path / "checkpoint", world.driver()
+    (checkpoint / "metadata").parent.mkdir()
+    (checkpoint / "metadata").write_text(json.dumps({"id": str(older.query_id)}))
+    [*_, last] = [older.batch(number, decision(f"m_{number}")) for number in range(3)]
+    newer = world.driver()
+    words = ("stream", "adopt", "payouts", "--query-id", str(newer.query_id), "--force")
+    world.holdfast(*words, "--reason", "moved", code=0)
+    newest = newer.batch(0, decision("m_9"))
+    assert (older.sink.outcome(), newer.sink.outcome()) == (last, newest)
+    assert world.driver().sink.outcome() == newest
+    assert world.driver(checkpoint=checkpoint).sink.outcome() == last
 
 
 @pytest.mark.parametrize("host", ["nowhere.invalid", "nowhere.invalid,elsewhere.invalid"])

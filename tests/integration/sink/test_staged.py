@@ -81,6 +81,7 @@ CASES: dict[str, list[Rows]] = {
             decision("m_1"),
             decision("m_1", rejected="no_such_order"),
             decision("", 2, rejected="too_old"),
+            decision("m_3", 3, rejected="too_old", rejected_event="an event\0"),
             decision("m_2", rejected="No such order"),
             decision("m_3", 3),
             decision("m_3", 3, minor=1),
@@ -95,7 +96,9 @@ CASES: dict[str, list[Rows]] = {
     ],
 }
 WIDE = SCHEMA.append(pa.field("priority", pa.int16())).append(pa.field("traceparent", pa.string()))
-RULED = WIDE.append(pa.field("rejected", pa.string()))
+RULED = WIDE.append(pa.field("rejected", pa.string())).append(
+    pa.field("rejected_event", pa.string())
+)
 
 
 def _table(rows: Rows) -> pa.Table:
@@ -145,7 +148,7 @@ def test_replay_that_another_rule_rejects_diverges(both: dict[bool, Driver]) -> 
         other = _table([decision("m_1"), decision("m_2", rejected="too_old")])
         with pytest.raises(ReplayDiverged, match="another column or table of the batch differs"):
             driver.tables(0, other)
-        with pytest.raises(ReplayDiverged, match="1 keys only in this replay"):
+        with pytest.raises(ReplayDiverged, match="1 key only in this replay"):
             driver.tables(0, _table([decision("m_1"), decision("m_2")]))
 
 

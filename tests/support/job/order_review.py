@@ -150,12 +150,28 @@ def run_job(
 
     `remote` is the address of a Connect server.
     """
+    job = start_job(folder, dsn, failpoints, python, remote, options=["--available-now"])
+    try:
+        return job.wait(SECONDS)
+    finally:
+        end(job, 0)
+
+
+def start_job(
+    folder: Path,
+    dsn: str,
+    failpoints: str = "",
+    python: str = sys.executable,
+    remote: str | None = None,
+    options: Sequence[str] = (),
+) -> "subprocess.Popen[bytes]":
+    """Start the example's job over a folder."""
     spark = {"PYSPARK_SUBMIT_ARGS": SUBMIT} if remote is None else {"SPARK_REMOTE": remote}
     places = {name: str(folder / name) for name in ("events", "checkpoint")}
     with (folder / "job.txt").open("ab") as log:
-        done = subprocess.run(
+        return subprocess.Popen(
             [
-                *(python, str(EXAMPLE / "job.py"), "--available-now"),
+                *(python, str(EXAMPLE / "job.py"), *options),
                 *(word for name, place in places.items() for word in (f"--{name}", place)),
                 *("--policy", str(folder / "policy.json")),
             ],
@@ -169,10 +185,7 @@ def run_job(
             },
             stdout=log,
             stderr=log,
-            timeout=SECONDS,
-            check=False,
         )
-    return done.returncode
 
 
 def decided(dsn: str) -> dict[str, dict[str, Any]]:

@@ -186,6 +186,21 @@ def test_column_of_rules_must_be_text() -> None:
     assert _prepared(decision(), schema=_with(rejected=pa.null())).quarantined.num_rows == 0
 
 
+def test_event_of_a_rejected_row_is_kept_in_its_place() -> None:
+    schema = _with(rejected=pa.string(), rejected_event=pa.string())
+    rule, event = {"rejected": "no_such_order"}, {"rejected_event": "this is no event"}
+    bare = dict.fromkeys(decision("m_1"))
+    rows = [bare | rule | event, decision("m_1") | rule, decision("m_1") | event, bare | event]
+    prepared = _prepared(*rows, schema=schema)
+    assert prepared.entries["subject"].to_pylist() == ["m_1"]
+    kept, row, refused = prepared.quarantined["row"].to_pylist()
+    assert kept == "this is no event"
+    assert json.loads(row)["subject"] == "m_1"
+    assert "event" not in refused
+    without_rules = _with(rejected_event=pa.string())
+    assert _prepared(decision() | event, schema=without_rules).quarantined.num_rows == 0
+
+
 def test_rejected_rows_make_the_table_of_a_batch() -> None:
     at = datetime(2026, 11, 2, 12, 15, tzinfo=UTC)
     rows = (reject("no_such_order", each, "order 17") for each in ({"order": 17, "at": at}, "raw"))

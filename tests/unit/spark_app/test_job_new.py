@@ -37,6 +37,7 @@ def test_new_job_is_the_example_under_its_name(tmp_path: Path) -> None:
     }
     assert sorted(written["files"]) == sorted(example)
     assert written["next"][0] == f"cd {other}"
+    assert not [each for each in written["next"] if each.startswith("python")]
 
 
 def test_new_job_needs_the_extra_of_the_command_alone(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_replay_that_differs_is_refused_until_it_is_accepted() -> None:
     payouts = outbox.sink("payouts")
     payouts(table(decision("m_1")), 0)
     changed = table(decision("m_1"), decision("m_2"))
-    with pytest.raises(ReplayDiverged, match="1 keys only in this replay"):
+    with pytest.raises(ReplayDiverged, match="1 key only in this replay"):
         payouts(changed, 0)
     outbox.accept("payouts", 0)
     assert payouts(changed, 0).counts.entries == 1

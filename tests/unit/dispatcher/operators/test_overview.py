@@ -118,7 +118,7 @@ def test_each_kind_has_its_count_and_command() -> None:
     )
     idle = _one(dispatchers_alive=0)
     assert (idle["kind"], idle["count"]) == ("no_dispatcher", 1)
-    assert idle["sentence"] == "no dispatcher is alive, and 0 subjects are due"
+    assert idle["sentence"] == "no dispatcher is alive: nothing waits now, but a new decision will"
     leaving = _one(dispatchers_alive=0, dispatchers_draining=1)["sentence"]
     assert leaving.startswith("1 dispatcher is draining and no dispatcher is alive")
     unrouted = _one(unrouted_batches=2, unrouted_seconds=ROUTING_SECONDS + 1)
