@@ -14,6 +14,7 @@ from holdfast.deploy.local.stack.panels import dashboards
 from holdfast.deploy.release.pages import broken, links, pages
 from holdfast.dispatcher.operators.config.settings import SETTINGS
 from holdfast.dispatcher.operators.endpoints.settings import SETTINGS as ENDPOINT
+from holdfast.dispatcher.operators.endpoints.settings import Form
 from holdfast.sink.contract.tables import metadata
 from tests.run import REST
 from tests.support.pages import PACKAGES, ROOT, blocks, name_of
@@ -103,6 +104,21 @@ def test_protocol_has_the_default_delays_of_a_retry() -> None:
     units = {"s": 1, "min": 60, "h": 3600}
     delays = [int(number) * units[unit] for number, unit in re.findall(r"(\d+) (\w+)", row)]
     assert delays == ENDPOINT["schedule_seconds"].default
+
+
+def test_page_of_pace_has_the_defaults_of_the_settings() -> None:
+    text = (ROOT / "docs" / "operators" / "pace.md").read_text()
+    units = {"s": 1, "d": 86_400, "": 1}
+    rows = re.findall(r"^\| `(--[a-z-]+)` \| (none|(\d+) ?([sd]?)) \|", text, re.MULTILINE)
+    shown = {
+        option: int(number) * units[unit] if number else None for option, _, number, unit in rows
+    }
+    assert len(shown) == 7
+    by_option = {each.option: each for each in ENDPOINT.values()}
+    for option, value in shown.items():
+        setting = by_option[option]
+        is_milliseconds = setting.form is Form.MILLISECONDS
+        assert value == (setting.default / 1000 if is_milliseconds else setting.default), option
 
 
 def test_python_reference_is_made_from_the_code() -> None:
