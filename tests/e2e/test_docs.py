@@ -43,7 +43,6 @@ from tests.support.servers.databases import create
 
 OPERATORS = (
     "README.md",
-    "docs/migrations.md",
     "docs/operators/api.md",
     "docs/operators/approvals.md",
     "docs/operators/capacity.md",

@@ -259,6 +259,7 @@ _UNPLAIN = {
     r"\bcounts? as that\b(?! long)": "is treated as",
     r"\bthat nobody knows\b": "unknown",
     r"\bdoes not look who\b": "does not check for",
+    r"\b(?:that|which) is none\b": "is not a ..., does not have",
     r"\bno pickle\b": "pickling drops",
     r"\bover all streams of the database\b": "across all streams",
     r"\bkept silent about\b|\bkeeps silent\b": "does not report",
