@@ -423,8 +423,8 @@ kills-kafka: kafka-jars ## kill broker, job, cluster and dispatchers at random: 
 	@$(BIN)/python -m tests.soak.kafka $(KILLS) $(KAFKA_SEEDS)
 
 .PHONY: kills-checkpoints
-kills-checkpoints: $(STAMP) ## kill the job where a checkpoint is begun or gets a source, and within its writes
-	@HOLDFAST_TEST_KILL_POINTS="P2 P3 P5 P6 K1 K2" $(BIN)/python -m pytest tests/spark/checkpoint/test_checkpoint_kills.py tests/soak/writes.py
+kills-checkpoints: $(STAMP) ## kill the job where a checkpoint is begun or gets a source, and kill or hold it within its writes
+	@HOLDFAST_TEST_KILL_POINTS="P2 P3 P5 P6 K1 K2" $(BIN)/python -m pytest tests/spark/checkpoint/test_checkpoint_kills.py tests/spark/checkpoint/test_two_drivers.py tests/soak/writes.py
 
 .PHONY: test-remote
 test-remote: $(STAMP) hdfs-jar s3-jars ## run the job on a real HDFS and kill it, and two drivers on S3 300 times; takes long

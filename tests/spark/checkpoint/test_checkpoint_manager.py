@@ -462,7 +462,7 @@ def test_damaged_checksum_files_of_intact_files_are_written_again(
     assert code == ExitCode.OK, answer
 
 
-@pytest.mark.parametrize("log", ["offsets", "sources/0"])
+@pytest.mark.parametrize("log", ["offsets", pytest.param("sources/0", marks=pytest.mark.long)])
 def test_batch_with_lost_plan_or_files_is_repeated_from_the_ledger(
     spark: "SparkSession", later: World, database: str, undisturbed: dict[str, Any], log: str
 ) -> None:
@@ -484,6 +484,7 @@ def test_batch_with_lost_plan_or_files_is_repeated_from_the_ledger(
     assert ledger(database)[: len(before)] == before
 
 
+@pytest.mark.long
 def test_plan_refused_by_the_ledger_is_not_reused(
     spark: "SparkSession", later: World, database: str, undisturbed: dict[str, Any]
 ) -> None:

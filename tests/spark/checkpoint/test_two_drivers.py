@@ -2,6 +2,9 @@
 
 It stands between the look for a file's name and the step that gives it the name, while the newer
 one continues; then it continues. Nothing is lost or repeated, and the older one ends by name.
+
+Each pair pays three starts of a JVM. CI has the one in which both stand, the older one in a
+source's log and the newer one in its plan; `make kills-checkpoints` plays all.
 """
 
 from collections import Counter
@@ -113,6 +116,7 @@ def _ends_by_name(driver: JobProcess) -> None:
     assert "`holdfast stream show payouts`" in driver.said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("write", WRITES)
 def test_driver_that_stood_in_a_write_loses_and_repeats_nothing(
     tmp_path: Path, dsn: str, db: psycopg.Connection, held_jar: Path, write: str
@@ -130,6 +134,7 @@ def test_driver_that_stood_in_a_write_loses_and_repeats_nothing(
     stream.finish(db)
 
 
+@pytest.mark.long
 def test_driver_that_stood_before_it_took_the_stream_takes_the_same_query(
     tmp_path: Path, dsn: str, db: psycopg.Connection, held_jar: Path
 ) -> None:
