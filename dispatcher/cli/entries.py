@@ -18,9 +18,9 @@ from holdfast.dispatcher.cli.output import (
     open_output,
     visible,
 )
+from holdfast.dispatcher.operators.cancellations.verbs import GROUP
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.entries.store import Filter, Tail
-from holdfast.dispatcher.operators.entries.verbs import GROUP
 
 app = verbs.group(GROUP)
 

@@ -11,7 +11,7 @@ _MODULES = {
     "database": "database.verbs",
     "dead-letter": "dead_letters.verbs",
     "dispatcher": "dispatchers.verbs",
-    "entry": "entries.verbs",
+    "entry": "cancellations.verbs",
     "late-event": "late_events.verbs",
     "proposal": "proposals.verbs",
     "quarantine": "quarantine.verbs",

@@ -95,16 +95,25 @@ Write(s) == \E n \in Sequences \ written[s] :
   /\ UNCHANGED <<routed, lane, dead, cancelled, item, active, proc, late, inbox, fence, applied,
                  sent, unknown, failures, duplicates, resent, twice, budget>>
 
+(* The trigger `lane_cancelled`: a lane passes cancelled entries that are     *)
+(* next, and is idle if nothing is left behind them.                          *)
+Past(l, gone) ==
+  LET d == Greatest({n \in l.delivered..l.last : (l.delivered + 1)..n \subseteq gone}) IN
+  [l EXCEPT !.delivered = d, !.due = @ /\ (d < l.last \/ d = l.delivered),
+            !.steps = IF d = l.delivered THEN @ ELSE 0]
+
 (* lane_route: batches are routed in any order.                               *)
 Route(s) == \E n \in written[s] \ routed[s] :
   /\ ~Locked(s)
   /\ routed' = [routed EXCEPT ![s] = @ \cup {n}]
   /\ lane' = [lane EXCEPT ![s] =
        IF ~@.exists
-       THEN [@ EXCEPT !.exists = TRUE, !.last = n, !.due = TRUE,
-                      !.delivered = (IF LaneFromFirst THEN Least(written[s]) ELSE n) - 1]
+       THEN Past([@ EXCEPT !.exists = TRUE, !.last = n, !.due = TRUE,
+                           !.delivered = (IF LaneFromFirst THEN Least(written[s]) ELSE n) - 1],
+                 cancelled[s])
        ELSE IF @.last < n
-       THEN [@ EXCEPT !.last = n, !.due = @ \/ lane[s].delivered = lane[s].last]
+       THEN Past([@ EXCEPT !.last = n, !.due = @ \/ lane[s].delivered = lane[s].last],
+                 cancelled[s])
        ELSE @]
   /\ UNCHANGED <<written, dead, cancelled, item, active, proc, late, inbox, fence, applied,
                  sent, unknown, failures, duplicates, resent, twice, budget>>
@@ -113,8 +122,9 @@ Route(s) == \E n \in written[s] \ routed[s] :
 (* The claim: one transaction in two steps, because it reads before it        *)
 (* commits.                                                                   *)
 
-(* The stored entries that are next.                                          *)
-Waiting(s) == {n \in written[s] \ cancelled[s] : n > lane[s].delivered /\ n <= lane[s].last}
+(* The stored entries that are next, up to the first that is cancelled.       *)
+Waiting(s) == {n \in written[s] : /\ n > lane[s].delivered /\ n <= lane[s].last
+                                  /\ (lane[s].delivered + 1)..n \cap cancelled[s] = {}}
 Next(s) ==
   LET first == {n \in Waiting(s) : Cardinality({m \in Waiting(s) : m < n}) < PerLane}
   IN  [i \in 1..Cardinality(first) |->
@@ -355,10 +365,11 @@ LaneSettle(d) ==
                        IF Outcome(p) = "rejected" THEN "rejected" ELSE "exhausted"]
                   /\ lane' = [lane EXCEPT ![s] =
                        IF OrderPolicy = "stop" THEN [free EXCEPT !.due = FALSE, !.steps = steps]
-                       ELSE [free EXCEPT !.due = Head(p.entries) < lane[s].last, !.steps = 0,
-                                         !.delivered = Head(p.entries)]]
+                       ELSE Past([free EXCEPT !.due = Head(p.entries) < lane[s].last, !.steps = 0,
+                                              !.delivered = Head(p.entries)], cancelled[s])]
              ELSE /\ lane' = [lane EXCEPT ![s] =
-                       [free EXCEPT !.due = delivered < lane[s].last, !.steps = steps]]
+                       Past([free EXCEPT !.due = delivered < lane[s].last, !.steps = steps],
+                            cancelled[s])]
                   /\ UNCHANGED dead
      ELSE UNCHANGED <<lane, dead, unknown, failures, twice>>
   /\ UNCHANGED <<written, routed, cancelled, item, active, late, inbox, fence, applied,
@@ -415,14 +426,17 @@ ResumeSubject(s) ==
   /\ UNCHANGED <<written, routed, dead, cancelled, item, active, proc, late, inbox, fence, applied,
                  sent, unknown, failures, duplicates, resent, twice, budget>>
 
-(* Designed: `entry cancel`, of an entry that no claim has taken. It stays in *)
-(* the sequence; claims pass over it.                                         *)
+(* `entry cancel`, of an entry that no claim has, and of which no attempt is  *)
+(* recorded. It stays in the sequence; claims end before it.                  *)
+Tried(s, n) == unknown[s][n] > 0 \/ failures[s][n] > 0 \/ dead[s][n] # "none"
 Cancel(s) == \E n \in written[s] \ cancelled[s] :
   /\ CancelLocksLane => ~Locked(s)
-  /\ CancelChecksClaimed => n > lane[s].claimed
+  /\ CancelChecksClaimed => n > lane[s].claimed \/ (lane[s].token = None /\ ~Tried(s, n))
   /\ n > lane[s].delivered /\ Spend("cancels")
   /\ cancelled' = [cancelled EXCEPT ![s] = @ \cup {n}]
-  /\ UNCHANGED <<written, routed, lane, dead, item, active, proc, late, inbox, fence, applied,
+  /\ lane' = [lane EXCEPT ![s] =
+       Past([@ EXCEPT !.claimed = IF @ < n THEN @ ELSE n - 1], cancelled[s] \cup {n})]
+  /\ UNCHANGED <<written, routed, dead, item, active, proc, late, inbox, fence, applied,
                  sent, unknown, failures, duplicates, resent, twice>>
 
 Stopped(s, n) == /\ Dead(s, n) /\ lane[s].token = None /\ ~lane[s].due /\ lane[s].delivered < n
@@ -446,7 +460,8 @@ Redeliver(s) == \E n \in written[s] :
 (* dead_letters/dismiss and pass: the lane continues behind it.               *)
 Dismiss(s) == \E n \in written[s] :
   /\ Stopped(s, n) /\ ~Locked(s)
-  /\ lane' = [lane EXCEPT ![s].delivered = n, ![s].due = n < lane[s].last, ![s].steps = 0]
+  /\ lane' = [lane EXCEPT ![s] =
+       Past([@ EXCEPT !.delivered = n, !.due = n < lane[s].last, !.steps = 0], cancelled[s])]
   /\ dead' = [dead EXCEPT ![s][n] = "resolved"]
   /\ UNCHANGED <<written, routed, cancelled, item, active, proc, late, inbox, fence, applied,
                  sent, unknown, failures, duplicates, resent, twice, budget>>
@@ -517,6 +532,6 @@ PausedClaimsNothing == [][\A d \in Dispatchers :
 HeldSendsNothing == \A d \in Dispatchers :
   proc[d].pc = "flight" /\ ~proc[d].stalled => lane[proc[d].subject].held # "held"
 
-(* Designed: a cancelled entry is never sent.                                 *)
+(* A cancelled entry is never sent.                                           *)
 CancelledNeverSent == \A s \in Subjects : sent[s] \cap cancelled[s] = {}
 =============================================================================

@@ -7,7 +7,7 @@ the revision `serves_from`. So versions can run side by side while a database is
 
 from dataclasses import dataclass
 
-SCHEMA_REVISION = "0037"
+SCHEMA_REVISION = "0038"
 """The revision for which this version was built; a test compares it with the migrations."""
 
 WORKS_FROM = "0031"

@@ -29,7 +29,8 @@ _STREAM = (
     b"(SELECT coalesce(named.acts_for, named.name) FROM holdfast.batch AS written"
     b" JOIN holdfast.stream AS named ON named.name = written.stream WHERE written.batch_no = %b)"
 )
-# Before revision 0037 `lane` has no such column either.
+# Before revision 0038 `lane` has no such column, nor before 0037 the next one.
+_ROUTED = b"greatest(%b.last_sequence, (to_jsonb(%b) ->> 'routed_sequence')::bigint)"
 _HELD = (
     b"ARRAY(SELECT held.subject_id FROM (VALUES (NULL::timestamptz)) AS older (on_hold_until)"
     b" CROSS JOIN LATERAL (SELECT subject_id FROM holdfast.lane AS stored"
@@ -43,6 +44,10 @@ FRAGMENTS: Mapping[bytes, Callable[..., bytes]] = {
     b"on_hold": lambda lane: (
         b"coalesce((to_jsonb(%b) ->> 'on_hold_until')::timestamptz > now(), false)" % lane
     ),
+    b"routed": lambda lane: _ROUTED % (lane, lane),
+    b"cancelled": lambda lane, sequence: (
+        b"coalesce(to_jsonb(%b) -> 'cancelled' @> to_jsonb(%b), false)" % (lane, sequence)
+    ),
     b"takes_stream": lambda endpoint, batch_no: (
         b"(%b <> ALL (%b) OR %b = ANY (%b::text[]))"
         % (endpoint, _CHOOSING, _STREAM % batch_no, _STREAMS % endpoint)
@@ -53,7 +58,8 @@ whether it takes only some, the stream for which the batch was written (by its j
 whether the endpoint takes it. Endpoints that take all cost a comparison: the others are read once.
 
 Of an endpoint's id: the subjects on hold there, read once. Of a lane's row: whether its subject is
-on hold.
+on hold, and the last sequence that is routed to it. Of a lane's row and a sequence that it has not
+passed: whether that is cancelled there.
 """
 
 

@@ -153,7 +153,7 @@ IDENTIFIERS = {
 
 
 def given_up_and_delivered(site: Site) -> None:
-    """Leave the block of m_13 as a dead letter, and deliver that of m_482."""
+    """Leave the block of m_13 as a dead letter with its release behind, and deliver m_482's."""
     site.endpoint()
     before = WebhookReceiver()
     before.port, before.script = site.port, lambda _: answer(404, b"no upstream")
@@ -166,9 +166,19 @@ def given_up_and_delivered(site: Site) -> None:
     finally:
         before.close()
     site.serve()
-    spark.tables(1, rows(decided("m_482", 1, "block")))
+    spark.tables(1, rows(decided("m_482", 1, "block"), decided("m_13", 2, "release")))
     spark.sink.close()
     site.until(lambda: site.value("SELECT count(*) FROM holdfast.attempt WHERE status = 200"))
+
+
+def key_of(site: Site, subject: str, sequence: int) -> str:
+    """Return the key of an entry, as commands take it."""
+    query = """
+        SELECT 'hf_' || replace(key::text, '-', '') FROM holdfast.entry
+        JOIN holdfast.subject s ON s.id = subject_id WHERE s.name = %s AND sequence = %s
+    """
+    (key,) = site.db.execute(query, [subject, sequence]).fetchone() or (None,)
+    return str(key)
 
 
 @pytest.fixture(scope="module")
@@ -202,12 +212,13 @@ def test_commands_of_an_operators_page(page: str, outbox: Site, tmp_path: Path) 
         HOLDFAST_SECRET_DEV=secret_text(),
         HOLDFAST_ALLOW_SECRET_DIR=str(outbox.folder),
     )
-    key = outbox.value(
-        "SELECT 'hf_' || replace(key::text, '-', '') FROM holdfast.entry"
-        " JOIN holdfast.subject s ON s.id = subject_id WHERE s.name = 'm_482' LIMIT 1"
-    )
+    named = {
+        "KEY": key_of(outbox, "m_482", 1),
+        "WAITING": key_of(outbox, "m_13", 2),
+        "SUBJECT": "m_482",
+    }
     with shell(tmp_path, variables) as bash:
-        follower = Follower(bash, variables, {"KEY": key, "SUBJECT": "m_482"}, IDENTIFIERS)
+        follower = Follower(bash, variables, named, IDENTIFIERS)
         follower.replaces = replaced()
         follower.follow(page, NOT_RUN)
     assert follower.shown

@@ -500,6 +500,7 @@ READABLE = {
     "batch": """batch_id batch_no differing_count digest duplicate_count entry_count epoch
         keeps_suppressed quarantined_count query_id routed_at row_count run_id source_offsets stream
         suppressed_count written_at""",
+    "cancellation": "cancelled_at cancelled_by endpoint_id id key reason sequence subject_id",
     "code_session": "kind name revision seen_at works_from",
     "dead_letter": """attempts created_at died_at endpoint_id id key reason resolution resolved_at
         resolved_by sequence subject_id window_waived""",
@@ -519,9 +520,9 @@ READABLE = {
     "entry_key": "batch_no content key",
     "exposure_window": """currency exposure_minor merchant_id policy_version revision stream
         window_end window_start written_at""",
-    "lane": """attempt claimed_sequence delivered_sequence due_at endpoint_id head_created_at
-        last_sequence lease_until on_hold_by on_hold_reason on_hold_since on_hold_until priority
-        rescued subject_id token tried_since_us turn""",
+    "lane": """attempt cancelled claimed_sequence delivered_sequence due_at endpoint_id
+        head_created_at last_sequence lease_until on_hold_by on_hold_reason on_hold_since
+        on_hold_until priority rescued routed_sequence subject_id token tried_since_us turn""",
     "lane_key": "endpoint_id subject_id",
     "late_event": """amount_minor currency event_id id merchant_id occurred_at reason stream type
         watermark written_at""",

@@ -1,6 +1,6 @@
 """The rules of a check, what a violation of each means, and what a check found. Pure.
 
-A rule belongs to one of the invariants I1 to I16, which the tests verify after every fault.
+A rule belongs to one of the invariants I1 to I17, which the tests verify after every fault.
 """
 
 from collections import Counter
@@ -40,6 +40,8 @@ class Rule(StrEnum):
     SENT_AFTER_DELIVERED = "sent_after_delivered"
     ENTRY_UNREACHED = "entry_unreached"
     LANE_STOPPED = "lane_stopped"
+    CANCELLED_SENT = "cancelled_sent"
+    CANCELLED_WAITS = "cancelled_waits"
     RECEIVER_ORDER = "receiver_order"
     BATCH_ROWS = "batch_rows"
     BATCH_QUARANTINED = "batch_quarantined"
@@ -128,6 +130,14 @@ MEANING: dict[Rule, str] = {
     Rule.LANE_STOPPED: (
         f"A lane is stopped without an open dead letter, so nothing releases it. {_DEFECT}"
     ),
+    Rule.CANCELLED_SENT: (
+        "An entry that a person cancelled was sent: its receiver may have acted on it. Have the"
+        f" opposite decided if that was wrong. {_DEFECT}"
+    ),
+    Rule.CANCELLED_WAITS: (
+        "An entry that a person cancelled will be sent. Hold its subject at the endpoint until"
+        f" that is corrected. {_DEFECT}"
+    ),
     Rule.RECEIVER_ORDER: (
         "The receiver applied a decision after a later one of the same subject. Its fence by"
         " sequence is broken, or its table was changed by hand: check the subject's state there."
@@ -197,6 +207,7 @@ _RULES_OF = {
         Rule.BATCH_SUPPRESSED,
     ),
     "I15": (Rule.UNAUDITED,),
+    "I17": (Rule.CANCELLED_SENT, Rule.CANCELLED_WAITS),
     "I16": (
         Rule.TIME_BACKWARDS,
         Rule.TIME_FUTURE,

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import psycopg
 
+from holdfast.dispatcher.operators.cancellations.store import Cancellations
 from holdfast.dispatcher.operators.check.rules import Checked, Rule, Violation, unbroken_since
 from holdfast.dispatcher.operators.common.session import OperatorSession, Row
 from holdfast.dispatcher.operators.common.times import When
@@ -154,8 +155,11 @@ class Checks(OperatorSession):
             bound |= {"first_subject": first, "last_subject": last}
             if range_.endpoint is None and range_.stream is None:
                 _take(self._all("check/sequences", bound), seen)
+            knows = self.beside(Cancellations).known()
+            recorded = self._all("check/cancellations", bound) if knows else []
             for each in range_.endpoints:
                 parameters = {**bound, "endpoint_id": each["id"], "types": each["types"]}
+                parameters |= _cancelled(recorded, each["id"])
                 if each["judged_from"] is not None:
                     parameters["delivery_since"] = max(
                         parameters["delivery_since"], each["judged_from"]
@@ -163,6 +167,7 @@ class Checks(OperatorSession):
                 names = ["check/delivery"]
                 if range_.stream is None:
                     names += ["check/lanes", "check/attempts", "check/dead"]
+                    names += ["check/cancelled"] if recorded else []
                 for name in names:
                     _take(self._all(name, parameters), seen, endpoint=each["name"])
         checked.add(seen)
@@ -186,7 +191,10 @@ class Checks(OperatorSession):
             waiting = self._one("check/unrouted")
             checked.count("batches_unrouted", waiting["count"], waiting["moment"])
             if range_.endpoint is None and range_.stream is None:
-                _take(self._all("check/audit", {**range_.bound, "limit": checked.limit}), checked)
+                bound = {**range_.bound, "limit": checked.limit}
+                _take(self._all("check/audit", bound), checked)
+                if self.beside(Cancellations).known():
+                    _take(self._all("check/audit_cancelled", bound), checked)
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
@@ -198,6 +206,15 @@ class Checks(OperatorSession):
                 yield
         except psycopg.errors.QueryCanceled as error:
             raise TooMuchAtOnceError from error
+
+
+def _cancelled(recorded: Sequence[Row], endpoint_id: int) -> Row:
+    """Return the entries that are cancelled at an endpoint, as parameters."""
+    there = [row for row in recorded if row["endpoint_id"] in (None, endpoint_id)]
+    return {
+        "cancelled_subjects": [row["subject_id"] for row in there],
+        "cancelled_sequences": [row["sequence"] for row in there],
+    }
 
 
 def _take(rows: Sequence[Row], checked: Checked, **known: Any) -> None:

@@ -119,7 +119,8 @@ SELECT d.id, p.name AS endpoint, s.name AS subject, d.sequence, d.key, e.type, d
        (SELECT count(*)
         FROM (
             SELECT FROM holdfast.entry w
-            WHERE w.subject_id = d.subject_id AND w.sequence > d.sequence AND w.sequence <= l.last_sequence
+            WHERE w.subject_id = d.subject_id AND w.sequence > d.sequence AND w.sequence <= $routed(l)
+              AND NOT $cancelled(l, w.sequence)
               AND l.delivered_sequence < d.sequence
               -- Prunes partitions: a subject's created_at never falls.
               AND w.created_at >= d.created_at - interval '1 hour'

@@ -27,6 +27,9 @@ class Stage(StrEnum):
 
     DELIVERED = "delivered"
     DEAD = "dead"
+    CANCELLED = "cancelled"
+    """A person cancelled it before it left: it is never sent."""
+
     PASSED = "passed"
     """The lane is past it, and no delivery is on record."""
 
@@ -53,7 +56,7 @@ class Standing:
     """BEHIND: the sequence of the head; None when the endpoint no longer takes the type."""
 
     until: datetime | None = None
-    """When it was DELIVERED or became DEAD, is DUE, or its lease ends (SENDING)."""
+    """When it was DELIVERED, CANCELLED or became DEAD, is DUE, or its lease ends (SENDING)."""
 
     hold_reason: str | None = None
     """Why nothing is sent to the endpoint now, for an entry that still waits."""
@@ -62,9 +65,13 @@ class Standing:
 def standing(row: Mapping[str, Any], sequence: int) -> Standing:
     """Return the state of the entry with this sequence, from a row of `entries/delivery`.
 
+    `cancelled_at` is added to the row: when it was cancelled there, or None.
+
     The entry is stored: a lane without a head up to it does not take it, because the endpoint takes
     other types now.
     """
+    if row["cancelled_at"] is not None:
+        return Standing(Stage.CANCELLED, until=row["cancelled_at"])
     if row["dead_reason"] is not None:
         return Standing(Stage.DEAD, until=row["died_at"])
     if row["delivered_at"] is not None:

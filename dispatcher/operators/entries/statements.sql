@@ -23,7 +23,7 @@ WHERE newer < %(entries)s
 -- attempts. Uses pk_lane, pk_endpoint_pace, uq_dead_letter_open, pk_attempt, pk_entry.
 SELECT p.name AS endpoint, p.state::text AS endpoint_state, r.breaker::text AS breaker, r.breaker_until,
        CASE WHEN r.held_until > now() THEN r.held_until END AS held_until,
-       l.delivered_sequence, l.last_sequence, l.due_at, l.lease_until, head.sequence AS head_sequence,
+       l.delivered_sequence, $routed(l) AS last_sequence, l.due_at, l.lease_until, head.sequence AS head_sequence,
        d.reason::text AS dead_reason, d.detail AS dead_detail, d.died_at,
        tried.attempts, tried.delivered_at, tried.outcomes[1] AS last_outcome, tried.finished_at AS last_tried_at
 FROM holdfast.endpoint p
@@ -33,7 +33,7 @@ LEFT JOIN LATERAL (
     SELECT e.sequence
     FROM holdfast.entry e
     WHERE e.subject_id = %(subject_id)s
-      AND e.sequence > l.delivered_sequence AND e.sequence <= %(sequence)s
+      AND e.sequence > l.delivered_sequence AND e.sequence <= %(sequence)s AND NOT $cancelled(l, e.sequence)
       -- Prunes partitions, as the claim does.
       AND e.created_at >= l.head_created_at - interval '1 hour'
       AND (p.types = '{}' OR e.type = ANY (p.types)) AND $takes_stream(p.id, e.batch_no)

@@ -9,6 +9,8 @@ from uuid import UUID
 
 from psycopg import IsolationLevel
 
+from holdfast.dispatcher.operators.cancellations.rules import cancellation
+from holdfast.dispatcher.operators.cancellations.store import Cancellations
 from holdfast.dispatcher.operators.common.paging import ALWAYS, cursor_numbers
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.common.verbs import (
@@ -110,7 +112,11 @@ class Entries(Streams):
                 code="entry_not_stored",
             )
         rows = self._all("entries/delivery", {**batch, **entry})
-        delivery = [_standing(row, entry["sequence"]) for row in rows]
+        cancelled = self.beside(Cancellations).of_entry(entry["subject_id"], entry["sequence"])
+        delivery = [
+            _standing(row, entry["sequence"], cancellation(cancelled, row["endpoint"]))
+            for row in rows
+        ]
         return {"key": key.text, **entry, "batch": batch, "delivery": delivery}
 
     def newest(
@@ -125,7 +131,7 @@ class Entries(Streams):
 
         `data` is a member of `data` in the body and its value as text, for those who may read
         bodies: each row then has its `data`, and as `delivered` the endpoints that got it, each
-        with the `outcome` of its first receipt (`delivered` without one).
+        with the `outcome` of its first receipt (`delivered` without one), or `cancelled`.
 
         All are older than `before`. A page of a rare type may be short, or empty, although older
         entries follow: it scans about 100,000 entries. Raises `CommandError` (nothing matched) for
@@ -153,8 +159,19 @@ class Entries(Streams):
             rows = self._of_subject(filter_.subject, parameters, limit + 1, before)
         more = len(rows) > limit
         rows = [{**row, "key": Key(row["key"]).text} for row in rows[:limit]]
+        if data is not None:
+            self._add_cancelled(rows)
         last = Place(*(rows[-1][name] for name in Place._fields)) if more else further
         return rows, last
+
+    def _add_cancelled(self, rows: list[Row]) -> None:
+        """Add to `delivered` where entries are cancelled, in place of a receipt's outcome."""
+        for place, names in self.beside(Cancellations).among(rows).items():
+            [row] = [each for each in rows if (each["subject_id"], each["sequence"]) == place]
+            row["delivered"] = [
+                *row["delivered"],
+                *({"endpoint": name or "all", "outcome": "cancelled"} for name in names),
+            ]
 
     def _batch_no(self, filter_: Filter) -> int | None:
         if filter_.stream is None:
@@ -209,8 +226,8 @@ class Entries(Streams):
         return rows, None
 
 
-def _standing(row: Row, sequence: int) -> Row:
-    place = standing(row, sequence)
+def _standing(row: Row, sequence: int, cancelled: Row | None) -> Row:
+    place = standing({**row, "cancelled_at": cancelled and cancelled["cancelled_at"]}, sequence)
     delivery = {
         "endpoint": row["endpoint"],
         "state": place.stage.value,
@@ -223,6 +240,11 @@ def _standing(row: Row, sequence: int) -> Row:
     }
     if place.stage is Stage.DEAD:
         delivery |= {"dead_reason": row["dead_reason"], "dead_detail": row["dead_detail"]}
+    if cancelled is not None:
+        delivery |= {
+            "cancelled_by": cancelled["cancelled_by"],
+            "cancel_reason": cancelled["reason"],
+        }
     return delivery
 
 

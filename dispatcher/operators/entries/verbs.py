@@ -1,4 +1,4 @@
-"""Entries: the decisions in the outbox and their delivery state."""
+"""Entries: the decisions in the outbox and their delivery state. `cancellations` has the rest."""
 
 import json
 from collections import Counter
@@ -21,7 +21,7 @@ from holdfast.sink.contract.states import DeadReason, Outcome
 
 GROUP = verbs.Group(
     "entry",
-    help="Entries: list the newest, show one, follow new ones.",
+    help="Entries: list the newest, show one, follow new ones, cancel one that has not left.",
     store=Entries,
     path="/entries",
     tag="entries",
@@ -73,7 +73,7 @@ class Standing:
     state: Stage
     at: Annotated[
         verbs.Time | None,
-        verbs.Doc("When it was delivered or became a dead letter, is due, or its lease ends."),
+        verbs.Doc("When it was delivered, cancelled or became dead, is due, or its lease ends."),
     ]
     behind_sequence: int | None
     held_up: str | None
@@ -82,6 +82,8 @@ class Standing:
     last_tried_at: verbs.Time | None
     dead_reason: DeadReason | None = None
     dead_detail: str | None = None
+    cancelled_by: str | None = None
+    cancel_reason: str | None = None
 
 
 class Entry(TypedDict):
@@ -171,6 +173,8 @@ def _detail(each: Row) -> str:
             said = at
         case Stage.DEAD:
             said = f"{at}, {each['dead_reason']}: {visible(each['dead_detail'])}"
+        case Stage.CANCELLED:
+            said = f"{at}, by {visible(each['cancelled_by'])}: {visible(each['cancel_reason'])}"
         case Stage.PASSED:
             said = "the lane has passed it; no delivery is recorded"
         case Stage.UNROUTED:

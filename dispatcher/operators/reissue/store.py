@@ -58,7 +58,7 @@ class ReissueSettling(OperatorSession):
         return bool(self._one("common/replay_take", {"id": id_})["state"] == ReplayState.APPLIED)
 
 
-_SETTLED = (Stage.DELIVERED, Stage.DEAD, Stage.PASSED)
+_SETTLED = (Stage.DELIVERED, Stage.DEAD, Stage.PASSED, Stage.CANCELLED)
 
 
 def actions_of(previews: Sequence[Row]) -> int:

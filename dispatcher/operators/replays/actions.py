@@ -192,6 +192,10 @@ def _why(each: Row, new_key: str | None) -> str:
             reason = f"it is sent in order, after sequence {each['behind_sequence']}"
         case Stage.STOPPED:
             reason = "its lane waits for a person"
+        case Stage.CANCELLED:
+            reason = (
+                f"{visible(each['cancelled_by'])} cancelled it at {_at(each)}: it is never sent"
+            )
         case Stage.DEAD | Stage.PASSED if new_key is not None:
             reason = f"it {never_sent_again(new_key)}"
         case Stage.DELIVERED | Stage.DEAD | Stage.PASSED:

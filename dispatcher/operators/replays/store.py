@@ -12,6 +12,8 @@ from uuid import UUID, uuid4
 
 from psycopg.types.json import Jsonb
 
+from holdfast.dispatcher.operators.cancellations.rules import never_sent
+from holdfast.dispatcher.operators.cancellations.store import Cancellations
 from holdfast.dispatcher.operators.common.person import ALONE_MAX, lacks_approval
 from holdfast.dispatcher.operators.common.session import Row, actor, person, unknown_id
 from holdfast.dispatcher.operators.reissue.rules import never_sent_again
@@ -77,6 +79,7 @@ class Replays(ReissueSettling, Repeats):
                 matches = self._find(filter_, id_, limit, as_of=None)
                 if not matches.counts["entries"]:
                     self._refuse_reissued(filter_)
+                    self._refuse_cancelled(filter_)
                     raise _nothing_matched(filter_)
                 if outside_window:
                     repeats = matches.items if matches.counts["outside_window"] else 0
@@ -219,8 +222,11 @@ class Replays(ReissueSettling, Repeats):
         parameters = self._parameters(filter_)
         self._run("replays/plan/stage")
         self._run("replays/plan/stage_found")
+        self._run("replays/plan/stage_cancelled")
         self._run(_source(filter_), parameters)
         self._run("replays/plan/analyze")
+        if self.beside(Cancellations).known():
+            self._run("replays/plan/find_cancelled")
         judged = {
             **parameters,
             "id": id_,
@@ -309,6 +315,12 @@ class Replays(ReissueSettling, Repeats):
                 ExitCode.NOTHING_MATCHED,
                 code="already_reissued",
             )
+
+    def _refuse_cancelled(self, filter_: ReplayFilter) -> None:
+        """Raise `CommandError` when nothing was found because a key is cancelled."""
+        for key in filter_.keys:
+            if cancelled := self.beside(Cancellations).of_key(Key(key)):
+                raise never_sent(Key(key).text, cancelled[0])
 
     def _repeats(self, shown: Row, forgotten: int) -> Row:
         """Return how many actions a plan may repeat now; raises if that needs a second person.

@@ -293,22 +293,22 @@ FOR NO KEY UPDATE
 -- endpoint, the first due first, and M entries of each lane; `complete` is false where a limit was reached.
 -- Uses ix_lane_due, ix_lane_leased, uq_dead_letter_open, pk_lane, pk_entry, uq_batch_batch_no.
 WITH lanes AS MATERIALIZED (
-    SELECT p.id AS endpoint_id, l.subject_id, l.delivered_sequence, l.last_sequence, l.head_created_at, l.kind
+    SELECT p.id AS endpoint_id, l.subject_id, l.delivered_sequence, l.last_sequence, l.cancelled, l.head_created_at, l.kind
     FROM holdfast.endpoint p
     CROSS JOIN LATERAL (
-        (SELECT l.subject_id, l.delivered_sequence, l.last_sequence, l.head_created_at, 'due' AS kind
+        (SELECT l.subject_id, l.delivered_sequence, $routed(l) AS last_sequence, to_jsonb(l) -> 'cancelled' AS cancelled, l.head_created_at, 'due' AS kind
            FROM holdfast.lane l
           WHERE l.endpoint_id = p.id AND l.due_at IS NOT NULL AND l.token IS NULL
           ORDER BY l.priority, l.due_at
           LIMIT %(lanes)s)
         UNION ALL
-        (SELECT l.subject_id, l.delivered_sequence, l.last_sequence, l.head_created_at, 'leased'
+        (SELECT l.subject_id, l.delivered_sequence, $routed(l) AS last_sequence, to_jsonb(l) -> 'cancelled' AS cancelled, l.head_created_at, 'leased'
            FROM holdfast.lane l
           WHERE l.endpoint_id = p.id AND l.token IS NOT NULL
           ORDER BY l.lease_until
           LIMIT %(lanes)s)
         UNION ALL
-        (SELECT l.subject_id, l.delivered_sequence, l.last_sequence, l.head_created_at, 'dead'
+        (SELECT l.subject_id, l.delivered_sequence, $routed(l) AS last_sequence, to_jsonb(l) -> 'cancelled' AS cancelled, l.head_created_at, 'dead'
            FROM (
                SELECT DISTINCT d.subject_id
                FROM (SELECT d.subject_id FROM holdfast.dead_letter d
@@ -336,6 +336,7 @@ CROSS JOIN LATERAL (
         FROM holdfast.entry e
         WHERE e.subject_id = l.subject_id
           AND e.sequence > l.delivered_sequence AND e.sequence <= l.last_sequence
+          AND NOT coalesce(l.cancelled @> to_jsonb(e.sequence), false)
           -- Prunes partitions, as the claim does.
           AND e.created_at >= l.head_created_at - interval '1 hour'
           AND (p.types = '{}' OR e.type = ANY (p.types)) AND $takes_stream(p.id, e.batch_no)

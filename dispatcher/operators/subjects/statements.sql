@@ -131,7 +131,7 @@ SELECT l.endpoint_id, l.subject_id, l.delivered_sequence, l.last_sequence, l.tok
            SELECT e.sequence
            FROM holdfast.entry e
            WHERE e.subject_id = l.subject_id
-             AND e.sequence > l.delivered_sequence AND e.sequence <= l.last_sequence
+             AND e.sequence > l.delivered_sequence AND e.sequence <= $routed(l)
            ORDER BY e.sequence
            LIMIT 1
        ) AS found
@@ -157,7 +157,7 @@ SELECT p.name AS endpoint, p.state::text AS endpoint_state, p.order_policy::text
             WHEN l.attempt > 0 THEN 'retrying'
             ELSE 'behind' END AS held,
        CASE WHEN $on_hold(l) THEN to_jsonb(l) END AS on_hold,
-       l.delivered_sequence, l.last_sequence, waiting.entries AS waiting,
+       l.delivered_sequence, $routed(l) AS last_sequence, waiting.entries AS waiting,
        head.sequence AS head_sequence, head.key AS head_key, head.type AS head_type, head.created_at AS head_written_at,
        l.attempt, l.rescued, l.priority, CASE WHEN NOT $on_hold(l) THEN l.due_at END AS due_at, l.lease_until,
        d.id AS dead_letter, d.reason::text AS dead_reason, d.died_at,
@@ -173,7 +173,8 @@ CROSS JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT e.sequence, e.key, e.type, e.created_at
     FROM holdfast.entry e
-    WHERE e.subject_id = %(subject_id)s AND e.sequence > l.delivered_sequence AND e.sequence <= l.last_sequence
+    WHERE e.subject_id = %(subject_id)s AND e.sequence > l.delivered_sequence AND e.sequence <= $routed(l)
+      AND NOT $cancelled(l, e.sequence)
       -- Prunes partitions, as the claim does.
       AND e.created_at >= l.head_created_at - interval '1 hour'
       AND (p.types = '{}' OR e.type = ANY (p.types)) AND $takes_stream(p.id, e.batch_no)
@@ -185,7 +186,8 @@ CROSS JOIN LATERAL (
     FROM (
         SELECT
         FROM holdfast.entry e
-        WHERE e.subject_id = %(subject_id)s AND e.sequence > l.delivered_sequence AND e.sequence <= l.last_sequence
+        WHERE e.subject_id = %(subject_id)s AND e.sequence > l.delivered_sequence AND e.sequence <= $routed(l)
+          AND NOT $cancelled(l, e.sequence)
           AND e.created_at >= l.head_created_at - interval '1 hour'
           AND (p.types = '{}' OR e.type = ANY (p.types)) AND $takes_stream(p.id, e.batch_no)
         ORDER BY e.sequence
@@ -217,11 +219,11 @@ CROSS JOIN LATERAL (
            count(*) FILTER (WHERE l.state = 'retrying') AS retrying,
            count(*) FILTER (WHERE l.state = 'behind') AS behind,
            count(*) FILTER (WHERE l.state = 'on_hold') AS on_hold,
-           coalesce(max(l.last_sequence - l.delivered_sequence), 0) AS undelivered,
+           coalesce(max(l.routed_sequence - l.delivered_sequence), 0) AS undelivered,
            min(l.due_at) FILTER (WHERE l.state <> 'on_hold') AS oldest_due_at
     FROM holdfast.endpoint p
     CROSS JOIN LATERAL (
-        SELECT l.endpoint_id, l.last_sequence, l.delivered_sequence, l.due_at,
+        SELECT l.endpoint_id, $routed(l) AS routed_sequence, l.delivered_sequence, l.due_at,
                CASE WHEN $on_hold(l) THEN 'on_hold'
                     WHEN l.delivered_sequence = l.last_sequence THEN NULL
                     WHEN l.token IS NOT NULL THEN 'behind'

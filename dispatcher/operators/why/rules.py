@@ -26,6 +26,9 @@ class Verdict(StrEnum):
     """Of a subject: nothing is left to deliver to the endpoint."""
 
     DEAD = "dead"
+    CANCELLED = "cancelled"
+    """A person cancelled it before it left."""
+
     GIVEN_UP = "given_up"
     """A dead letter that a person resolved."""
 
@@ -99,6 +102,7 @@ AT_REST = frozenset(
     {
         Verdict.DELIVERED,
         Verdict.NOTHING_WAITS,
+        Verdict.CANCELLED,
         Verdict.GIVEN_UP,
         Verdict.PASSED,
         Verdict.NOT_TAKEN,
@@ -178,6 +182,8 @@ def judge(
 
     `lane_head` is the head of the lane if that is another entry.
     """
+    if row["cancelled"] is not None:
+        return Answer(Verdict.CANCELLED, words.cancelled(row["cancelled"]))
     if row["delivered_number"] is not None:
         return Answer(Verdict.DELIVERED, words.delivered(row))
     if row["dead_letter"] is not None:

@@ -69,7 +69,7 @@ LEFT JOIN LATERAL (
     SELECT e.sequence
     FROM holdfast.entry e
     WHERE e.subject_id = %(subject_id)s
-      AND e.sequence > l.delivered_sequence AND e.sequence <= l.last_sequence
+      AND e.sequence > l.delivered_sequence AND e.sequence <= $routed(l) AND NOT $cancelled(l, e.sequence)
       -- Prunes partitions, as the claim does.
       AND e.created_at >= l.head_created_at - interval '1 hour'
       AND (p.types = '{}' OR e.type = ANY (p.types)) AND $takes_stream(p.id, e.batch_no)
@@ -80,7 +80,8 @@ LEFT JOIN LATERAL (
     SELECT e.sequence
     FROM holdfast.entry e
     JOIN holdfast.batch b ON b.batch_no = e.batch_no AND b.routed_at IS NULL
-    WHERE head.sequence IS NULL AND e.subject_id = %(subject_id)s AND e.sequence > coalesce(l.last_sequence, 0)
+    WHERE head.sequence IS NULL AND e.subject_id = %(subject_id)s AND e.sequence > coalesce($routed(l), 0)
+      AND NOT $cancelled(l, e.sequence)
       AND e.created_at >= (SELECT min(u.written_at) FROM holdfast.batch u WHERE u.routed_at IS NULL)
       AND (p.types = '{}' OR e.type = ANY (p.types)) AND $takes_stream(p.id, e.batch_no)
       AND (p.starts_after IS NULL OR e.batch_no > p.starts_after OR e.batch_no <@ p.starts_late)
@@ -168,7 +169,7 @@ SELECT p.id AS endpoint_id, p.name AS endpoint, p.state::text AS endpoint_state,
        p.created_at AS added_at, p.updated_at AS changed_at, p.order_policy::text AS order_policy, p.rate_per_second,
        p.secret_refs, p.headers, p.ca_ref, p.client_cert_ref, p.client_key_ref,
        r.breaker::text AS breaker, r.breaker_until, r.breaker_reason, r.held_until, r.held_by, r.paid_until,
-       l.delivered_sequence AS lane_delivered_sequence, l.last_sequence, l.attempt AS lane_attempt, l.due_at, l.lease_until,
+       l.delivered_sequence AS lane_delivered_sequence, $routed(l) AS last_sequence, l.attempt AS lane_attempt, l.due_at, l.lease_until,
        CASE WHEN $on_hold(l) THEN to_jsonb(l) END AS on_hold,
        head.sequence AS head_sequence,
        d.id AS dead_letter, d.reason::text AS dead_reason, d.detail AS dead_detail, d.died_at, d.attempts AS dead_attempts,
@@ -186,7 +187,7 @@ LEFT JOIN LATERAL (
     SELECT e.sequence
     FROM holdfast.entry e
     WHERE e.subject_id = %(subject_id)s
-      AND e.sequence > l.delivered_sequence AND e.sequence <= %(sequence)s
+      AND e.sequence > l.delivered_sequence AND e.sequence <= %(sequence)s AND NOT $cancelled(l, e.sequence)
       -- Prunes partitions, as the claim does.
       AND e.created_at >= l.head_created_at - interval '1 hour'
       AND (p.types = '{}' OR e.type = ANY (p.types)) AND $takes_stream(p.id, e.batch_no)

@@ -9,6 +9,8 @@ import psycopg
 from psycopg import IsolationLevel
 
 from holdfast.dispatcher.operators.attempts.store import Attempts
+from holdfast.dispatcher.operators.cancellations.rules import cancellation
+from holdfast.dispatcher.operators.cancellations.store import Cancellations
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.config.environment import reference_fault
 from holdfast.dispatcher.operators.dead_letters.rules import without_answer
@@ -97,7 +99,8 @@ class Why(Attempts):
             return Answer(Verdict.SUPPRESSED, words.suppressed(batch, row["cause"]), command)
         if self._one("why/day", {"at": batch["written_at"]})["stored"]:
             return Answer(Verdict.SUPPRESSED, words.suppressed(batch))
-        return Answer(Verdict.PRUNED, words.pruned(batch))
+        cancelled = self.beside(Cancellations).of_key(key)
+        return Answer(Verdict.PRUNED, words.pruned(batch, cancelled[0] if cancelled else None))
 
     def explain_sequence(
         self, subject: str, sequence: int, endpoint: str | None = None
@@ -168,6 +171,8 @@ class Why(Attempts):
         rows = self._all(
             "why/standing", {**entry, "endpoint_id": endpoint_id, "due_before_max": most}
         )
+        cancelled = self.beside(Cancellations).of_entry(subject_id, sequence)
+        rows = [{**row, "cancelled": cancellation(cancelled, row["endpoint"])} for row in rows]
         return entry, [self._completed(row, entry) for row in rows]
 
     def _completed(self, row: Row, entry: Row) -> Row:

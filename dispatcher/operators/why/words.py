@@ -50,6 +50,16 @@ def on_hold(hold: Facts) -> str:
     )
 
 
+def cancelled(row: Facts) -> str:
+    """Who cancelled it, when, where and why."""
+    where = "at all endpoints" if row["endpoint"] is None else "at this endpoint"
+    return (
+        f"{one_line(row['cancelled_by'])} cancelled it {where} {_at(row['cancelled_at'])}, before"
+        f" it left ({one_line(row['reason'])}); it is never sent, and later entries of its subject"
+        " do not wait for it"
+    )
+
+
 def delivered(row: Facts) -> str:
     """When it was delivered, by which attempt, with which receipt."""
     sentence = (
@@ -290,11 +300,18 @@ def suppressed(batch: Facts, cause: str | None = None) -> str:
     )
 
 
-def pruned(batch: Facts) -> str:
-    """The entry was dropped with its partition."""
+def pruned(batch: Facts, cancelled_by: Facts | None = None) -> str:
+    """The entry was dropped with its partition, some after a person had cancelled it."""
+    ended = "all its entries had been delivered, given up or cancelled"
+    if cancelled_by is not None:
+        where = "" if cancelled_by["endpoint"] is None else f" at {cancelled_by['endpoint']}"
+        ended = (
+            f"{one_line(cancelled_by['cancelled_by'])} had cancelled it{where}"
+            f" {_at(cancelled_by['cancelled_at'])} ({one_line(cancelled_by['reason'])})"
+        )
     return (
         f"{_batch(batch)} wrote it {_at(batch['written_at'])}, and the partition of that day was"
-        " dropped since: all its entries had been delivered or given up"
+        f" dropped since: {ended}"
     )
 
 

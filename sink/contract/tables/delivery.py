@@ -138,6 +138,8 @@ lane = Table(
     Column("on_hold_until", TIME),
     Column("on_hold_by", Text),
     Column("on_hold_reason", Text),
+    Column("cancelled", ARRAY(BigInteger)),
+    Column("routed_sequence", BigInteger),
     PrimaryKeyConstraint("endpoint_id", "subject_id", "turn"),
     check("sequences", "0 <= delivered_sequence AND delivered_sequence <= last_sequence"),
     check("attempt", "attempt >= 0"),
@@ -146,6 +148,12 @@ lane = Table(
     check(
         "on_hold",
         "num_nulls(on_hold_since, on_hold_until, on_hold_by, on_hold_reason) IN (0, 4)",
+    ),
+    check(
+        "cancelled",
+        "(cancelled IS NULL) = (routed_sequence IS NULL)"
+        " AND (cancelled IS NULL OR cancelled[1] > last_sequence)"
+        " AND coalesce(routed_sequence >= last_sequence, true)",
     ),
     Index(
         "ix_lane_due",
@@ -241,6 +249,26 @@ dead_letter = Table(
         "subject_id",
         "sequence",
         postgresql_where=text("window_waived"),
+    ),
+)
+
+cancellation = Table(
+    "cancellation",
+    metadata,
+    identity(),
+    Column("endpoint_id", Integer, ForeignKey(f"{SCHEMA}.endpoint.id")),
+    *every(BigInteger, "subject_id", "sequence"),
+    needed("key", UUID),
+    now("cancelled_at"),
+    *every(Text, "cancelled_by", "reason"),
+    Index("ix_cancellation_key", "key"),
+    Index("uq_cancellation", "subject_id", "sequence", "endpoint_id", unique=True),
+    Index(
+        "uq_cancellation_everywhere",
+        "subject_id",
+        "sequence",
+        unique=True,
+        postgresql_where=text("endpoint_id IS NULL"),
     ),
 )
 

@@ -40,6 +40,7 @@ LEAST = {
     "POST": {
         OPERATOR: """
             /dead-letters/dismiss /endpoints/{name}/pause /endpoints/{name}/resume
+            /entries/{key}/cancel
             /proposals/{proposal_id}/cancel /quarantine/dismiss /quarantine/requeue
             /reissues/{replay_id}/apply
             /replays/{replay_id}/apply /replays/{replay_id}/cancel /subjects/hold

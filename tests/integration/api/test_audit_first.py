@@ -32,6 +32,7 @@ FIRST, SECOND, THIRD = (
     {"keys": [Key.of(decision(each, 1, BLOCK)["key"]).text]} for each in ("m_1", "m_2", "m_3")
 )
 KEY = FIRST["keys"][0]
+WAITS = Key.of(decision("j_1")["key"]).text
 LOSE = """
     DELETE FROM holdfast.entry
     WHERE sequence = 2 AND subject_id = (SELECT id FROM holdfast.subject WHERE name = %s)
@@ -71,6 +72,7 @@ API: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
     ("POST", "/replays/{replay_id}/approve"): (str(WAIVED), {}),
     ("POST", "/proposals/{proposal_id}/approve"): ("", {}),
     ("POST", "/proposals/{proposal_id}/cancel"): ("", {}),
+    ("POST", "/entries/{key}/cancel"): (WAITS, {}),
     ("POST", "/dead-letters/dismiss"): ("", {"ids": [1], "skip": True}),
     ("POST", "/subjects/hold"): ("", {"subject": "m_1", "endpoint": "payouts"}),
     ("POST", "/subjects/resume"): ("", {"subject": "m_2", "endpoint": "payouts"}),
@@ -102,6 +104,7 @@ CONSOLE: dict[str, dict[str, str]] = {
     "/quarantine/dismiss": {"id": "1"},
     "/quarantine/requeue": {"id": "2"},
     f"/entries/{KEY}/redeliver": {},
+    f"/entries/{WAITS}/cancel": {},
 }
 
 

@@ -12,6 +12,7 @@ from psycopg.types.json import Jsonb
 
 from holdfast.dispatcher.api.console.forms import confirm
 from holdfast.dispatcher.api.routes import replays
+from holdfast.sink.contract.key import Key
 from tests.support.console.admin_api import Api, csrf_of, link_to, logged_in, serving, text_of
 from tests.support.dispatch import webhooks
 from tests.support.dispatch.dispatching import SECRET, add_endpoint, drain
@@ -45,6 +46,12 @@ class Desk:
         """Write a decision each, and deliver them."""
         self._decisions.write(*subjects)
         drain(self.api.dsn)
+
+    def write(self, subject: str) -> str:
+        """Write a decision that waits; returns its key."""
+        row = self._decisions.row(subject)
+        self._decisions.write_rows([row])
+        return Key.of(row["key"]).text
 
     def lose(self, subject: str) -> None:
         """Write two decisions more, of which the first is not stored any more."""
@@ -323,6 +330,28 @@ def test_operator_passes_only_what_is_lost(world: World, desk: Desk) -> None:
     again = desk.answer(question, "/subjects/pass", reason=WHY)
     assert (again.status_code, "has nothing to deliver" in text_of(again)) == (404, True)
     assert desk.browser.get("/subjects/pass?name=m_lost+%26&endpoint=other").status_code == 404
+
+
+def test_operator_cancels_an_entry_from_its_page(world: World, desk: Desk) -> None:
+    page = f"/entries/{desk.write('m_taken_back')}"
+    desk.write("m_taken_back")
+    ask = link_to(desk.ask(page), "Cancel…")
+    assert ask == f"{page}/cancel"
+    with logged_in(desk.api, "viewer") as viewer:
+        assert link_to(viewer.get(page), "Cancel…") is None
+        form = {"csrf": csrf_of(viewer.get("/")), "reason": WHY}
+        assert viewer.post(f"{page}/cancel", data=form).status_code == 403
+    before, question = len(desk.api.audited()), desk.ask(ask)
+    assert "is never sent, neither to payouts nor to a later one" in text_of(question)
+    done = desk.done(question, f"{page}/cancel", reason=WHY)
+    assert "cancelled it at all endpoints" in text_of(done)
+    assert WHY in text_of(done)
+    assert link_to(done, "Cancel…") is None
+    again = desk.answer(question, f"{page}/cancel", reason=WHY)
+    assert (again.status_code, "is cancelled at all endpoints" in text_of(again)) == (404, True)
+    assert [action for action, _, _ in desk.since(before)] == ["entry.cancel"]
+    drain(desk.api.dsn)
+    assert world.receiver.sequences("m_taken_back") == [2]
 
 
 def test_operator_holds_and_resumes_a_subject_from_its_page(world: World, desk: Desk) -> None:

@@ -157,6 +157,7 @@ INBOX = {"skip": [*REQUESTS, "slow.*"]}
         (sound.TrustsData, VERIFICATION, {"body.data-empty", "body.data-arrays"}),
         (sound.AnswersBeforeCommit, INBOX, {"commit.before-answer"}),
         (sound.GoesBackwards, INBOX, {"order.stale"}),
+        (sound.WaitsForGaps, INBOX, {"order.gap", "order.stale"}),
         (sound.ConflictIsDone, INBOX, {"conflict.refused"}),
         (sound.LooksThenInserts, INBOX, {"concurrent.once"}),
     ],

@@ -21,13 +21,22 @@ ENTRIES = """
            l.delivered_sequence >= e.sequence AS passed, d.reason IS NOT NULL AS dead
     FROM holdfast.entry e
     JOIN holdfast.subject s ON s.id = e.subject_id
-    JOIN holdfast.endpoint p ON (p.types = '{}' OR e.type = ANY (p.types))
+    JOIN holdfast.endpoint p ON (p.types = {} OR e.type = ANY (p.types))
         AND (p.starts_after IS NULL OR e.batch_no > p.starts_after OR e.batch_no <@ p.starts_late)
     LEFT JOIN holdfast.lane l ON l.endpoint_id = p.id AND l.subject_id = e.subject_id
     LEFT JOIN holdfast.dead_letter d
         ON d.endpoint_id = p.id AND d.subject_id = e.subject_id AND d.sequence = e.sequence
+    WHERE {}
     ORDER BY 1, 2, 3
 """
+CANCELLED = """
+    NOT EXISTS (
+        SELECT FROM holdfast.cancellation c
+        WHERE c.subject_id = e.subject_id AND c.sequence = e.sequence
+          AND coalesce(c.endpoint_id, p.id) = p.id
+    )
+"""
+KNOWS_CANCELLED = "SELECT to_regclass('holdfast.cancellation') IS NOT NULL AS it"
 ATTEMPTS = """
     SELECT p.name AS endpoint, s.name AS subject, a.sequence, a.number, a.outcome::text AS outcome,
            a.status, a.token, a.retry_at < a.finished_at AS backwards
@@ -105,12 +114,15 @@ def check_applied_once(db: psycopg.Connection, applied: Sequence[str]) -> None:
 
 
 def _entries(db: psycopg.Connection) -> dict[Place, Entry]:
+    """Read what each endpoint is to get: not what a person cancelled there."""
     with db.cursor(row_factory=namedtuple_row) as cursor:
+        (known,) = cursor.execute(KNOWS_CANCELLED).fetchone() or (False,)
+        wanted = ENTRIES.format("'{}'", CANCELLED if known else "true").encode()
         return {
             Place(row.endpoint, row.subject, row.sequence): Entry(
                 f"hf_{row.key.hex}", bytes(row.body), bool(row.passed), row.dead
             )
-            for row in cursor.execute(ENTRIES)
+            for row in cursor.execute(wanted)
         }
 
 

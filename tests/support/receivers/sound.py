@@ -239,6 +239,16 @@ class FailsOnBadBase64(SoundReceiver):
         return await super().answer(headers, body)
 
 
+class WaitsForGaps(SoundReceiver):
+    """Insists on each sequence: it is busy until the one before has come."""
+
+    async def receive(self, delivery: Delivery) -> Receipt:
+        sequence = delivery.body.sequence
+        if sequence > self.fences.get(self.subject(delivery), sequence - 1) + 1:
+            return Receipt(delivery.key, ReceiptOutcome.IN_PROGRESS)
+        return await super().receive(delivery)
+
+
 class GoesBackwards(SoundReceiver):
     """Applies the last arrival, even if its sequence is lower than one already applied."""
 

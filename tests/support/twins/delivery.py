@@ -52,6 +52,16 @@ def free_token(s: State) -> int:
     return next(token for token in range(1, len(used) + 2) if token not in used)
 
 
+def past(lane: Lane, gone: frozenset[int]) -> Lane:
+    """Return a lane that has passed the cancelled entries which are next."""
+    delivered = lane.delivered
+    while delivered < lane.last and delivered + 1 in gone:
+        delivered += 1
+    if delivered == lane.delivered:
+        return lane
+    return lane._replace(delivered=delivered, due=lane.due and delivered < lane.last, steps=0)
+
+
 # The sink's transaction, and routing.
 
 
@@ -73,6 +83,7 @@ def route(_w: World, s: State, subject: str, n: int) -> State | None:
         lane = lane._replace(exists=True, last=n, due=True, delivered=first - 1)
     elif lane.last < n:
         lane = lane._replace(last=n, due=lane.due or lane.delivered == lane.last)
+    lane = past(lane, s.cancelled[subject])
     return s._replace(
         routed=s.routed.but(subject, s.routed[subject] | {n}), lane=s.lane.but(subject, lane)
     )
@@ -83,8 +94,8 @@ def route(_w: World, s: State, subject: str, n: int) -> State | None:
 
 def _waiting(s: State, subject: str) -> list[int]:
     lane = s.lane[subject]
-    stored = s.written[subject] - s.cancelled[subject]
-    return sorted(n for n in stored if lane.delivered < n <= lane.last)
+    end = min([n for n in s.cancelled[subject] if n > lane.delivered], default=lane.last + 1)
+    return sorted(n for n in s.written[subject] if lane.delivered < n <= lane.last and n < end)
 
 
 def following(w: World, s: State, subject: str) -> tuple[int, ...]:
@@ -354,6 +365,7 @@ def lane_settle(w: World, s: State, dispatcher: str) -> State | None:
             lane = lane._replace(due=n < before.last, steps=0, delivered=n)
     else:
         lane = lane._replace(due=delivered < before.last)
+    lane = past(lane, s.cancelled[p.subject])
     return after._replace(lane=s.lane.but(p.subject, lane))
 
 
@@ -414,15 +426,18 @@ def resume_subject(_w: World, s: State, subject: str) -> State | None:
 
 
 def cancel(_w: World, s: State, subject: str, n: int) -> State | None:
-    """Designed: `entry cancel`, of an entry that no claim has taken."""
+    """A person cancels an entry that no claim has, and of which no attempt is recorded."""
     lane, budget = s.lane[subject], _spend(s, "cancels")
     is_stored = n in s.written[subject] - s.cancelled[subject]
     if not is_stored or _locked(s, subject) or budget is None:
         return None
-    if n <= max(lane.claimed, lane.delivered):
+    tried = s.unknown[subject][n - 1] or s.failures[subject][n - 1]
+    tried = tried or s.dead[subject][n - 1] != "none"
+    if n <= lane.delivered or (n <= lane.claimed and (lane.token != NONE or tried)):
         return None
     cancelled = s.cancelled.but(subject, s.cancelled[subject] | {n})
-    return s._replace(cancelled=cancelled, budget=budget)
+    lane = past(lane._replace(claimed=min(lane.claimed, n - 1)), cancelled[subject])
+    return s._replace(cancelled=cancelled, lane=s.lane.but(subject, lane), budget=budget)
 
 
 def _is_dead(s: State, subject: str, n: int) -> bool:
@@ -464,6 +479,7 @@ def dismiss(_w: World, s: State, subject: str, n: int) -> State | None:
         return None
     lane = s.lane[subject]
     lane = lane._replace(delivered=n, due=n < lane.last, steps=0)
+    lane = past(lane, s.cancelled[subject])
     return s._replace(lane=s.lane.but(subject, lane), dead=resolved(s, subject, n))
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from holdfast.dispatcher.delivery.rules.lifecycle import state_of
 from holdfast.dispatcher.delivery.store import postgres, replaying, settlement
+from holdfast.dispatcher.operators.cancellations.store import Cancellations
 from holdfast.dispatcher.operators.check.actions import check
 from holdfast.dispatcher.operators.check.rules import Checked
 from holdfast.dispatcher.operators.check.store import Checks
@@ -25,6 +26,7 @@ from holdfast.dispatcher.operators.common.times import When
 from holdfast.dispatcher.operators.dead_letters.store import DeadLetters
 from holdfast.dispatcher.operators.endpoints.settings import DEFAULTS
 from holdfast.dispatcher.operators.endpoints.store import Endpoints
+from holdfast.dispatcher.operators.entries.store import Entries
 from holdfast.dispatcher.operators.reissue.actions import write_all
 from holdfast.dispatcher.operators.reissue.store import Reissues
 from holdfast.dispatcher.operators.replays.rules import ReplayFilter
@@ -49,7 +51,8 @@ AGE_DAYS = 10
 RETAIN_DAYS = 5
 
 _LANES = """
-    SELECT p.name, s.name, l.delivered_sequence, l.last_sequence, l.claimed_sequence, l.attempt,
+    SELECT p.name, s.name, l.delivered_sequence,
+           greatest(l.last_sequence, l.routed_sequence), l.claimed_sequence, l.attempt,
            l.rescued, l.token, l.due_at, l.on_hold_until IS NOT NULL
     FROM holdfast.lane l
     JOIN holdfast.subject s ON s.id = l.subject_id
@@ -191,6 +194,8 @@ class Outbox:
         self.reissues = Reissues(self._operator)
         self.dead_letters = DeadLetters(self._operator)
         self.holding = Holding(self._operator)
+        self.entries = Entries(self._operator)
+        self.cancellations = Cancellations(self._operator)
         self._checks = [stack.enter_context(Checks.connect(dsn)) for _ in range(2)]
         self._writer = Writer(dsn, STREAM, suppress_repeats=False, first_batch=1)
         stack.callback(self._writer.close)
@@ -229,6 +234,11 @@ class Outbox:
     def resume(self, endpoint: str, subject: str) -> None:
         """Resume a subject on hold."""
         self.holding.resume(subject, endpoint, "a test")
+
+    def cancel(self, key: str) -> None:
+        """Cancel an entry at all endpoints; raises `CommandError` where something was begun."""
+        parsed = Key.parse(key)
+        self.cancellations.cancel(parsed, self.entries.entry(parsed), None, "a test")
 
     def redeliver(self, key: str, endpoint: str | None = None) -> UUID:
         """Plan and apply a replay of one key; raises `CommandError` if there is nothing to do."""

@@ -7,6 +7,9 @@ does not allow. `compare` says what differs.
 from collections.abc import Mapping
 from uuid import UUID
 
+import pytest
+
+from holdfast.sink.contract.exits import CommandError
 from tests.support.twins import delivery
 from tests.support.twins.comparison import ENDPOINT, differences
 from tests.support.twins.delivery_state import NONE, State
@@ -62,6 +65,24 @@ class Pair(DispatcherSteps):
             return False
         self.outbox.resume(ENDPOINT, subject)
         return self._take(after)
+
+    def cancel(self, entry: Entry) -> bool:
+        """Cancel an entry before it leaves."""
+        after = delivery.cancel(self.w, self.s, *entry)
+        if after is None or entry in self.gone:
+            return False
+        self.outbox.cancel(self.keys[entry])
+        return self._take(after)
+
+    def cancel_begun(self, entry: Entry) -> bool:
+        """Cancel an entry that was begun, which changes nothing."""
+        if delivery.cancel(self.w, self.s, *entry) is not None or entry in self.gone:
+            return False
+        refused = {"delivery_begun", "already_cancelled"}
+        with pytest.raises(CommandError) as raised:
+            self.outbox.cancel(self.keys[entry])
+        assert raised.value.code in refused, raised.value
+        return True
 
     def redeliver(self, dispatcher: str, entry: Entry) -> bool:
         """Send an entry again; a dispatcher frees the lane that it stops, unless it is on hold."""
@@ -203,7 +224,17 @@ class Pair(DispatcherSteps):
         self.outbox.put_back(kept)
         for process in self.outbox.dispatchers.values():
             self._run(process.load())
-        names = ("written", "routed", "lane", "dead", "item", "active", "unknown", "failures")
+        names = (
+            "written",
+            "routed",
+            "lane",
+            "dead",
+            "cancelled",
+            "item",
+            "active",
+            "unknown",
+            "failures",
+        )
         after = self.s._replace(**{name: getattr(then, name) for name in names})
         return self._take(self._renamed(after, tokens))
 

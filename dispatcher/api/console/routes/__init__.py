@@ -5,6 +5,7 @@ from fastapi import APIRouter
 from holdfast.dispatcher.api.console import verbs
 from holdfast.dispatcher.api.console.routes import (
     batches,
+    cancel,
     endpoints,
     entries,
     live,
@@ -22,6 +23,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     overview.router,
     entries.router,
     redeliver.router,
+    cancel.router,
     subjects.router,
     search.router,
     live.router,

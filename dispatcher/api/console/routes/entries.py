@@ -1,7 +1,7 @@
 """Entries: a filtered list, and one entry from its batch to its receipts."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any, NamedTuple
@@ -21,7 +21,8 @@ from holdfast.dispatcher.operators.common.text import between
 from holdfast.dispatcher.operators.endpoints.store import Endpoints
 from holdfast.dispatcher.operators.entries.rules import key_of
 from holdfast.dispatcher.operators.entries.store import Entries
-from holdfast.dispatcher.operators.why.rules import Verdict
+from holdfast.dispatcher.operators.why.rules import AT_REST, Verdict
+from holdfast.dispatcher.operators.why.store import EndpointAnswer
 from holdfast.dispatcher.outbound.operator_headers import joined
 from holdfast.dispatcher.outbound.request import Composer, Headers
 from holdfast.sink.contract.money import money
@@ -205,10 +206,20 @@ def show_entry(request: Request, person: Person, key: KeyText, body: str = "") -
         tried=found["endpoints"],
         older_attempts=found["older_attempts"],
         acts=person.may(AccessRole.OPERATOR),
+        cancellable=_cancellable(explained.at_endpoints),
         asked=asked,
         with_body=link(f"/entries/{wanted.text}", body=SHOWN),
         with_request=link(f"/entries/{wanted.text}/curl", body=SHOWN),
     )
+
+
+def _cancellable(answers: Sequence[EndpointAnswer]) -> list[str]:
+    """Return the endpoints at which nothing of an entry was begun, and that get it otherwise."""
+    return [
+        each.endpoint
+        for each in answers
+        if not each.facts["attempts"] and each.answer.verdict not in (*AT_REST, Verdict.SENDING)
+    ]
 
 
 @router.get("/entries/{key}/curl")

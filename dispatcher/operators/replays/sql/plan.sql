@@ -147,6 +147,15 @@ GROUP BY y.id
 ORDER BY y.created_at, y.id
 
 
+-- name: find_cancelled
+-- The candidates that a person cancelled, with the endpoint, or none for all endpoints.
+-- Uses uq_cancellation; reads all of a temporary table.
+INSERT INTO pg_temp.holdfast_cancelled (endpoint_id, subject_id, sequence)
+SELECT c.endpoint_id, c.subject_id, c.sequence
+FROM pg_temp.holdfast_candidate e
+JOIN holdfast.cancellation c ON c.subject_id = e.subject_id AND c.sequence = e.sequence
+
+
 -- name: patience
 -- Raises the statement timeout for a plan of many entries, in this transaction only.
 -- Needs no index.
@@ -185,6 +194,16 @@ CREATE TEMPORARY TABLE holdfast_candidate (
     key        uuid,
     type       text,
     batch_no   bigint
+) ON COMMIT DROP
+
+
+-- name: stage_cancelled
+-- The candidates that a person cancelled; dropped with the transaction.
+-- Needs no index: a row for each decision of a person.
+CREATE TEMPORARY TABLE holdfast_cancelled (
+    endpoint_id integer,
+    subject_id  bigint,
+    sequence    bigint
 ) ON COMMIT DROP
 
 

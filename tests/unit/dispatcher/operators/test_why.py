@@ -67,6 +67,7 @@ ROW: dict[str, Any] = {
     "breaker_reason": None,
     "held_until": None,
     "on_hold": None,
+    "cancelled": None,
     "held_by": None,
     "lane_delivered_sequence": 2,
     "last_sequence": 5,
@@ -417,6 +418,7 @@ DUE: dict[str, Any] = {
     "due_at": NOW,
     "lease_until": None,
     "head_sequence": 3,
+    "cancelled_at": None,
     "dead_reason": None,
     "died_at": None,
     "delivered_at": None,
@@ -432,6 +434,7 @@ DUE: dict[str, Any] = {
         ({"delivered_sequence": 3, "head_sequence": None}, Standing(Stage.PASSED)),
         ({"delivered_sequence": 3, "delivered_at": NOW}, Standing(Stage.DELIVERED, until=NOW)),
         ({"dead_reason": "rejected", "died_at": NOW}, Standing(Stage.DEAD, until=NOW)),
+        ({"cancelled_at": NOW}, Standing(Stage.CANCELLED, until=NOW)),
         ({"last_sequence": 2}, Standing(Stage.UNROUTED)),
         ({"last_sequence": None, "delivered_sequence": None}, Standing(Stage.UNROUTED)),
         (

@@ -1,6 +1,6 @@
 -- Determines for each entry, at each endpoint that takes it or that it was sent to, what a replay would do. Entries delivered
--- after `as_of`, and entries that another replay will send, are left unchanged; entries that never arrived and were reissued under
--- another key are left out. Uses pk_lane, pk_endpoint_pace, uq_dead_letter_open, pk_attempt, pk_entry, ix_replay_item_open,
+-- after `as_of`, and entries that another replay will send, are left unchanged; entries that a person cancelled there, and those that
+-- never arrived and were reissued under another key, are left out. Uses pk_lane, pk_endpoint_pace, uq_dead_letter_open, pk_attempt, pk_entry, ix_replay_item_open,
 -- pk_replay, pk_entry_key; reads all of replay, a small table of people's plans, and the items of reissues.
 INSERT INTO pg_temp.holdfast_found (
     endpoint_id, subject_id, sequence, created_at, key, kind, receipt, forgotten, taken_by, place
@@ -73,6 +73,10 @@ FROM (
         WHERE y.verb = 'reissue' AND (i.settled_at IS NOT NULL OR k.key IS NOT NULL)
     ) reissued ON reissued.endpoint_id = p.id AND reissued.subject_id = c.subject_id AND reissued.sequence = c.sequence
     WHERE (reissued.endpoint_id IS NULL OR tried.delivered_at IS NOT NULL)
+      AND NOT EXISTS (
+          SELECT FROM pg_temp.holdfast_cancelled x
+          WHERE x.subject_id = c.subject_id AND x.sequence = c.sequence AND coalesce(x.endpoint_id, p.id) = p.id
+      )
       AND (tried.attempts > 0
            OR (p.types = '{}' OR c.type = ANY (p.types)) AND $takes_stream(p.id, c.batch_no)
               AND (p.starts_after IS NULL OR c.batch_no > p.starts_after OR c.batch_no <@ p.starts_late))

@@ -1,0 +1,1 @@
+"""Entries that a person cancelled before they left."""
