@@ -89,7 +89,13 @@ RENAME = """
             UPDATE holdfast.stage SET stream = new_name WHERE stream = old_name;
             UPDATE holdfast.exposure_window SET stream = new_name WHERE stream = old_name;
             UPDATE holdfast.late_event SET stream = new_name WHERE stream = old_name;
-            UPDATE holdfast.endpoint SET streams = array_replace(streams, old_name, new_name)
+            -- Each once and in order, as a person's choice is kept.
+            UPDATE holdfast.endpoint
+            SET streams = ARRAY(
+                SELECT DISTINCT each COLLATE "C"
+                FROM unnest(array_replace(streams, old_name, new_name)) AS each
+                ORDER BY 1
+            )
             WHERE old_name = ANY (streams);
         END LOOP;
     END $$

@@ -63,13 +63,34 @@ def lock_or_create(
     connection: psycopg.Connection, stream: str, acts_for: str | None = None
 ) -> DictRow:
     """Lock the row of a stream, which is new where there was none, and return it."""
-    made = execute(connection, "batch/add_stream", stream=stream, acts_for=acts_for).rowcount
-    if made and acts_for is None and stream.endswith(ENDINGS):
-        raise reserved(stream)
-    # Read after the row is made: a rename that was under way then has ended.
-    if made and (other := execute(connection, "batch/renamed_to", stream=stream).fetchone()):
-        raise _renamed(stream, other["name"])
-    return one_row(connection, "batch/lock_stream", stream=stream)
+    # A row that was waited for may have got another name meanwhile: then there is none again.
+    while (row := execute(connection, "batch/lock_stream", stream=stream).fetchone()) is None:
+        if acts_for is not None:
+            _keep_name(connection, acts_for)
+        made = execute(connection, "batch/add_stream", stream=stream, acts_for=acts_for).rowcount
+        if made and acts_for is None and stream.endswith(ENDINGS):
+            raise reserved(stream)
+        # Read after the row is made: a rename that was under way then has ended.
+        if made and (name := _name_now(connection, stream)) is not None:
+            raise _renamed(stream, name)
+    return row
+
+
+def _keep_name(connection: psycopg.Connection, stream: str) -> None:
+    """Let no rename of a stream commit before this transaction; it has seen those before."""
+    if execute(connection, "batch/keep_name", stream=stream).fetchone() is not None:
+        return
+    name = _name_now(connection, stream)
+    is_called = "is unknown" if name is None else f"is called {name!r} now"
+    raise UnadoptedCheckpoint(
+        f"stream {stream!r}, for which this would be written by hand, {is_called}. Nothing was"
+        " written: repeat the command, which reads the name again."
+    )
+
+
+def _name_now(connection: psycopg.Connection, former: str) -> str | None:
+    row = execute(connection, "batch/renamed_to", stream=former).fetchone()
+    return None if row is None else row["name"]
 
 
 def require_adopted(

@@ -131,6 +131,15 @@ class OperatorSession:
             code="unknown_stream",
         )
 
+    def _take_stream(self, name: str) -> Row:
+        """Lock a stream, which keeps its name until COMMIT; return it as `streams/take` does.
+
+        Raises what `_known_stream` raises.
+        """
+        while (row := self._maybe("streams/take", {"stream": name})) is None:
+            self._known_stream(name)
+        return row
+
     def _subject_id(self, name: str) -> int:
         """Return the number of a subject; raises `CommandError` (nothing matched) without one."""
         row = self._maybe("common/entry_subject", {"subject": name})

@@ -153,6 +153,12 @@ WHERE p.name = %(name)s OR %(name)s::text IS NULL AND p.state <> 'disabled'
 ORDER BY p.name
 
 
+-- name: keep_streams
+-- Lets no stream get another name until COMMIT, in which the endpoint's choice would be missed; not `kept` while one gets it.
+-- Never waits, because the rename may wait for the endpoint. Needs no index.
+SELECT pg_try_advisory_xact_lock_shared(hashtext('holdfast.stream_names')) AS kept
+
+
 -- name: renamed_streams
 -- Which of some names streams had before, and the names that they have. As JSON, because before revision 0036 there is no such
 -- column. Reads all of stream, a small table.

@@ -274,6 +274,12 @@ class Endpoints(OperatorSession):
                 " Nothing was changed; replace it, then repeat this.",
                 code="dispatcher_outdated",
             )
+        if streams and not self._one("endpoints/keep_streams")["kept"]:
+            raise CommandError(
+                "a stream gets another name at this moment. Nothing was changed; repeat this, with"
+                " the new name if it is one of these streams.",
+                code="stream_renaming",
+            )
         if renamed := self._all("endpoints/renamed_streams", {"streams": streams}):
             names = ", ".join(f"{row['former']!r} is called {row['name']!r} now" for row in renamed)
             raise CommandError(

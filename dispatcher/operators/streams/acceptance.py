@@ -75,6 +75,7 @@ class Acceptances(Proposals):
         """
         with self._transaction():
             self._run("common/replay_lock")
+            self._take_stream(stream)
             row = self.preview(stream, batch_id, query_id, number, limit)
             if not row["needs_approval"]:
                 return self._accept(row, reason)
@@ -96,6 +97,7 @@ class Acceptances(Proposals):
     def apply(self, stream: str, batch_id: int, proposal: UUID, reason: str) -> Row:
         """Accept what a second person approved; return it as `accept` does."""
         with self.applying(proposal, VERB, f"batch {stream} {batch_id}") as plan:
+            self._take_stream(stream)
             row = self._of_plan(stream, batch_id, plan)
             people = {"planned_by": plan["actor"], "approved_by": plan["approved_by"]}
             return self._accept(row, reason, {**people, "proposal": proposal})

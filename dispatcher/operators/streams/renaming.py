@@ -1,6 +1,13 @@
-"""A stream that gets another name: in the ledger, and wherever it is named."""
+"""A stream that gets another name: in the ledger, and wherever it is named.
+
+Who reads a stream's name and writes by it later keeps the name meanwhile: by a lock of the stream's
+row, `FOR KEY SHARE` at least; who chooses the streams of an endpoint, of which one may not exist
+yet, by the advisory lock of `streams/rename_lock`.
+"""
 
 from uuid import UUID
+
+import psycopg
 
 from holdfast.dispatcher.operators.common.session import OperatorSession, Row
 from holdfast.dispatcher.operators.common.text import display
@@ -60,18 +67,25 @@ class Renaming(OperatorSession):
     def rename(self, old: str, new: str, reason: str) -> Row:
         """Rename a stream, and return and raise what `preview` does."""
         with self._transaction():
-            self._maybe("streams/take", {"stream": old})
+            self._run("streams/rename_time")
+            self._run("streams/rename_lock")
+            self._run("streams/rename_take", {"stream": old})
             row = self.preview(old, new)
             before, after, queries = zip(*self._names(old, new), strict=True)
             renamed = {"old": list(before), "new": list(after), "queries": list(queries)}
             self._audit("stream.rename", new, reason, row)
-            self._run("streams/rename_time")
-            self._run("streams/rename", renamed)
+            try:
+                self._run("streams/rename", renamed)
+            except psycopg.errors.UniqueViolation:
+                raise CommandError(
+                    f"stream {old!r} cannot be called {new!r}: a sink began a stream of that name"
+                    " meanwhile. Nothing was changed; choose another one.",
+                    code="name_taken",
+                ) from None
         return row
 
     def _require_own(self, stream: str) -> None:
-        self._known_stream(stream)
-        acts_for = self._one("streams/take", {"stream": stream})["acts_for"]
+        acts_for = self._take_stream(stream)["acts_for"]
         if acts_for is not None:
             raise CommandError(
                 f"stream {stream!r} holds decisions written by hand for {acts_for!r}, and gets its"
@@ -95,7 +109,9 @@ class Renaming(OperatorSession):
         return names
 
     def _require_stopped(self, stream: str, names: list[str]) -> None:
-        applications = [application_of(name) for name in names]
+        # With those that nothing is written to yet: a command may be about to begin one.
+        by_hand = [stream_of(name, ending) for name in names for ending in ENDINGS]
+        applications = [application_of(name) for name in (*names, *by_hand)]
         sessions = self._all("streams/rename_sessions", {"applications": applications})
         if sessions:
             first = sessions[0]

@@ -243,6 +243,12 @@ SELECT (SELECT count(*) FROM holdfast.batch WHERE stream = %(stream)s) AS batche
 SELECT name FROM holdfast.stream WHERE acts_for = %(stream)s ORDER BY name
 
 
+-- name: rename_lock
+-- Excludes what chooses the streams of an endpoint until COMMIT, and waits for what does: the rename sees its choice, or the choice
+-- sees the new name. Needs no index.
+SELECT pg_advisory_xact_lock(hashtext('holdfast.stream_names'))
+
+
 -- name: rename_sessions
 -- The sessions of sinks that write some streams; a name of an application is cut off after 63 bytes.
 -- Needs no index.
@@ -250,6 +256,12 @@ SELECT pid, usename AS user, backend_start AS since, client_addr::text AS addres
 FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = ANY (%(applications)s)
 ORDER BY backend_start
+
+
+-- name: rename_take
+-- Locks a stream until COMMIT. So that a stream written by hand for it is added before, and renamed too, or not at all.
+-- Uses pk_stream.
+SELECT FROM holdfast.stream WHERE name = %(stream)s FOR UPDATE
 
 
 -- name: rename_time

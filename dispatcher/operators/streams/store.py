@@ -155,9 +155,8 @@ class Streams(OperatorSession):
         the stream has on record), or with `force`. Raises `CommandError` for any other id, for an
         unknown stream, and for a stream of decisions written by hand, which has no checkpoint.
         """
-        self._known_stream(stream)
         with self._transaction():
-            before = self._one("streams/take", {"stream": stream})
+            before = self._take_stream(stream)
             acts_for = before.pop("acts_for")
             if before["query_id"] == query_id:
                 return {**before, "changed": False}

@@ -286,11 +286,12 @@ SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY
 
 
 -- name: repair_state
--- The transition state of a subject in a stream.
+-- The transition state of a subject in a stream, locked until COMMIT: a rename of the stream comes before or after.
 -- Uses pk_transition.
 SELECT last_type, last_occurred_at, updated_at
 FROM holdfast.transition
 WHERE subject_id = %(subject_id)s AND stream = %(stream)s
+FOR UPDATE
 
 
 -- name: repair_states

@@ -59,6 +59,11 @@ NOTIFY holdfast_doorbell
 SELECT holdfast.ensure_partitions()
 
 
+-- name: keep_name
+-- Keeps a stream's name until COMMIT, for a row that will name it; no row where no stream has it. Index: pk_stream.
+SELECT name FROM holdfast.stream WHERE name = %(stream)s FOR KEY SHARE
+
+
 -- name: lock_stream
 -- Locks the stream's row until COMMIT: runs and batches of one stream are serial from here on, so
 -- the ledger rows read afterwards stay valid. Index: pk_stream.

@@ -6,6 +6,8 @@ Real: Postgres, the command, the dispatcher. Doubled: Spark.
 import json
 import shlex
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -14,10 +16,14 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast.sink import Fenced, Replayed, UnadoptedCheckpoint, Written
-from holdfast.sink.contract.exits import ExitCode
-from holdfast.sink.contract.requeue import REISSUED
+from holdfast.dispatcher.operators.endpoints.store import Endpoints
+from holdfast.dispatcher.operators.streams.acceptance import Acceptances
+from holdfast.dispatcher.operators.streams.renaming import Renaming
+from holdfast.sink import Fenced, ReplayDiverged, Replayed, UnadoptedCheckpoint, Written
+from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.requeue import ENDINGS, REISSUED, Opened
 from holdfast.sink.requeue import requeue
+from holdfast.sink.transaction.database import statement
 from tests.support.dispatch.sender import BLOCK, RELEASE, decision
 from tests.support.job.driver import Driver
 from tests.support.pages import blocks_of
@@ -30,6 +36,12 @@ TABLES = """
     WHERE c.relnamespace = 'holdfast'::regnamespace AND c.relkind IN ('r', 'p')
         AND NOT c.relispartition AND c.relname <> 'code_session'
 """
+
+TAKE = b"SELECT FROM holdfast.stream WHERE name = 'payouts' FOR UPDATE"
+
+
+def _wait_for_lock(world: World) -> None:
+    eventually(lambda: world.value("SELECT count(*) FROM pg_locks WHERE NOT granted") > 0)
 
 
 def _rename(world: World, old: str = "payouts", new: str = "holds", *more: str) -> Any:
@@ -60,9 +72,12 @@ def _all(table: str) -> bytes:
 
 
 def _by_hand(dsn: str, stream: str, number: int, row: dict[str, Any], **other: Any) -> Any:
-    text = json.dumps(row, default=lambda value: value.isoformat())
-    [reply] = requeue(dsn, stream, {number: text}, suppress_repeats=True, **other)
+    [reply] = requeue(dsn, stream, {number: _json(row)}, suppress_repeats=True, **other)
     return reply
+
+
+def _json(row: dict[str, Any]) -> str:
+    return json.dumps(row, default=lambda value: value.isoformat())
 
 
 def _audit(db: psycopg.Connection, new: str) -> None:
@@ -87,6 +102,7 @@ def _call(
     db.execute("SELECT holdfast.rename_stream(%s, %s, %s::uuid[])", names)
 
 
+@pytest.mark.guarantee(3)
 def test_renamed_stream_continues_where_it_was(world: World) -> None:
     job = world.driver()
     job.batch(0, decision("m_1", 1, BLOCK), decision(""))
@@ -214,18 +230,158 @@ def test_old_name_begins_no_new_ledger(world: World, queries: str) -> None:
     assert world.value("SELECT former_names FROM holdfast.stream") == ["holds"]
 
 
-def test_start_during_a_rename_begins_no_new_ledger(world: World) -> None:
-    job = world.driver()
-    job.batch(0, decision("m_1", 1, BLOCK))
-    waits = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+@pytest.mark.parametrize("is_renamed", [True, False], ids=["renamed", "locked"])
+def test_start_during_a_rename_begins_no_new_ledger(world: World, is_renamed: bool) -> None:
+    """The rename that it waits for has renamed the stream, or only locked it."""
+    world.driver().batch(0, decision("m_1", 1, BLOCK))
     with psycopg.connect(world.dsn) as renaming, ThreadPoolExecutor(1) as thread:
-        _by_sql(renaming)
+        renaming.execute(TAKE)
+        if is_renamed:
+            _by_sql(renaming)
         old = thread.submit(world.driver().batch, 0, decision("m_1", 2, BLOCK))
-        eventually(lambda: world.value(waits) > 0)
+        _wait_for_lock(world)
+        if not is_renamed:
+            _by_sql(renaming)
         renaming.commit()
         with pytest.raises(UnadoptedCheckpoint, match="'payouts' is called 'holds' now"):
             old.result(60)
     assert world.value("SELECT array_agg(name) FROM holdfast.stream") == ["holds"]
+
+
+@pytest.mark.parametrize("suffix", ENDINGS)
+@pytest.mark.parametrize("is_over", [True, False], ids=["before", "during"])
+def test_first_entry_by_hand_acts_for_the_renamed_stream(
+    world: World, suffix: str, is_over: bool
+) -> None:
+    """With the old name, the job would block again what that entry has blocked."""
+    job = world.driver()
+    job.batch(0, decision("m_1", 1, BLOCK))
+    job.sink.close()
+    text = _json(decision("m_2", 1, BLOCK))
+    with (
+        closing(Opened()) as opened,
+        psycopg.connect(world.dsn) as renaming,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        # It reads the stream that it acts for with its first row.
+        by_hand = partial(requeue, world.dsn, "payouts", suppress_repeats=True, suffix=suffix)
+        [_] = by_hand({1: text}, foresee=True, opened=opened)
+        _by_sql(renaming)
+        if is_over:
+            renaming.commit()
+        written = thread.submit(lambda: list(by_hand({1: text}, opened=opened)))
+        if not is_over:
+            _wait_for_lock(world)
+            renaming.commit()
+        with pytest.raises(CommandError, match=r"'payouts'.* is called 'holds' now.*repeat"):
+            written.result(60)
+    assert world.value("SELECT array_agg(name) FROM holdfast.stream") == ["holds"]
+
+    assert _by_hand(world.dsn, "holds", 1, decision("m_2", 1, BLOCK), suffix=suffix).written
+    new = world.driver(stream="holds", query_id=job.query_id)
+    assert new.batch(1, decision("m_2", 2, BLOCK)).counts.suppressed == 1
+
+
+def test_stream_by_hand_that_is_added_meanwhile_is_renamed_too(world: World) -> None:
+    job = world.driver()
+    job.batch(0, decision("m_1", 1, BLOCK))
+    job.sink.close()
+    with psycopg.connect(world.dsn) as adding, ThreadPoolExecutor(1) as thread:
+        adding.execute(statement("batch/keep_name"), {"stream": "payouts"})
+        added = {"stream": "payouts.requeue", "acts_for": "payouts"}
+        adding.execute(statement("batch/add_stream"), added)
+        renamed = thread.submit(_rename, world)
+        _wait_for_lock(world)
+        adding.commit()
+        assert renamed.result(60).json["by_hand"] == {"payouts.requeue": "holds.requeue"}
+    assert (
+        world.value("SELECT acts_for FROM holdfast.stream WHERE name = 'holds.requeue'") == "holds"
+    )
+
+
+def test_stream_is_not_renamed_while_its_first_entry_by_hand_is_written(world: World) -> None:
+    job = world.driver()
+    job.batch(0, decision("m_1", 1, BLOCK))
+    job.sink.close()
+    row = _json(decision("m_2", 1, BLOCK))
+    with closing(Opened()) as opened:
+        by_hand = partial(requeue, world.dsn, "payouts", suppress_repeats=True, opened=opened)
+        [_] = by_hand({1: row}, foresee=True)
+        assert _refused(world, "holds", code=ExitCode.FAILED)["code"] == "stream_in_use"
+        [written] = by_hand({1: row})
+        assert written.written
+
+
+@pytest.mark.parametrize("first", ["endpoint", "rename"])
+def test_streams_of_an_endpoint_are_chosen_before_a_rename_or_after_it(
+    world: World, first: str
+) -> None:
+    """Between its steps, an endpoint would keep the old name, and get nothing for ever."""
+    world.endpoint(state="paused")
+    job = world.driver()
+    job.batch(0, decision("m_1"))
+    job.sink.close()
+    change = ("endpoint", "set", "payouts", "--reason", "test", "--json", "--stream", "payouts")
+    with ThreadPoolExecutor(1) as thread, Renaming.connect(world.dsn) as store:
+        if first == "rename":
+            with store._transaction():
+                store.rename("payouts", "holds", "test")
+                error = world.holdfast(*change, code=ExitCode.FAILED).error
+            assert error["code"] == "stream_renaming"
+        else:
+            with Endpoints.connect(world.dsn) as endpoints, endpoints._transaction():
+                endpoints.set_endpoint(
+                    "payouts", lambda settings: {**settings, "streams": ["payouts"]}, "test"
+                )
+                renamed = thread.submit(store.rename, "payouts", "holds", "test")
+                _wait_for_lock(world)
+            assert renamed.result(60)["endpoints"] == ["payouts"]
+    streams = world.value("SELECT streams FROM holdfast.endpoint")
+    assert streams == ([] if first == "rename" else ["holds"])
+
+
+def test_endpoint_has_each_stream_once_and_in_order_after_a_rename(world: World) -> None:
+    """As a file of endpoints has them: otherwise each plan would show a change."""
+    world.endpoint(streams=["holds", "other", "payouts"])
+    job = world.driver()
+    job.batch(0, decision("m_1"))
+    job.sink.close()
+    _rename(world, "payouts", "a_first")
+    assert world.value("SELECT streams FROM holdfast.endpoint") == ["a_first", "holds", "other"]
+    _rename(world, "a_first", "holds")
+    assert world.value("SELECT streams FROM holdfast.endpoint") == ["holds", "other"]
+
+
+def test_replay_is_accepted_before_a_rename_or_after_it(world: World) -> None:
+    """Between its steps, the newer decision of the old name would not count."""
+    job = world.driver()
+    job.batch(0, decision("m_1"))
+    with pytest.raises(ReplayDiverged):
+        job.batch(0, decision("m_1"), decision("m_2"))
+    job.sink.close()
+    with Acceptances.connect(world.dsn) as store, ThreadPoolExecutor(1) as thread:
+        with psycopg.connect(world.dsn) as renaming:
+            renaming.execute(TAKE)
+            accepted = thread.submit(store.accept, "payouts", 0, None, None, "test", 10)
+            _wait_for_lock(world)
+            _by_sql(renaming)
+        with pytest.raises(CommandError, match="no stream is called 'payouts'"):
+            accepted.result(60)
+    assert world.value("SELECT accepted_at FROM holdfast.divergence") is None
+
+
+def test_query_is_adopted_before_a_rename_or_after_it(world: World) -> None:
+    job = world.driver()
+    job.batch(0, decision("m_1"))
+    job.sink.close()
+    words = ("stream", "adopt", "payouts", "--query-id", str(uuid4()), "--force", *WHY[:2])
+    with psycopg.connect(world.dsn) as renaming, ThreadPoolExecutor(1) as thread:
+        renaming.execute(TAKE)
+        adopted = thread.submit(world.holdfast, *words, "--json", code=ExitCode.NOTHING_MATCHED)
+        _wait_for_lock(world)
+        _by_sql(renaming)
+        renaming.commit()
+        assert adopted.result(60).error["code"] == "unknown_stream"
 
 
 def test_run_whose_stream_is_renamed_writes_nothing_more(world: World) -> None:

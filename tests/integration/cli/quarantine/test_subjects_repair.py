@@ -235,6 +235,26 @@ def test_proposal_is_applied_by_one_of_two_at_once(silenced: Silenced) -> None:
             other.result()
 
 
+def test_stream_that_is_renamed_meanwhile_is_not_repaired_under_its_old_name(
+    silenced: Silenced,
+) -> None:
+    """It would change no row, and be recorded as done."""
+    id_ = UUID(silenced.approved())
+    rename = "UPDATE holdfast.transition SET stream = 'holds' WHERE stream = 'payouts'"
+    with (
+        psycopg.connect(silenced.dsn) as renaming,
+        Repairs.connect(silenced.dsn) as store,
+        ThreadPoolExecutor() as threads,
+    ):
+        renaming.execute(rename)
+        applied = threads.submit(store.apply_repair, "m_1", id_, "test")
+        eventually(lambda: silenced.db.execute(LOCKED).fetchone() == (1,))
+        renaming.commit()
+        with raises_code("proposal_outdated"):
+            applied.result(60)
+    assert silenced.db.execute(AUDIT).fetchall() == []
+
+
 def test_what_was_changed_in_the_proposal_is_not_done(silenced: Silenced) -> None:
     id_, before = silenced.approved(), silenced.states()
     silenced.db.execute("""
