@@ -173,6 +173,11 @@ class OperatorSession:
         """
         return self._one("common/heartbeats")
 
+    def _unaware(self, revision: str) -> str:
+        """Name the living dispatchers of code from before a revision; empty if there is none."""
+        rows = self._all("common/unaware", {"revision": revision})
+        return ", ".join(row["name"] for row in rows)
+
     def _reasons(self, targets: Sequence[str], actions: Sequence[str]) -> dict[str, str]:
         """Return the newest reason that operators gave for one of `actions` on each target."""
         parameters = {"targets": list(targets), "actions": list(actions)}

@@ -124,3 +124,13 @@ SELECT name FROM holdfast.stream ORDER BY name
 SELECT cause::text AS cause
 FROM holdfast.suppressed
 WHERE batch_no = %(batch_no)s AND key = %(key)s AND suppressed_at = %(written_at)s
+
+
+-- name: unaware
+-- The living dispatchers of code from before a revision, which do not know what it added.
+-- Needs no index: a row per process.
+SELECT d.host || ' pid ' || d.pid AS name
+FROM holdfast.dispatcher_instance d
+LEFT JOIN holdfast.code_session c ON c.kind = 'dispatcher' AND c.name = d.id::text
+WHERE d.heartbeat_at > clock_timestamp() - interval '1 minute' AND coalesce(c.revision, '') < %(revision)s
+ORDER BY d.heartbeat_at DESC

@@ -257,6 +257,9 @@ class Question:
     """Name and text of a box that may be ticked."""
 
     rate: bool = False
+    until: str | None = None
+    """Text of the field `until`, a time that may be left out."""
+
     reason: bool = True
     danger: bool = False
     count: int = 0

@@ -175,16 +175,6 @@ ORDER BY f.name
 UPDATE holdfast.endpoint SET streams = %(streams)s WHERE id = %(id)s
 
 
--- name: unaware
--- The living dispatchers of code from before revision 0034, which deliver what every stream decides.
--- Needs no index: a row per process.
-SELECT d.host || ' pid ' || d.pid AS name
-FROM holdfast.dispatcher_instance d
-LEFT JOIN holdfast.code_session c ON c.kind = 'dispatcher' AND c.name = d.id::text
-WHERE d.heartbeat_at > clock_timestamp() - interval '1 minute' AND coalesce(c.revision, '') < '0034'
-ORDER BY d.heartbeat_at DESC
-
-
 -- name: retype_add
 -- Before an endpoint takes more types or streams: gives every subject without a lane one at the last routed entry, so that they
 -- apply from now on. Routing is excluded. Uses pk_lane_key, ix_batch_unrouted, ix_entry_batch_no; reads every subject.

@@ -267,8 +267,7 @@ class Endpoints(OperatorSession):
         self._require_no_lease(endpoint)
 
     def _set_streams(self, id_: int, streams: list[str]) -> None:
-        if streams and (unaware := self._all("endpoints/unaware")):
-            names = ", ".join(row["name"] for row in unaware)
+        if streams and (names := self._unaware("0034")):
             raise CommandError(
                 f"{names} runs an older version, which would deliver entries of every stream."
                 " Nothing was changed; replace it, then repeat this.",

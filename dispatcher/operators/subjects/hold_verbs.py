@@ -19,7 +19,10 @@ __all__ = ["GROUP"]
 _Endpoint = Annotated[
     str, verbs.Param("", verbs.Kind.NAME, "The endpoint to which nothing of it is sent.")
 ]
-_WARNING = "What it does to keys that the receiver forgets meanwhile; null: nothing."
+_WARNING = (
+    "What it does to keys that the receiver forgets meanwhile, and whether replays of an older"
+    " dispatcher ignore it; null: nothing."
+)
 
 
 class SubjectHeld(TypedDict):

@@ -7,13 +7,21 @@ is seen here, or it finds the hold. Everything that becomes due meanwhile waits,
 from datetime import datetime, timedelta
 
 from holdfast.dispatcher.operators.common.session import OperatorSession, Row, actor
-from holdfast.dispatcher.operators.subjects.rules import FOR_EVER, hold_of, window_warning
+from holdfast.dispatcher.operators.subjects.rules import (
+    FOR_EVER,
+    hold_of,
+    replay_warning,
+    window_warning,
+)
 from holdfast.dispatcher.operators.subjects.skip_gap import unknown_lane
 from holdfast.dispatcher.shared.text import one_line
 from holdfast.sink.contract.canonical import rfc3339
 from holdfast.sink.contract.exits import CommandError, ExitCode
 
 HOLD, RESUME = "lane.hold", "lane.resume"
+
+REVISION = "0037"
+"""Added holds; replays of older code do not see them."""
 
 
 class Holding(OperatorSession):
@@ -49,9 +57,14 @@ class Holding(OperatorSession):
             self._run("subjects/hold", {**lane, **stored, "by": actor(), "reason": reason})
             in_flight = self._one("subjects/hold_in_flight", lane)["in_flight"]
             self._audit(HOLD, f"subject {subject}", reason, done)
+            unaware = self._unaware(REVISION)
         lasts = None if until is None else until - done["since"]
-        warning = window_warning(lane["key_window_seconds"], lasts)
-        return {**done, "in_flight": in_flight, "warning": warning}
+        warnings = (replay_warning(unaware), window_warning(lane["key_window_seconds"], lasts))
+        return {
+            **done,
+            "in_flight": in_flight,
+            "warning": "; ".join(filter(None, warnings)) or None,
+        }
 
     def resume(self, subject: str, endpoint: str, reason: str) -> Row:
         """End a hold: what waits is due as long after now as it was before the hold.

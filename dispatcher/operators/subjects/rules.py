@@ -108,6 +108,16 @@ def hold_of(lane: Mapping[str, Any] | None) -> dict[str, Any] | None:
     }
 
 
+def replay_warning(unaware: str) -> str | None:
+    """Return what dispatchers of older code, by their names, still do to a subject on hold."""
+    if not unaware:
+        return None
+    return (
+        f"{unaware} runs an older version, whose replays do not see the hold: cancel the open"
+        " replays of this subject (`holdfast replay list`), or replace it"
+    )
+
+
 def window_warning(window_seconds: int | None, lasts: timedelta | None) -> str | None:
     """Return what a hold that `lasts` so long (None: until it is resumed) does to keys, if any.
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from html import unescape
 from typing import Any
 
@@ -379,6 +380,20 @@ def test_operator_holds_and_resumes_a_subject_from_its_page(world: World, desk: 
     assert world.receiver.sequences("m_held &") == [1, 2]
     again = desk.answer(question, "/subjects/resume", reason=WHY)
     assert (again.status_code, "is not on hold" in text_of(again)) == (404, True)
+
+
+def test_subject_is_held_until_a_time_that_the_form_names(desk: Desk) -> None:
+    desk.deliver("m_1")
+    question = desk.ask("/subjects/hold?name=m_1&endpoint=payouts")
+    for wrong in ("tomorrow", "2020-01-01T00:00Z"):
+        refused = desk.answer(question, "/subjects/hold", reason=WHY, until=wrong)
+        assert refused.status_code == 422
+        assert "Nothing was changed" in text_of(refused)
+    done = desk.done(question, "/subjects/hold", reason=WHY, until="2099-01-02T05:04+02:00")
+    assert "On hold at payouts until 2099-01-02T03:04:00Z." in text_of(done)
+    with psycopg.connect(desk.api.dsn) as db:
+        [until] = db.execute("SELECT max(on_hold_until) FROM holdfast.lane").fetchall()[0]
+    assert until == datetime(2099, 1, 2, 3, 4, tzinfo=UTC)
 
 
 def test_empty_outbox_has_every_screen(dsn: str) -> None:

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from holdfast.dispatcher.api.console.forms.confirm import ask, reason_of
-from holdfast.dispatcher.api.console.forms.fields import Field, filled
+from holdfast.dispatcher.api.console.forms.fields import Field, exact_time, filled
 from holdfast.dispatcher.api.console.frame.guard import Acting, Form, Login, Person
 from holdfast.dispatcher.api.console.frame.pages import page, redirect
 from holdfast.dispatcher.api.console.frame.screens import acts
@@ -14,6 +14,7 @@ from holdfast.dispatcher.api.console.rendering.filters import link
 from holdfast.dispatcher.api.requests import no_others
 from holdfast.dispatcher.api.routes.why import CachedTrace, explaining
 from holdfast.dispatcher.operators.common.session import Row
+from holdfast.dispatcher.operators.common.text import display
 from holdfast.dispatcher.operators.common.verbs import Question
 from holdfast.dispatcher.operators.subjects.holding import Holding
 from holdfast.dispatcher.operators.subjects.rules import repair_commands
@@ -140,11 +141,12 @@ def ask_hold(request: Request, person: Person, name: Named, endpoint: Named) -> 
             back=link("/subjects/show", name=name),
             says=(
                 (
-                    f"Nothing of it is sent to {endpoint} until it is resumed; its decisions wait"
-                    " in order. Other subjects continue."
+                    f"Nothing of it is sent to {endpoint}; its decisions wait in order. Other"
+                    " subjects continue."
                 ),
                 "What is in flight ends.",
             ),
+            until="Until (empty: until a person resumes it)",
             kept=(("name", name), ("endpoint", endpoint)),
         ),
     )
@@ -152,14 +154,15 @@ def ask_hold(request: Request, person: Person, name: Named, endpoint: Named) -> 
 
 @router.post("/subjects/hold")
 def hold_subject(request: Request, person: Operator, form: Form) -> Response:
-    """Hold it, until a person resumes it."""
+    """Hold it until a time, or until a person resumes it."""
     reason = reason_of(form)
     name, endpoint = (filled(form.get(each, "")) or "" for each in ("name", "endpoint"))
     with person.session.open(Holding) as store:
-        done = store.hold(name, endpoint, None, reason)
+        done = store.hold(name, endpoint, exact_time("until", form.get("until", "")), reason)
     flight = " A request is in flight; nothing is sent after it." if done["in_flight"] else ""
     warning = f" Warning: {done['warning']}." if done["warning"] else ""
-    message = f"On hold at {endpoint} until it is resumed.{flight}{warning}"
+    end = "it is resumed" if done["until"] is None else display(done["until"])
+    message = f"On hold at {endpoint} until {end}.{flight}{warning}"
     return redirect(request, person, link("/subjects/show", name=name), message)
 
 

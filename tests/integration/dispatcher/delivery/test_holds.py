@@ -318,6 +318,23 @@ def test_hold_longer_than_a_key_window_is_warned_of(world: World) -> None:
     assert "becomes a dead letter" in resume(world)["warning"]
 
 
+def test_hold_that_an_older_dispatcher_ignores_in_replays_is_warned_of(world: World) -> None:
+    world.add_endpoint()
+    world.write("m_1")
+    world.drain()
+    world.db.execute("""
+        INSERT INTO holdfast.dispatcher_instance (id, host, pid, version, draining)
+        VALUES (gen_random_uuid(), 'h', 7, '0.2.0', false)
+    """)
+    assert "h pid 7 runs an older version, whose replays" in hold(world)["warning"]
+    register = """
+        INSERT INTO holdfast.code_session (kind, name, revision, works_from)
+        SELECT 'dispatcher', id::text, '0037', '0037' FROM holdfast.dispatcher_instance
+    """
+    world.db.execute(register)
+    assert hold(world)["warning"] is None
+
+
 def test_hold_is_refused_without_a_lane_or_with_a_past_end(world: World) -> None:
     world.add_endpoint()
     world.write("m_1")
