@@ -38,7 +38,7 @@ SHOWN_ON = {
     "row": {"/quarantine/{number}"},
     "offsets": {"/batches/show"},
     "then": {"/batches/diff", "/entries"},
-    "now": {"/batches/diff"},
+    "now": {"/batches/diff", "/batches/accept"},
     "host": {"/", "/dispatchers"},
     "version": {"/", "/dispatchers"},
     "breaker": {"/endpoints/{name}"},

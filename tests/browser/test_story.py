@@ -4,17 +4,24 @@ import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import psycopg
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from holdfast.dispatcher.api.console.routes import live
+from holdfast.dispatcher.operators.common.session import acting_as
+from holdfast.sink import ReplayDiverged, Replayed, Written
+from holdfast.sink.contract.exits import ExitCode
+from tests.support.command import holdfast
 from tests.support.console.admin_api import Api, serving
 from tests.support.console.browser import window
 from tests.support.dispatch.dispatching import Process, add_endpoint, dispatching
+from tests.support.dispatch.sender import decision
 from tests.support.dispatch.webhooks import WebhookReceiver, answer, listening
 from tests.support.job.decisions import Decisions
+from tests.support.job.driver import Driver
 from tests.support.waiting import eventually
 
 HELD = "m_482"
@@ -70,6 +77,53 @@ def test_dead_letter_is_found_understood_and_sent_again(
     first, again = (seen for seen in receiver.seen if seen.subject == HELD and seen.sequence == 1)
     assert first.header("webhook-id") == again.header("webhook-id")
     assert first.body == again.body
+
+
+def test_diverged_replay_is_accepted_beside_its_difference(
+    browser: Browser, dsn: str, night: Api
+) -> None:
+    """Ten new decisions by one person, then one more by two."""
+    then, now = decision("m_0"), [decision(f"m_{number}") for number in range(11)]
+    job = Driver(dsn, query_id=uuid4())
+    job.batch(0, then)
+    more = [*now, decision("m_more")]
+    with pytest.raises(ReplayDiverged):
+        job.batch(0, *now)
+    with window(browser, night, "operator") as opened:
+        page = opened.go("/batches/diff?stream=payouts&batch_id=0")
+        expect(page.get_by_role("link", name="Accept…")).to_have_count(0)
+        page = opened.go("/batches/accept?stream=payouts&batch_id=0")
+        expect(page.get_by_text("This requires the role admin")).to_be_visible()
+    with window(browser, night, "admin") as opened:
+        for rows in (now, more):
+            with pytest.raises(ReplayDiverged):
+                job.batch(0, *rows)
+            page = opened.go("/batches/diff?stream=payouts&batch_id=0")
+            page.get_by_role("link", name="Accept…", exact=True).click()
+            new = page.get_by_role("table", name="Affected rows").get_by_role("row")
+            expect(new.filter(has_text="new")).to_have_count(len(rows) - (1 if rows is now else 11))
+            page.get_by_label("Reason").fill(REASON)
+            if rows is now:
+                page.get_by_role("button", name="Accept it").click()
+            else:
+                page.get_by_role("button", name="Propose it").click()
+                expect(page.get_by_role("status")).to_contain_text("nothing is accepted yet")
+                short = page.get_by_role("table", name="Proposals").get_by_role("cell").first
+                with acting_as("second"):
+                    approve = ("proposal", "approve", short.inner_text(), "--reason", REASON)
+                    holdfast(*approve, dsn=dsn, code=ExitCode.OK)
+                page.reload()
+                page.get_by_role("link", name="Accept as approved…").click()
+                page.get_by_label("Reason").fill(REASON)
+                page.get_by_role("button", name="Accept it").click()
+            expect(page.get_by_role("status")).to_contain_text("start the job again")
+            assert isinstance(job.batch(0, *rows), Written)
+            assert isinstance(job.batch(0, *rows), Replayed)
+    assert [row[0] for row in night.audited() if row[0].startswith("batch")] == [
+        "batch.accept",
+        "batch.accept",
+    ]
+    job.sink.close()
 
 
 def _find(page: Page) -> None:

@@ -79,7 +79,7 @@ class Acceptances(Proposals):
             row = self.preview(stream, batch_id, query_id, number, limit)
             if not row["needs_approval"]:
                 return self._accept(row, reason)
-            made = self.propose(VERB, _target(row), _detail(row), reason)
+            made = self.propose(VERB, target(row["batch"]), _detail(row), reason)
         people = {"planned_by": made["actor"], "approved_by": made["approved_by"]}
         return {**_facts(row), **people, "accepted": False, "proposal": made["id"]}
 
@@ -105,7 +105,7 @@ class Acceptances(Proposals):
     def _accept(self, row: Row, reason: str, approval: Row | None = None) -> Row:
         parameters = {"id": row["divergence"]["id"], "person": person()}
         accepted = {**row["divergence"], **self._one("streams/accept", parameters)}
-        self._audit(VERB, _target(row), reason, {**_detail(row), **(approval or {})})
+        self._audit(VERB, target(row["batch"]), reason, {**_detail(row), **(approval or {})})
         return {**_facts(row), **(approval or {}), "divergence": accepted, "accepted": True}
 
 
@@ -113,8 +113,9 @@ def _facts(row: Row) -> Row:
     return {name: row[name] for name in ("batch", "divergence", "overtaking")}
 
 
-def _target(row: Row) -> str:
-    return f"batch {row['batch']['stream']} {row['batch']['batch_id']}"
+def target(batch: Row) -> str:
+    """Return the target of proposals and audit rows about a batch."""
+    return f"batch {batch['stream']} {batch['batch_id']}"
 
 
 def _detail(row: Row) -> Row:

@@ -37,8 +37,13 @@ def ask(
     question: Question,
     rows: Sequence[Sequence[str]] = (),
     columns: Sequence[str] = (),
+    *,
+    least: AccessRole = AccessRole.OPERATOR,
 ) -> Response:
-    """Return the page of a question; `rows` are those of the question if none are given."""
+    """Return the page of a question; `rows` are those of the question if none are given.
+
+    Only who has the role `least` gets its form.
+    """
     return page(
         request,
         person,
@@ -47,7 +52,8 @@ def ask(
         rows=rows or question.rows,
         columns=columns or question.columns,
         typed=question.count > TYPED_ABOVE,
-        acts=person.may(AccessRole.OPERATOR),
+        acts=person.may(least),
+        least=least,
     )
 
 

@@ -9,15 +9,21 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from holdfast.dispatcher.api import bodies
+from holdfast.dispatcher.api.console.forms.confirm import ask, reason_of
 from holdfast.dispatcher.api.console.forms.fields import filled, whole_number
-from holdfast.dispatcher.api.console.frame.guard import Login, Person
-from holdfast.dispatcher.api.console.frame.pages import page
+from holdfast.dispatcher.api.console.frame.guard import Acting, Form, Login, Person
+from holdfast.dispatcher.api.console.frame.pages import page, redirect
 from holdfast.dispatcher.api.console.frame.screens import ROWS, acts, older_than, wants_bodies
 from holdfast.dispatcher.api.console.rendering.filters import link, pretty
 from holdfast.dispatcher.api.requests import DIGITS, no_others
+from holdfast.dispatcher.operators.common.person import ALONE_MAX
+from holdfast.dispatcher.operators.common.text import counted, display
+from holdfast.dispatcher.operators.common.verbs import Question
+from holdfast.dispatcher.operators.streams.acceptance import Acceptances, target
 from holdfast.dispatcher.operators.streams.store import Streams
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.source_offsets import range_lines
+from holdfast.sink.contract.states import AccessRole
 
 router = APIRouter(dependencies=[Depends(no_others)])
 
@@ -25,6 +31,10 @@ ROWS_COMPARED = 50
 NUMBER_MAX = 2**63 - 1
 
 BatchId = Annotated[int, Query(ge=0, le=NUMBER_MAX), DIGITS]
+Admin = Annotated[Login, Depends(Acting(AccessRole.ADMIN))]
+
+SIDES = {"only_in_replay": "new", "only_in_ledger": "missing", "changed": "changed"}
+COLUMNS = ("Compared", "Key", "Subject", "Type", "Occurred at")
 
 
 @router.get("/batches")
@@ -98,6 +108,7 @@ def show_difference(
             number=whole_number("number", number),
             limit=ROWS_COMPARED,
         )
+        waiting = store.beside(Acceptances).proposals(limit=ROWS, target=target(found["batch"]))
     asked = wants_bodies(request, person, body)
     if asked:
         _note(person, found)
@@ -119,7 +130,113 @@ def show_difference(
         with_bodies=link(
             "/batches/diff", **address, number=found["divergence"]["id"], body="shown"
         ),
+        accepts=person.may(AccessRole.ADMIN),
+        acceptance=link("/batches/accept", **address, number=found["divergence"]["id"]),
+        proposals=[
+            (each, link("/batches/accept", **address, proposal=each["id"])) for each in waiting
+        ],
     )
+
+
+@router.get("/batches/accept")
+def ask_accept(
+    request: Request,
+    person: Person,
+    stream: str,
+    batch_id: BatchId,
+    query_id: str = "",
+    number: str = "",
+    proposal: str = "",
+) -> Response:
+    """Ask for confirmation to accept a diverged replay, with its difference."""
+    with person.session.open(Acceptances) as store:
+        if filled(proposal):
+            found = store.proposed(stream, batch_id, store.find_proposal(proposal))
+        else:
+            found = store.preview(
+                stream,
+                batch_id,
+                query_of(query_id),
+                whole_number("number", number),
+                _limit(request),
+            )
+    batch, divergence = found["batch"], found["divergence"]
+    address = {"stream": stream, "query_id": batch["query_id"], "batch_id": batch_id}
+    proposes = found["needs_approval"]
+    new = counted(divergence["new_count"], "new decision")
+    question = Question(
+        title=f"{'Propose' if proposes else 'Accept'} the replay of batch {batch_id} of {stream}",
+        action="/batches/accept",
+        button="Propose it" if proposes else "Accept it",
+        back=link("/batches/diff", **address, number=divergence["id"]),
+        says=(
+            f"The job writes {new} when it brings this replay again, and receivers act on them.",
+            "Whatever was written before stays as it was sent.",
+        ),
+        warns=_warns(found),
+        kept=(
+            *((name, str(value)) for name, value in address.items()),
+            ("number", str(divergence["id"])),
+            ("proposal", proposal),
+        ),
+    )
+    rows = [
+        (
+            SIDES[row["side"]],
+            row["key"],
+            display(row["subject"]),
+            display(row["type"]),
+            display(row["occurred_at"]),
+        )
+        for row in found["rows"]
+    ]
+    return ask(request, person, question, rows, COLUMNS, least=AccessRole.ADMIN)
+
+
+@router.post("/batches/accept")
+def accept_replay(request: Request, person: Admin, form: Form) -> Response:
+    """Accept it, or propose it where a second person decides; accept what that person approved."""
+    reason = reason_of(form)
+    stream, proposal = form.get("stream", ""), form.get("proposal", "")
+    batch_id = whole_number("batch_id", form.get("batch_id", "")) or 0
+    query_id = query_of(form.get("query_id", ""))
+    number = whole_number("number", form.get("number", ""))
+    with person.session.open(Acceptances) as store:
+        if filled(proposal):
+            done = store.apply(stream, batch_id, store.find_proposal(proposal), reason)
+        else:
+            done = store.accept(stream, batch_id, query_id, number, reason, _limit(request))
+    batch, divergence = done["batch"], done["divergence"]
+    shown = link(
+        "/batches/diff",
+        stream=stream,
+        query_id=batch["query_id"],
+        batch_id=batch_id,
+        number=divergence["id"],
+    )
+    if done["accepted"]:
+        return redirect(
+            request, person, shown, "Accepted: start the job again with the code that brought it."
+        )
+    text = f"Proposed as {done['proposal'].hex[:8]}; nothing is accepted yet. See below."
+    return redirect(request, person, shown, text, tone="bad")
+
+
+def _limit(request: Request) -> int:
+    return min(int(request.app.state.settings.reissue_limit), ALONE_MAX)
+
+
+def _warns(found: dict[str, Any]) -> list[str]:
+    warns = []
+    if older := found["overtaking"]:
+        warns.append(
+            f"{counted(older, 'new decision')} older than the newest decision of the same subject."
+            " A sink with suppress_repeats records them as overtaken, another one writes them"
+            " after it."
+        )
+    if found["needs_approval"]:
+        warns.append("A second person decides: this becomes a proposal.")
+    return warns
 
 
 def query_of(text: str) -> UUID | None:
