@@ -9,18 +9,25 @@ source's log and the newer one in its plan; `make kills-checkpoints` plays all.
 
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
 
 import psycopg
 import pytest
 
 from holdfast.deploy.release import checkpoint_jar
+from holdfast.sink.contract.checkpoint import manager_jar
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.source_offsets import without_files
 from tests.support.job.job_process import QUICK, JobProcess, job_process
 from tests.support.job.jobs import event, put
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.rest, pytest.mark.timeout(900)]
 
@@ -168,3 +175,54 @@ def test_files_of_the_newer_driver_are_what_it_reads(
             stream.release("newer")
             assert newer.wait() == ExitCode.OK, newer.said
     stream.finish(db)
+
+
+def test_checksum_of_the_older_driver_replaces_none_of_the_newer(
+    spark: "SparkSession", tmp_path: Path, held_jar: Path
+) -> None:
+    """The older one stands after its file has the name, and the newer one removes that file.
+
+    With the older checksum, the newer file could not be read.
+    """
+    if not manager_jar().exists():
+        pytest.skip("this installation has no jar of the checkpoint file managers")
+    context: Any = spark.sparkContext
+    java, hadoop = context._jvm.java, context._jvm.org.apache.hadoop
+    manager = context._jvm.holdfast.checkpoint.LinkingCheckpointFileManager
+    held, plain = tmp_path / "held", context._jsc.hadoopConfiguration()
+    urls = context._gateway.new_array(java.net.URL, 1)
+    urls[0] = java.io.File(str(held_jar)).toURI().toURL()
+    settings = hadoop.conf.Configuration(plain)
+    parent = java.lang.Thread.currentThread().getContextClassLoader()
+    settings.setClassLoader(java.net.URLClassLoader(urls, parent))
+    for name, value in {
+        "fs.file.impl": "holdfast.test.HeldFileSystem",
+        "fs.file.impl.disable.cache": "true",
+        "test.held": "",
+        "test.held.checksum": ".*/older",
+        "test.held.by": str(held),
+    }.items():
+        settings.set(name, value)
+    place, temporary = (hadoop.fs.Path(str(tmp_path / name)) for name in ("5", "older"))
+    older, newer = manager(place, settings), manager(place, plain)
+    _write(older.createTempFile(temporary), b"older")
+
+    held.touch()
+    with ThreadPoolExecutor(1) as thread:
+        named = thread.submit(older.renameTempFile, temporary, place, False)
+        eventually((tmp_path / "held.met").exists)
+        assert (tmp_path / "5").read_bytes() == b"older"
+        newer.delete(place)
+        _write(newer.createAtomic(place, False), b"newer")
+        held.unlink()
+        named.result(60)
+
+    stream = newer.open(place)
+    assert context._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8") == "newer"
+    stream.close()
+    assert sorted(each.name for each in tmp_path.iterdir()) == [".5.crc", "5", "held.met"]
+
+
+def _write(stream: Any, content: bytes) -> None:
+    stream.write(bytearray(content))
+    stream.close()
