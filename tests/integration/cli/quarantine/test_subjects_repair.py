@@ -235,7 +235,7 @@ def test_proposal_is_applied_by_one_of_two_at_once(silenced: Silenced) -> None:
             other.result()
 
 
-def test_stream_that_is_renamed_meanwhile_is_not_repaired_under_its_old_name(
+def test_renamed_stream_is_not_repaired_under_its_old_name(
     silenced: Silenced,
 ) -> None:
     """It would change no row, and be recorded as done."""
