@@ -17,11 +17,12 @@ from holdfast.dispatcher.api.console.frame.screens import ROWS, acts, older_than
 from holdfast.dispatcher.api.console.rendering.filters import link, pretty
 from holdfast.dispatcher.api.requests import DIGITS, no_others
 from holdfast.dispatcher.operators.common.person import ALONE_MAX
-from holdfast.dispatcher.operators.common.text import counted, display
+from holdfast.dispatcher.operators.common.text import display
 from holdfast.dispatcher.operators.common.verbs import Question
 from holdfast.dispatcher.operators.streams.acceptance import Acceptances, target
 from holdfast.dispatcher.operators.streams.store import Streams
 from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.numbers import counted
 from holdfast.sink.contract.source_offsets import range_lines
 from holdfast.sink.contract.states import AccessRole
 
