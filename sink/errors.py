@@ -6,6 +6,7 @@
         UnadoptedCheckpoint  the query id is not the one the stream has adopted
         ReplayDiverged       a batch id was replayed with different content
         CheckpointBehind     an older copy of the checkpoint was restored
+        CheckpointReplaced   another driver has replaced a plan of this one in the checkpoint
         UnsafeCheckpoint     two drivers can lose events on the checkpoint's file system
         LedgerBehind         the database was restored to an older state
         SchemaMismatch       the DataFrame or the database does not fit this version
@@ -180,6 +181,17 @@ class CheckpointBehind(Permanent):
     >>> restored.start(query_id, second_run)
     Traceback (most recent call last):
     holdfast.sink.errors.CheckpointBehind: ...
+    """
+
+
+class CheckpointReplaced(Permanent):
+    """A plan in the checkpoint is not the one that this driver has made and read.
+
+    Another driver has replaced it, on a file system that permits it. It needs two drivers on one
+    checkpoint: `tests/spark/checkpoint/test_two_drivers.py`.
+
+    >>> issubclass(CheckpointReplaced, Permanent)
+    True
     """
 
 

@@ -43,10 +43,10 @@ from holdfast.sink.transaction.lineage import (
     location,
     query_of,
     require_safe,
-    source_offsets,
     unreadable,
 )
 from holdfast.sink.transaction.login import Login
+from holdfast.sink.transaction.plans import Chain, read_plan
 from holdfast.sink.transaction.staging import (
     Stage,
     Summary,
@@ -215,6 +215,7 @@ class OutboxSink:
             doorbell=doorbell,
             future_tolerance=future_tolerance,
         )
+        self._chain = Chain(stream)
         self._run: Run | None = None
         self.last: Written | Replayed | None = None
         """The outcome of the latest batch."""
@@ -439,10 +440,13 @@ class OutboxSink:
         span: BatchSpan,
         also: Also | None,
     ) -> Written | Replayed:
+        plan = read_plan(self._writer.files, identity.batch_id)
+        memory = self._session.memory(identity) if plan and self._session else None
         self.last = self._writer.write(
             identity.batch_id,
             content,
-            source_offsets=source_offsets(self._writer.files, identity.batch_id),
+            source_offsets=plan.source_offsets if plan else None,
+            replaced=self._chain.replaced(self._writer.files, identity.run_id, plan, memory),
             traceparent=span.traceparent,
             also=also,
         )

@@ -6,6 +6,7 @@ checkpoint, by Spark's own readers, and the run id from the queries of the clien
 """
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -18,9 +19,12 @@ import pyarrow as pa
 from holdfast.sink.errors import BatchTooLarge, NotStreaming
 from holdfast.sink.rows.nullable import nullable_in_utc
 from holdfast.sink.transaction.lineage import Files, local_files, unreadable
+from holdfast.sink.transaction.plans import Memory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger(__name__)
 
 _QUERY_ID = "sql.streaming.queryId"
 _RUN_ID = ("sql.streaming.runId", "spark.jobGroup.id")
@@ -56,6 +60,9 @@ class Session(Protocol):
 
     def plan_bytes(self, df: "DataFrame") -> int:
         """Return the optimizer's size estimate of a DataFrame in bytes; runs nothing."""
+
+    def memory(self, identity: Identity) -> Memory | None:
+        """Return what this driver has planned for a batch; None where it cannot be known."""
 
 
 def spark_of(df: "DataFrame") -> "SparkSession":
@@ -148,6 +155,9 @@ class _Classic:
     def plan_bytes(self, df: "DataFrame") -> int:
         return plan_bytes(df)
 
+    def memory(self, identity: Identity) -> Memory | None:
+        return memory_of(self._spark, identity)
+
 
 class _Connect:
     def __init__(self, spark: "SparkSession", client: str | None) -> None:
@@ -184,6 +194,9 @@ class _Connect:
     def plan_bytes(self, df: "DataFrame") -> int:
         del df
         return UNKNOWN_BYTES
+
+    def memory(self, identity: Identity) -> None:
+        del identity  # it is in the server
 
     def _run_id(self, query_id: UUID) -> UUID:
         url = os.environ.get("SPARK_CONNECT_LOCAL_URL")
@@ -227,6 +240,8 @@ class ConnectFiles:
     Raises OSError, in one line, where its file system does not answer or cannot be loaded.
     """
 
+    is_cheap = False
+
     def __init__(self, spark: "SparkSession", checkpoint: str) -> None:
         self._spark = spark
         self._checkpoint = checkpoint
@@ -243,6 +258,13 @@ class ConnectFiles:
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder; none where there is no such folder."""
         return [path.rsplit("/", 1)[-1] for path in self._paths(folder)]
+
+    def tail(self, name: str, size: int) -> tuple[str, bool]:
+        del size
+        text = self.read(name)
+        if text is None:
+            raise FileNotFoundError(name)
+        return text, True
 
     def _paths(self, name: str) -> list[str]:
         files = self._spark.read.format("binaryFile")
@@ -279,6 +301,8 @@ class HadoopFiles:
     Raises OSError, in one line, where its file system does not answer or cannot be loaded.
     """
 
+    is_cheap = True
+
     def __init__(self, spark: "SparkSession", checkpoint: str) -> None:
         context: Any = spark.sparkContext
         self._jvm = context._jvm  # noqa: SLF001 - PySpark has no public way to Hadoop's files
@@ -293,15 +317,26 @@ class HadoopFiles:
 
     def read(self, name: str) -> str | None:
         """Return the text of a file; None where there is none."""
+        try:
+            return self.tail(name)[0]
+        except FileNotFoundError:
+            return None
+
+    def tail(self, name: str, size: int | None = None) -> tuple[str, bool]:
+        """Return at least the last `size` bytes of a file, or all, and whether that is all."""
         path = self._path(name)
         with _answering():
-            if not self._system.exists(path):
-                return None
+            start = 0
+            if size is not None:
+                start = max(self._system.getFileStatus(path).getLen() - size, 0)
+            # On an object store a question whether it exists would be a request more.
             stream = self._system.open(path)
             try:
-                return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+                stream.seek(start)
+                text = str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
             finally:
                 stream.close()
+        return text, not start
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder; none where there is no such folder."""
@@ -332,4 +367,58 @@ def _answering() -> Iterator[None]:
         yield
     except Py4JJavaError as error:
         thrown = str(error.java_exception.toString()).partition(_MORE)[0]
-        raise OSError(" ".join(thrown.split())) from error
+        gone = error.java_exception.getClass().getSimpleName() == "FileNotFoundException"
+        raise (FileNotFoundError if gone else OSError)(" ".join(thrown.split())) from error
+
+
+# What a driver has planned, by the memory of its JVM.
+
+
+def memory_of(spark: "SparkSession", identity: Identity) -> Memory | None:
+    """Return what the query of this JVM has planned for a batch; None where Spark has none of it.
+
+    Spark keeps its newest two plans in memory, and reads a batch by the file index that it has made
+    of its log: nothing of it is asked of the checkpoint.
+    """
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - as above
+
+    try:
+        return _memory(spark, identity)
+    except (Py4JError, TypeError, AttributeError) as error:
+        # Another version of Spark names it otherwise.
+        _log.debug("the plan of batch %d in Spark's memory: %s", identity.batch_id, error)
+        return None
+
+
+def _memory(spark: Any, identity: Identity) -> Memory | None:
+    jvm = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public way
+    queries = spark._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001 - as above
+    query = queries.get(jvm.java.util.UUID.fromString(str(identity.query_id)))
+    if query is None:
+        return None
+    log = query.offsetLog()
+    planned = log.get(identity.batch_id)
+    if planned.isEmpty():
+        return None
+    written = jvm.java.io.ByteArrayOutputStream()
+    log.serialize(planned.get(), written)
+    return Memory(written.toString("UTF-8"), _paths(query))
+
+
+def _paths(query: Any) -> frozenset[str] | None:
+    """Return the files that the batch of a query reads, by path; None where some are patterns."""
+    paths = set()
+    for leaf in _each(query.lastExecution().analyzed().collectLeaves()):
+        # A source without data is a LocalRelation; one that is not of files has another class.
+        if leaf.isStreaming() and leaf.getClass().getSimpleName() == "LogicalRelation":
+            for path in _each(leaf.relation().location().rootPaths()):
+                if not _PATTERN.isdisjoint(str(path.toString())):
+                    return None
+                paths.add(str(path.toUri().getRawPath()))
+    return frozenset(paths)
+
+
+def _each(sequence: Any) -> Iterator[Any]:
+    elements = sequence.iterator()
+    while elements.hasNext():
+        yield elements.next()

@@ -6,16 +6,14 @@ ledger's newest batch is never beyond the first and never behind the second.
 
 import json
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Protocol
+from typing import ClassVar, Protocol
 from uuid import UUID
 
 from holdfast.sink.contract.checkpoint import Safety, file_system, local_folder, refusal
 from holdfast.sink.contract.numbers import is_whole
-from holdfast.sink.contract.source_offsets import readable_offsets, with_files
 from holdfast.sink.errors import (
     CheckpointBehind,
     CheckpointUnreadable,
@@ -47,12 +45,24 @@ class Files(Protocol):
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder; none where there is no such folder."""
 
+    @property
+    def is_cheap(self) -> bool:
+        """Whether a look into a file runs no query of Spark."""
+
+    def tail(self, name: str, size: int) -> tuple[str, bool]:
+        """Return at least the last `size` bytes of a file, and whether that is all of it.
+
+        The first character may be cut. Raises OSError for a file that is not there.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class LocalFiles:
     """The files of a checkpoint on a local path."""
 
     folder: Path
+
+    is_cheap: ClassVar[bool] = True
 
     @property
     def location(self) -> str:
@@ -69,6 +79,12 @@ class LocalFiles:
             return [path.name for path in (self.folder / folder).iterdir()]
         except (FileNotFoundError, NotADirectoryError):
             return []
+
+    def tail(self, name: str, size: int) -> tuple[str, bool]:
+        with (self.folder / name).open("rb") as opened:
+            start = max(opened.seek(0, 2) - size, 0)
+            opened.seek(start)
+            return opened.read().decode(errors="replace"), not start
 
 
 def local_files(checkpoint: str | None) -> LocalFiles | None:
@@ -131,30 +147,6 @@ def require_safe(location: str) -> None:
         _log.warning(
             "the checkpoint %s: %s. Let no second driver start on it", location, system.reason
         )
-
-
-def source_offsets(files: Files | None, batch_id: int) -> str | None:
-    """Return the source offsets that Spark wrote before it ran the batch.
-
-    With the names of the files that it reads, where the checkpoint is on a local path. None where
-    they cannot be read or stored: they never stop a batch.
-    """
-    if files is None:
-        return None
-    try:
-        text = files.read(f"offsets/{batch_id}")
-    except (OSError, UnicodeDecodeError) as error:
-        why = str(error)
-    else:
-        if text is None:
-            return None
-        if "\x00" not in text:
-            if isinstance(files, LocalFiles):
-                return with_read_files(files.folder, batch_id, text)
-            return text
-        why = "they hold a NUL character"
-    _log.warning("the source's offsets of batch %d are not stored: %s", batch_id, why)
-    return None
 
 
 def read_checkpoint(files: Files | None, query_id: UUID) -> Checkpoint | None:
@@ -342,77 +334,3 @@ def _query_id(files: Files) -> UUID | None:
 
 def _newest(names: list[str]) -> int | None:
     return max((int(name) for name in names if is_whole(name)), default=None)
-
-
-# The files that a batch reads, kept in the ledger with its source offsets.
-#
-# Spark's plan of a batch (`offsets/N`) has the number of an entry in the log of a file source, and
-# the log (`sources/I/K`) has the names. Without that entry nobody knows what the batch has read,
-# and it cannot be repeated. Every tenth entry is a compact one, which repeats all before it.
-
-
-BYTES_MAX = 1 << 20
-"""Of the rows of one batch. A batch of more files (some thousands) is kept without them."""
-
-_BLOCK = 1 << 16
-
-
-def with_read_files(folder: Path, batch_id: int, text: str) -> str:
-    """Return the offsets of a batch with its files; without them where they cannot be read."""
-    try:
-        return with_files(text, dict(_read(folder, batch_id, text)))
-    except FileNotFoundError:
-        return text  # another kind of source numbers its positions in the same way
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        _log.warning("the names of the files of batch %d are not stored: %s", batch_id, error)
-        return text
-
-
-def _read(folder: Path, batch_id: int, text: str) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    now = _entries(text)
-    if not any(entry >= 0 for entry in now) or (batch_id and not _plan(folder, batch_id).exists()):
-        return
-    before = _entries(_plan(folder, batch_id).read_text("utf-8")) if batch_id else []
-    size = 0
-    for source, entry in enumerate(now):
-        if entry <= (before[source] if source < len(before) else -1):
-            continue
-        lines = _lines(folder / "sources" / str(source), entry)
-        size += sum(map(len, lines))
-        if size > BYTES_MAX:
-            raise ValueError(f"they are more than {BYTES_MAX:,} bytes")
-        yield source, [json.loads(line) for line in lines]
-
-
-def _plan(folder: Path, batch_id: int) -> Path:
-    """Return the place of the plan before that of a batch."""
-    return folder / "offsets" / str(batch_id - 1)
-
-
-def _entries(text: str) -> list[int]:
-    """Return the newest log entry of each source, -1 where it is not a file source or has none."""
-    sources = (readable_offsets(text) or {}).get("sources") or []
-    return [
-        source["logOffset"] if isinstance(source, dict) and source.keys() == {"logOffset"} else -1
-        for source in sources
-    ]
-
-
-def _lines(log: Path, entry: int) -> list[bytes]:
-    """Return the rows of an entry as Spark wrote them; raises OSError where it is not there."""
-    plain = log / str(entry)
-    if plain.exists():
-        return plain.read_bytes().splitlines()[1:]
-    # Those of this entry are the last ones, and the others may be millions.
-    with (log / f"{entry}.compact").open("rb") as opened:
-        end = opened.seek(0, 2)
-        size = _BLOCK
-        while True:
-            start = max(end - size, 0)
-            opened.seek(start)
-            # The first line may be cut, or be that of the version.
-            lines = opened.read(end - start).splitlines()[1:]
-            own = [line for line in lines if json.loads(line)["batchId"] == entry]
-            if not start or len(own) < len(lines):
-                return own
-            size *= 4

@@ -312,17 +312,18 @@ class Writer:
         batch: Content,
         *,
         source_offsets: str | None = None,
+        replaced: SinkError | None = None,
         traceparent: str | None = None,
         also: Also | None = None,
     ) -> Written | Replayed:
         """Write the batch with everything that belongs to it, or find it in the ledger.
 
         `traceparent` is for entries without one. `also` runs inside the transaction, once in each
-        attempt, and not for a replay. Raises `Fenced`, `UnadoptedCheckpoint`, `ReplayDiverged`,
-        `LedgerBehind` (a batch of this run is missing), `TooManyRefused`, `CompanionFailed`,
-        `SchemaMismatch`, `AccessDenied`, `SinkUnavailable`, and whatever `also` raises; then
-        nothing of the batch is written, unless `also` committed, or a COMMIT got no answer: then
-        the message says that the ledger decides.
+        attempt, and not for a replay. Raises `replaced` (the plan is not this run's), `Fenced`,
+        `UnadoptedCheckpoint`, `ReplayDiverged`, `LedgerBehind` (a batch of this run is missing),
+        `TooManyRefused`, `CompanionFailed`, `SchemaMismatch`, `AccessDenied`, `SinkUnavailable`,
+        and whatever `also` raises; then nothing of the batch is written, unless `also` committed,
+        or a COMMIT got no answer: then the message says that the ledger decides.
         """
         run = self._require_run()
         commit = _Commit(batch_id)
@@ -340,7 +341,7 @@ class Writer:
                     traceparent=traceparent,
                     also=commit.watched(also),
                 )
-                recorded = self._recorded(connection, run, batch_id, acts_for)
+                recorded = self._recorded(connection, run, batch_id, acts_for, replaced)
                 known = recorded and self._replayed(
                     connection, run, batch_id, batch, recorded, commit_unknown=commit.unknown
                 )
@@ -499,14 +500,22 @@ class Writer:
         return recorded
 
     def _recorded(
-        self, connection: psycopg.Connection, run: Run, batch_id: int, acts_for: str
+        self,
+        connection: psycopg.Connection,
+        run: Run,
+        batch_id: int,
+        acts_for: str,
+        replaced: SinkError | None,
     ) -> Recorded | None:
         """Return the ledger's row of a batch; None where it is new.
 
+        Raises `replaced`, under the stream's lock: an older run is told first that it is fenced.
         Raises `LedgerBehind` for a new batch where the batch that this run wrote before it is gone,
         or the one before the run's first, and as `require_beginning`. Batches written by hand have
         no order.
         """
+        if replaced is not None:
+            raise replaced
         newest = batch_id if self._newest is None else self._newest
         rows = ledger.read(connection, run, {batch_id, newest})
         if not rows and self._newest is None and acts_for == run.stream:

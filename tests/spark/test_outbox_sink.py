@@ -13,7 +13,13 @@ import pytest
 
 from holdfast.sink import OutboxSink, Replayed, Written
 from holdfast.sink.contract.source_offsets import without_files
-from holdfast.sink.errors import LedgerBehind, NotStreaming, UnadoptedCheckpoint, UnsafeCheckpoint
+from holdfast.sink.errors import (
+    CheckpointReplaced,
+    LedgerBehind,
+    NotStreaming,
+    UnadoptedCheckpoint,
+    UnsafeCheckpoint,
+)
 from holdfast.sink.foreach_batch import WritePath
 from holdfast.sink.session import UNKNOWN_BYTES, Identity, plan_bytes
 from tests.support.dispatch.sender import BLOCK, RELEASE
@@ -223,6 +229,54 @@ def test_auto_stages_a_batch_whose_files_are_large(
     assert staged == [1]
     assert [row[3] for row in contents(world.db)["batch"]] == [1, 100]
     sink.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "then"),
+    [
+        # Batch 0 has file 0; a plan of batch 1, which is to read file 1, is put over by another.
+        ("sources/0/1", 1, 1),
+        ("offsets/1", 1, 1),
+        # One that was written already is noticed with the next batch.
+        ("sources/0/0", 0, 1),
+        ("offsets/0", 0, 1),
+    ],
+)
+def test_plan_that_another_driver_has_replaced_ends_the_run_by_name(
+    world: World, play: Play, name: str, at: int, then: int
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    for number in range(4):
+        end = f"2026-11-02T1{number}:15:00Z"
+        _file(world.tmp_path, number, (f"m_{number}", "block", end, 8_500_000))
+    checkpoint = world.tmp_path / "one"
+    sink = OutboxSink(world.dsn, stream="payouts", checkpoint=checkpoint)
+
+    def replaced(df: "DataFrame", batch_id: int) -> None:
+        if batch_id == at and at == then:
+            replace()
+        sink(df, batch_id)
+        if batch_id == at:
+            replace()
+
+    def replace() -> None:
+        """As a rename that comes late does it; the file is of a driver that took other files."""
+        file = checkpoint / name
+        text = file.read_text()
+        other = text.replace(f"00{at}.json", "003.json").replace('"logOffset":', '"logOffset":1')
+        assert other != text
+        (file.parent / f".{file.name}.crc").unlink()
+        file.write_text(other)
+
+    try:
+        with pytest.raises(StreamingQueryException, match="CheckpointReplaced"):
+            play(replaced)
+        assert isinstance(sink.failure, CheckpointReplaced)
+        assert "not what this driver has planned" in str(sink.failure)
+    finally:
+        sink.close()
+    assert world.value("SELECT count(*) FROM holdfast.batch") == then
 
 
 def test_source_that_does_not_know_its_size_is_known_by_that(

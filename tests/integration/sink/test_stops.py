@@ -2,7 +2,8 @@
 
 Each case brings about the error for real, and its command runs as it is printed. Where only the
 user's code, settings or servers help, `cure` is what a person does, and the message has no command
-or one that shows what stops the job. `UnsafeCheckpoint` needs Spark: `tests/spark`.
+or one that shows what stops the job. `CheckpointReplaced` and `UnsafeCheckpoint` need Spark:
+`tests/spark`.
 """
 
 import re
@@ -22,6 +23,7 @@ from holdfast.sink import (
     AccessDenied,
     BatchTooLarge,
     CheckpointBehind,
+    CheckpointReplaced,
     CheckpointUnreadable,
     CompanionFailed,
     Continuation,
@@ -50,7 +52,7 @@ from tests.support.dispatch.sender import decision, table
 from tests.support.job.driver import PATIENT, Driver, checkpoint_files
 from tests.support.world import World
 
-NO_CASE = {SinkError, Permanent, Transient, UnsafeCheckpoint}
+NO_CASE = {SinkError, Permanent, Transient, CheckpointReplaced, UnsafeCheckpoint}
 """Three base classes, and the one that needs Spark."""
 
 SHOWN = re.compile(r"`((?:holdfast|GRANT) [^`]*)`")

@@ -14,6 +14,7 @@ from holdfast.sink.contract.checkpoint import FILE_SYSTEMS, Safety, file_system,
 from holdfast.sink.contract.source_offsets import readable_offsets, without_files
 from holdfast.sink.errors import (
     CheckpointBehind,
+    CheckpointReplaced,
     CheckpointUnreadable,
     Fenced,
     LedgerBehind,
@@ -25,6 +26,7 @@ from holdfast.sink.errors import (
 )
 from holdfast.sink.transaction.lineage import (
     Checkpoint,
+    Files,
     compare,
     local_files,
     next_batch,
@@ -32,8 +34,8 @@ from holdfast.sink.transaction.lineage import (
     require_beginning,
     require_recorded,
     require_safe,
-    source_offsets,
 )
+from holdfast.sink.transaction.plans import Chain, Memory, Plan, read_plan
 from holdfast.sink.transaction.writer import Ownership
 
 QUERY_ID = UUID("5f3a1c58-6f0e-4c7e-9d5b-0b5a7d2f6c11")
@@ -89,9 +91,14 @@ def test_unreadable_checkpoint_does_not_fit(
         read_checkpoint(files, QUERY_ID)
     assert isinstance(raised.value, Transient)
     # A batch itself does not depend on what is kept for reading only.
-    assert source_offsets(files, 3) is None
+    assert _kept(files, 3) is None
     assert "the source's offsets of batch 3 are not stored" in caplog.text
-    assert source_offsets(files, 4) is None
+    assert _kept(files, 4) is None
+
+
+def _kept(files: Files | None, batch_id: int) -> str | None:
+    plan = read_plan(files, batch_id)
+    return plan and plan.source_offsets
 
 
 def _plan(*entries: int) -> str:
@@ -114,7 +121,7 @@ def test_offsets_are_kept_with_the_files_that_a_batch_reads(tmp_path: Path) -> N
     (tmp_path / "sources/1/0.compact").write_text("\n".join(["v1", *_log("one", entry=0)]))
     for batch, plan in enumerate([_plan(-1), _plan(9), _plan(9, 0), _plan(9, 0), _plan(8, 1)]):
         (tmp_path / f"offsets/{batch}").write_text(plan)
-    kept = [source_offsets(local_files(str(tmp_path)), batch) or "" for batch in range(5)]
+    kept = [_kept(local_files(str(tmp_path)), batch) or "" for batch in range(5)]
     for text, plan, files in (
         (kept[0], _plan(-1), {}),
         (kept[1], _plan(9), {0: list(map(json.loads, newest))}),
@@ -128,7 +135,24 @@ def test_offsets_are_kept_with_the_files_that_a_batch_reads(tmp_path: Path) -> N
     (tmp_path / "offsets/9").write_text(_plan(7))
     (tmp_path / "offsets/10").write_text(_plan(8))
     (tmp_path / "sources/0/8").write_text("\n".join(["v1", *older * 4]))
-    assert source_offsets(local_files(str(tmp_path)), 10) == _plan(8), "too many to keep"
+    assert _kept(local_files(str(tmp_path)), 10) == _plan(8), "too many to keep"
+
+
+def test_plan_is_compared_by_what_it_reads_and_not_by_its_settings(tmp_path: Path) -> None:
+    files, run_id = local_files(str(tmp_path)), uuid4()
+    ours = 'v1\n{"batchWatermarkMs":7,"batchTimestampMs":8,"conf":{"a":"1","b":"2"}}\n{"t":{"0":5}}'
+    same = 'v1\n{"conf":{"b":"2"},"batchTimestampMs":8,"batchWatermarkMs":7}\n{"t": {"0": 5}}\n-'
+    for text, paths, is_replaced in (
+        (ours, frozenset("a"), False),
+        (same, None, False),
+        (ours, frozenset("b"), True),
+        (ours.replace(":5}", ":6}"), frozenset("a"), True),
+        (ours.replace('Ms":7', 'Ms":9'), frozenset("a"), True),
+        (f'{ours}\n{{"t":{{"0":1}}}}', frozenset("a"), True),
+    ):
+        plan = Plan(4, ours, {0: [{"path": "a", "batchId": 2}]}, complete=True)
+        found = Chain("payouts").replaced(files, run_id, plan, Memory(text, paths))
+        assert isinstance(found, CheckpointReplaced) is is_replaced, text
 
 
 @pytest.mark.parametrize(
