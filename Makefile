@@ -396,6 +396,10 @@ bench-install: $(STAMP) ## measure what pip installs for the sink and the receiv
 bench-latency: $(STAMP) ## measure small batches by phase, and the time from an event to its action
 	@$(BIN)/python -m tests.benchmarks.latency
 
+.PHONY: bench-object-store
+bench-object-store: $(STAMP) s3-jars ## count the requests of a batch whose checkpoint is on S3, and time them by its latency
+	@$(BIN)/python -m tests.benchmarks.object_store
+
 .PHONY: bench-quick
 bench-quick: $(STAMP) links ## measure hot paths of this tree and of an older commit in turns: BASE=COMMIT
 	@$(BIN)/python -m tests.benchmarks.quick $(if $(BASE),--base $(BASE))
@@ -426,9 +430,12 @@ kills-kafka: kafka-jars ## kill broker, job, cluster and dispatchers at random: 
 kills-checkpoints: $(STAMP) ## kill the job where a checkpoint is begun or gets a source, and kill or hold it within its writes
 	@HOLDFAST_TEST_KILL_POINTS="P2 P3 P5 P6 K1 K2" $(BIN)/python -m pytest tests/spark/checkpoint/test_checkpoint_kills.py tests/spark/checkpoint/test_two_drivers.py tests/soak/writes.py
 
+S3_SEEDS := 1 2 3 4 5 6 7 8 9 10
+
 .PHONY: test-remote
-test-remote: $(STAMP) hdfs-jar s3-jars ## run the job on a real HDFS and kill it, and two drivers on S3 300 times; takes long
+test-remote: $(STAMP) hdfs-jar s3-jars ## run the job on a real HDFS and on S3, kill it, let the store fail, and let two drivers meet; takes long
 	@$(BIN)/python -m pytest tests/soak/remote.py tests/spark/job/test_job_remote.py
+	@HOLDFAST_TEST_S3_SEEDS="$(S3_SEEDS)" $(BIN)/python -m pytest -m "" tests/soak/remote_store.py tests/spark/checkpoint/test_two_drivers_remote.py
 	@HOLDFAST_TEST_RACE_ROUNDS=300 $(BIN)/python -m pytest tests/spark/checkpoint/test_conditional_create.py
 
 .PHONY: test-upgrade

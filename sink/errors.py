@@ -187,8 +187,9 @@ class CheckpointBehind(Permanent):
 class CheckpointReplaced(Permanent):
     """A plan in the checkpoint is not the one that this driver has made and read.
 
-    Another driver has replaced it, on a file system that permits it. It needs two drivers on one
-    checkpoint: `tests/spark/checkpoint/test_two_drivers.py`.
+    Another driver on the checkpoint has replaced it, or its list of files, where the file system
+    lets a file of that name be replaced. It is not compared behind Spark Connect. The batch is not
+    written. Stop all drivers of the stream, and go back to the batch before it.
 
     >>> issubclass(CheckpointReplaced, Permanent)
     True
@@ -198,12 +199,14 @@ class CheckpointReplaced(Permanent):
 class UnsafeCheckpoint(Permanent):
     """Spark has the checkpoint on a file system on which two drivers can lose events.
 
-    A URI is refused with `ValueError` already; this is for a path that `fs.defaultFS` leads there.
-    Nothing is written. Name a directory on a local disk, a shared volume or HDFS.
+    On S3 where the session does not write it by conditional create, or the store has none. Other
+    object stores are refused with `ValueError` already, unless `fs.defaultFS` leads a path there.
+    Nothing is written. Give Spark the options that the message names; or name a directory on a
+    local disk, a shared volume or HDFS.
 
-    >>> OutboxSink(dsn, stream="payouts", checkpoint="s3a://bucket/payouts")
+    >>> OutboxSink(dsn, stream="payouts", checkpoint="gs://bucket/payouts")
     Traceback (most recent call last):
-    ValueError: s3a://bucket/payouts is on an object store (s3a), which is refused: ...
+    ValueError: gs://bucket/payouts is on an object store (gs), which is refused: ...
     """
 
 

@@ -16,6 +16,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from holdfast.sink.contract.checkpoint import needs_manager
 from holdfast.sink.contract.failpoints import failpoint
 from holdfast.sink.errors import Fenced
 from holdfast.sink.rows.batch import BatchInput, prepare, selected
@@ -122,10 +123,10 @@ class OutboxSink:
     `BatchInput.entries`. `also(connection, table, batch)` writes what else must commit with the
     batch, a `BatchContext`; one with two parameters is called without it. It runs inside the
     transaction, and again when the transaction is retried, so it must use that connection only.
-    `checkpoint` is exactly the query's checkpointLocation, not on an object store
-    (`holdfast.sink.contract.checkpoint.FILE_SYSTEMS`). The source's offsets are stored with the
-    batch, on a local path also the names of the files that the batch reads, and the first batch
-    refuses an older copy of the checkpoint or of the database (`CheckpointBehind`,
+    `checkpoint` is exactly the query's checkpointLocation, at a place where two drivers are safe
+    (`holdfast.sink.contract.checkpoint.FILE_SYSTEMS`). The source's offsets and the names of the
+    files that the batch reads are stored with the batch, and the first batch refuses an older copy
+    of the checkpoint or of the database (`CheckpointBehind`,
     `LedgerBehind`).
 
     A query of which the stream has no batch begins with batch 0; anything else means that the
@@ -338,9 +339,11 @@ class OutboxSink:
         if self._checkpoint is not None:
             try:
                 files = session.files(self._checkpoint)
+                require_safe(files.location)
+                if needs_manager(files.location):
+                    session.require_manager(files.location)
             except OSError as error:
                 raise unreadable(self._checkpoint, error) from error
-            require_safe(files.location)
             self._writer.files = files
         self._session = session
         return session

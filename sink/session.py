@@ -16,7 +16,13 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from holdfast.sink.errors import BatchTooLarge, NotStreaming
+from holdfast.sink.contract.checkpoint import (
+    MANAGER_CLASS,
+    MANAGER_SETTING,
+    manager_options,
+)
+from holdfast.sink.contract.store_faults import store_fault
+from holdfast.sink.errors import BatchTooLarge, NotStreaming, UnsafeCheckpoint
 from holdfast.sink.rows.nullable import nullable_in_utc
 from holdfast.sink.transaction.lineage import Files, local_files, unreadable
 from holdfast.sink.transaction.plans import Memory
@@ -60,6 +66,12 @@ class Session(Protocol):
 
     def plan_bytes(self, df: "DataFrame") -> int:
         """Return the optimizer's size estimate of a DataFrame in bytes; runs nothing."""
+
+    def require_manager(self, location: str) -> None:
+        """Raise `UnsafeCheckpoint` unless this session creates files there conditionally.
+
+        Raises OSError where the store does not answer.
+        """
 
     def memory(self, identity: Identity) -> Memory | None:
         """Return what this driver has planned for a batch; None where it cannot be known."""
@@ -155,6 +167,9 @@ class _Classic:
     def plan_bytes(self, df: "DataFrame") -> int:
         return plan_bytes(df)
 
+    def require_manager(self, location: str) -> None:
+        require_manager(self._spark, location)
+
     def memory(self, identity: Identity) -> Memory | None:
         return memory_of(self._spark, identity)
 
@@ -194,6 +209,13 @@ class _Connect:
     def plan_bytes(self, df: "DataFrame") -> int:
         del df
         return UNKNOWN_BYTES
+
+    def require_manager(self, location: str) -> None:
+        raise UnsafeCheckpoint(
+            f"the checkpoint {location} is on an object store, which was not tried behind Spark"
+            " Connect. Nothing was written; name one on HDFS or a shared volume, or run the query"
+            " in a driver with its own Spark."
+        )
 
     def memory(self, identity: Identity) -> None:
         del identity  # it is in the server
@@ -359,6 +381,36 @@ def files_of(spark: "SparkSession", checkpoint: str) -> Files:
     return local_files(files.location) or files
 
 
+def require_manager(spark: "SparkSession", location: str) -> None:
+    """Raise `UnsafeCheckpoint` unless Spark writes a checkpoint there by conditional create.
+
+    Two writes of one name try the store, once in a JVM. Raises OSError where it does not answer.
+    """
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - as above
+
+    context: Any = spark.sparkContext
+    jvm = context._jvm  # noqa: SLF001 - as above
+    if spark.conf.get(
+        MANAGER_SETTING, None
+    ) != MANAGER_CLASS or not jvm.org.apache.spark.util.Utils.classIsLoadable(MANAGER_CLASS):
+        raise UnsafeCheckpoint(
+            f"the checkpoint {location} is on an object store, and Spark writes it by renames,"
+            " which copy there: of two drivers, one can put its plan over that of the other, whose"
+            " events are then never read. Nothing was written. Start Spark with"
+            f" {manager_options()}"
+        )
+    with _answering():
+        try:
+            path = jvm.org.apache.hadoop.fs.Path(location)
+            hadoop = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - as above
+            jvm.holdfast.checkpoint.ConditionalCheckpointFileManager(path, hadoop).probe()
+        except Py4JJavaError as error:
+            thrown = error.java_exception
+            if thrown.getClass().getSimpleName() == "UnsupportedFileSystemException":
+                raise UnsafeCheckpoint(f"{thrown.getMessage()}.") from error
+            raise
+
+
 @contextmanager
 def _answering() -> Iterator[None]:
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - not where Spark is only a client
@@ -367,8 +419,18 @@ def _answering() -> Iterator[None]:
         yield
     except Py4JJavaError as error:
         thrown = str(error.java_exception.toString()).partition(_MORE)[0]
+        if (fault := store_fault(_causes(error.java_exception))) is not None:
+            raise OSError(f"{fault.said}: {' '.join(thrown.split())[:300]}") from error
         gone = error.java_exception.getClass().getSimpleName() == "FileNotFoundException"
         raise (FileNotFoundError if gone else OSError)(" ".join(thrown.split())) from error
+
+
+def _causes(thrown: Any) -> Iterator[tuple[str, str]]:
+    for _ in range(20):
+        if thrown is None:
+            return
+        yield str(thrown.getClass().getName()), str(thrown.getMessage())
+        thrown = thrown.getCause()
 
 
 # What a driver has planned, by the memory of its JVM.

@@ -16,6 +16,8 @@ class Safety(StrEnum):
     """Whether two drivers on one checkpoint can lose nothing on a file system."""
 
     TRIED = "tried"
+    WITH_MANAGER = "with_manager"
+    """Tried, with `MANAGER_CLASS` and a store that has conditional create."""
     UNTRIED = "untried"
     REFUSED = "refused"
 
@@ -30,6 +32,10 @@ class FileSystem(NamedTuple):
 _COPIES: Final = (
     "a rename there copies and deletes, and replaces a file of that name: of two drivers, one can"
     " put its plan over that of the other, whose events are then never read"
+)
+_CONDITIONAL: Final = (
+    "a file that must be new is one request, which the store refuses where there is a file of that"
+    " name (If-None-Match); a rename there would copy, and replace it"
 )
 _GENERATIONS: Final = (
     "it can create a file only where there is none, but Spark's files of a checkpoint were not"
@@ -49,7 +55,7 @@ FILE_SYSTEMS: Final = {
     "hdfs": FileSystem(Safety.TRIED, "its rename is atomic and refuses a taken name"),
     "abfs": FileSystem(Safety.UNTRIED, _HIERARCHICAL),
     "abfss": FileSystem(Safety.UNTRIED, _HIERARCHICAL),
-    "s3a": FileSystem(Safety.REFUSED, _COPIES),
+    "s3a": FileSystem(Safety.WITH_MANAGER, _CONDITIONAL),
     "s3": FileSystem(Safety.REFUSED, _COPIES),
     "s3n": FileSystem(Safety.REFUSED, _COPIES),
     "gs": FileSystem(Safety.REFUSED, _GENERATIONS),
@@ -97,8 +103,18 @@ def refusal(location: str) -> str | None:
     return (
         f"{location} is on an object store ({scheme_of(location)}), which is refused:"
         f" {system.reason}. Name a directory on a local disk or a shared volume (a path), or on"
-        " HDFS (hdfs://)"
+        " HDFS (hdfs://), or in a bucket of S3 (s3a://)"
     )
+
+
+def needs_manager(location: str) -> bool:
+    """Return whether two drivers are safe there only with `MANAGER_CLASS`."""
+    return file_system(location).safety is Safety.WITH_MANAGER
+
+
+def manager_options() -> str:
+    """Return the options of spark-submit that give a session `MANAGER_CLASS`."""
+    return f"--jars {manager_jar()} --conf {MANAGER_SETTING}={MANAGER_CLASS}"
 
 
 def local_folder(location: str | None) -> Path | None:

@@ -55,9 +55,14 @@ public final class ConditionalCheckpointFileManager implements CheckpointFileMan
     return unchecked(
         () -> {
           if (overwrite) return new OneWrite(fs.createFile(path).overwrite(true).build(), path, null);
-          if (!TRIED.contains(fs.getUri().toString())) tryOut();
+          probe();
           return create(path);
         });
+  }
+
+  /** Once for each store and JVM: whether it refuses a second write of one name. */
+  public void probe() throws IOException {
+    if (!TRIED.contains(fs.getUri().toString())) tryOut();
   }
 
   private OneWrite create(Path path) throws IOException {

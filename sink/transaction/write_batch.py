@@ -22,7 +22,7 @@ from holdfast.sink.contract.checkpoint import local_folder
 from holdfast.sink.contract.failpoints import failpoint
 from holdfast.sink.contract.requeue import ENDINGS, reserved
 from holdfast.sink.contract.shell import shell_word
-from holdfast.sink.errors import Fenced, UnadoptedCheckpoint
+from holdfast.sink.errors import Fenced, SinkError, UnadoptedCheckpoint
 from holdfast.sink.rows.copy_formats import (
     HEADER,
     TRAILER,
@@ -127,9 +127,12 @@ def _renamed(stream: str, name: str) -> UnadoptedCheckpoint:
     )
 
 
-def lock(connection: psycopg.Connection, run: Run, batch_id: int) -> str:
+def lock(
+    connection: psycopg.Connection, run: Run, batch_id: int, replaced: SinkError | None = None
+) -> str:
     """Lock the stream; raises `Fenced` or `UnadoptedCheckpoint` where this run may not write.
 
+    Then `replaced`, which is for a run that may: an older one is told that it is fenced.
     Returns the stream whose transition states it uses: its own, or the one that it acts for.
     """
     row = execute(connection, "batch/lock_stream", stream=run.stream).fetchone()
@@ -149,6 +152,8 @@ def lock(connection: psycopg.Connection, run: Run, batch_id: int) -> str:
         # An attempt before this one may have sent the batch's COMMIT.
         stands = "What the ledger has stands."
         raise unadopted(run.stream, run.query_id, row["query_id"], run.checkpoint, stands)
+    if replaced is not None:
+        raise replaced
     acts_for: str = row["acts_for"]
     return acts_for
 

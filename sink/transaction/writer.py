@@ -331,7 +331,7 @@ class Writer:
         def attempt(connection: psycopg.Connection) -> Written | Replayed:
             with self._transaction(connection):
                 failpoint("S2")
-                acts_for = write_batch.lock(connection, run, batch_id)
+                acts_for = write_batch.lock(connection, run, batch_id, replaced)
                 write = partial(
                     self._write,
                     connection,
@@ -341,7 +341,7 @@ class Writer:
                     traceparent=traceparent,
                     also=commit.watched(also),
                 )
-                recorded = self._recorded(connection, run, batch_id, acts_for, replaced)
+                recorded = self._recorded(connection, run, batch_id, acts_for)
                 known = recorded and self._replayed(
                     connection, run, batch_id, batch, recorded, commit_unknown=commit.unknown
                 )
@@ -500,22 +500,14 @@ class Writer:
         return recorded
 
     def _recorded(
-        self,
-        connection: psycopg.Connection,
-        run: Run,
-        batch_id: int,
-        acts_for: str,
-        replaced: SinkError | None,
+        self, connection: psycopg.Connection, run: Run, batch_id: int, acts_for: str
     ) -> Recorded | None:
         """Return the ledger's row of a batch; None where it is new.
 
-        Raises `replaced`, under the stream's lock: an older run is told first that it is fenced.
         Raises `LedgerBehind` for a new batch where the batch that this run wrote before it is gone,
         or the one before the run's first, and as `require_beginning`. Batches written by hand have
         no order.
         """
-        if replaced is not None:
-            raise replaced
         newest = batch_id if self._newest is None else self._newest
         rows = ledger.read(connection, run, {batch_id, newest})
         if not rows and self._newest is None and acts_for == run.stream:

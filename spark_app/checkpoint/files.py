@@ -6,8 +6,8 @@ Read through Hadoop, because a checkpoint may be on any file system that Spark s
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, suppress
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID, uuid4
@@ -15,6 +15,7 @@ from uuid import UUID, uuid4
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from holdfast.sink.contract.checkpoint import needs_manager
 from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.contract.failpoints import failpoint
 from holdfast.sink.contract.numbers import is_whole
@@ -84,11 +85,10 @@ class CheckpointFiles:
 
         Raises CommandError when its checksum does not match.
         """
-        path = self._path(name)
-        if not self._system.exists(path):
-            return None
-        with self._opened(name) as stream:
+        # On an object store, a question whether it exists would be a request more.
+        with suppress(FileNotFoundError), self._opened(name) as stream:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        return None
 
     def check(self, name: str) -> None:
         """Read a file in the JVM; raises CommandError when its checksum does not match.
@@ -100,11 +100,16 @@ class CheckpointFiles:
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[Any]:
-        stream = self._system.open(self._path(name))
+        try:
+            stream = self._system.open(self._path(name))
+        except Py4JJavaError as error:
+            if _kind(error) == "FileNotFoundException":
+                raise FileNotFoundError(name) from error
+            raise
         try:
             yield stream
         except Py4JJavaError as error:
-            if error.java_exception.getClass().getSimpleName() == "ChecksumException":
+            if _kind(error) == "ChecksumException":
                 raise self.damaged(name) from error
             raise
         finally:
@@ -118,7 +123,23 @@ class CheckpointFiles:
         """Write a file atomically, through a temporary one beside it."""
         self._owned(partial(self._write, name, text))
 
+    @cached_property
+    def _store(self) -> Any:
+        """What writes a file on an object store in one request; None elsewhere."""
+        if not needs_manager(self.location):
+            return None
+        manager = self._jvm.holdfast.checkpoint.ConditionalCheckpointFileManager
+        return manager(self._root, self._configuration)
+
+    def _put(self, name: str, text: str, *, overwrite: bool) -> None:
+        stream = self._store.createAtomic(self._path(name), overwrite)
+        stream.write(bytearray(text.encode()))
+        stream.close()
+
     def _write(self, name: str, text: str) -> None:
+        if self._store is not None:
+            self._put(name, text, overwrite=True)
+            return
         part = self._written_part(name, text)
         self._system.delete(self._path(name), False)
         if not self._system.rename(part, self._path(name)):
@@ -129,6 +150,9 @@ class CheckpointFiles:
         self._owned(partial(self._replace, name, text), take_free=True)
 
     def _replace(self, name: str, text: str) -> None:
+        if self._store is not None:
+            self._put(name, text, overwrite=True)
+            return
         part = self._written_part(name, text)
         # Hadoop renames a file and then its checksum: one of the old content must not be left
         # between the two. A file without a checksum is read.
@@ -142,18 +166,21 @@ class CheckpointFiles:
 
     def _create(self, name: str, text: str) -> None:
         draft = _hidden(name, f"{uuid4()}.tmp")
-        part = self._written_part(name, text, draft)
+        part = None if self._store is not None else self._written_part(name, text, draft)
         try:
-            if self.is_local:
+            if part is None:
+                self._put(name, text, overwrite=False)
+            elif self.is_local:
                 self._link(draft, name)
             else:
                 self._rename(part, name, overwrite=False)
         except Py4JJavaError as error:
-            if error.java_exception.getClass().getSimpleName() == "FileAlreadyExistsException":
+            if _kind(error) == "FileAlreadyExistsException":
                 raise FileExistsError(f"{name} in {self.checkpoint} exists") from error
             raise
         finally:
-            self._system.delete(part, False)
+            if part is not None:
+                self._system.delete(part, False)
 
     def _link(self, draft: str, name: str) -> None:
         """Give a file on a local disk its name; a rename there replaces one that came meanwhile."""
@@ -204,7 +231,7 @@ class CheckpointFiles:
         Raises CommandError when it is damaged or of a newer version.
         """
         text = self.read(name)
-        if text is None:
+        if text is None and self._store is None:
             # The process ended between the last two steps of `write`.
             text = self.read(_part(name))
         return None if text is None else parse(text, name, version, self.checkpoint)
@@ -266,10 +293,13 @@ class CheckpointFiles:
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder; none where the folder does not exist."""
-        path = self._path(folder)
-        if not self._system.exists(path):
-            return []
-        return [str(status.getPath().getName()) for status in self._system.listStatus(path)]
+        try:
+            found = self._system.listStatus(self._path(folder))
+        except Py4JJavaError as error:
+            if _kind(error) == "FileNotFoundException":
+                return []
+            raise
+        return [str(status.getPath().getName()) for status in found]
 
     def remove(self, name: str) -> None:
         """Remove a file, with its checksum."""
@@ -318,6 +348,10 @@ class CheckpointFiles:
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, name)
+
+
+def _kind(error: Py4JJavaError) -> str:
+    return str(error.java_exception.getClass().getSimpleName())
 
 
 def _part(name: str) -> str:

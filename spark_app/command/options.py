@@ -13,11 +13,13 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
+from holdfast.sink.contract.checkpoint import MANAGER_CLASS, MANAGER_SETTING, needs_manager
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.rows.quarantine_limit import REFUSED_ROWS
 from holdfast.spark_app.command.sources import Source
 from holdfast.spark_app.input.formats import Format, KeyRule, ValueFormat
 from holdfast.spark_app.operator.groups import STATE_PARTITIONS
+from holdfast.spark_app.runtime.launch import STORE_LIMITS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,6 +286,13 @@ def written(options: JobOptions) -> Iterator[str]:
             continue
         is_text = _written_as(get_args(kind)[0]) is str
         yield f"{name} = {_toml(str(value) if is_text else value)}"
+    if needs_manager(options.checkpoint):
+        yield "# For a checkpoint on S3 Spark also gets, unless `conf` has another value:"
+        given = {each.partition("=")[0].strip() for each in options.conf}
+        for name, value in STORE_LIMITS.items():
+            if f"spark.hadoop.{name}" not in given:
+                yield f"# spark.hadoop.{name}={value}"
+        yield f"# {MANAGER_SETTING}={MANAGER_CLASS}"
 
 
 def _may_be_secret(option: str, text: str) -> bool:

@@ -29,7 +29,7 @@ from holdfast.spark_app.lifecycle.batches import Batches
 from holdfast.spark_app.lifecycle.failure import Cause, QueryFailed, diagnose
 from holdfast.spark_app.lifecycle.idle_clock import IdleClock, idle_clock
 from holdfast.spark_app.lifecycle.topic_watch import TopicWatch, broker_of, located
-from holdfast.spark_app.operator.job import Job, start
+from holdfast.spark_app.operator.job import Job, start, use_manager
 from holdfast.spark_app.reporting.batch_counts import BatchCounter
 from holdfast.spark_app.reporting.metrics import Metrics, State
 from holdfast.spark_app.reporting.progress import Progress
@@ -78,6 +78,7 @@ def attempt(
     progressed = False
     try:
         files = CheckpointFiles(spark, job.checkpoint, sink.owned)
+        use_manager(spark, files)
         with broker_of(spark, job) as broker:
             # Before anything is claimed: a cluster that does not answer leaves no trace.
             job = with_key_groups(spark, located(job, broker))

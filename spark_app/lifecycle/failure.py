@@ -21,6 +21,7 @@ from pyspark.errors import (
 )
 
 from holdfast.sink.contract.dsn import redact
+from holdfast.sink.contract.store_faults import StoreFault, store_fault
 from holdfast.sink.errors import Permanent, SinkError
 from holdfast.spark_app.exposure.errors import ExposureError
 from holdfast.spark_app.input import kafka_faults
@@ -32,6 +33,7 @@ from holdfast.spark_app.runtime.session import launched_by_spark_submit
 DETAILS = "HOLDFAST_SPARK_LOG=info shows Spark's own log"
 
 _CAUSES_MAX = 20
+_STORE_CHARACTERS = 200
 _NAMED = re.compile(r"^\[([A-Z0-9_.]+)\] ")
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
 _PYTHON_ERROR = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
@@ -102,6 +104,8 @@ class Cause(StrEnum):
     """A Python process of Spark died."""
     FILE = "file"
     """A file could not be read: corrupt, missing, or the file system was not available."""
+    STORE = "store"
+    """The object store of the checkpoint or the events did not answer, or refused."""
     KAFKA = "kafka"
     """A cluster did not answer or refused, or records are gone."""
     QUERY = "query"
@@ -173,6 +177,14 @@ def _of_kafka(error: KafkaFault) -> Failure:
     return Failure(Cause.KAFKA, f"{one_line(str(error))}.", error.permanent, guided=True)
 
 
+def _of_store(found: StoreFault, message: str) -> Failure:
+    said = (
+        f"{found.said} ({one_line(message)[:_STORE_CHARACTERS]}). Nothing is lost: what the ledger"
+        f" has stands, and a planned batch is in the checkpoint. {found.advice}."
+    )
+    return Failure(Cause.STORE, said, found.is_permanent, guided=True)
+
+
 def _java_gone() -> Failure:
     # This process cannot start the JVM of spark-submit again.
     return Failure(Cause.JAVA, _JAVA_GONE, permanent=launched_by_spark_submit())
@@ -221,6 +233,9 @@ def _of_spark(error: Py4JJavaError | PySparkException) -> Failure:
     )
     if of_kafka:
         return _of_kafka(of_kafka)
+    of_store = store_fault((thrown.name, thrown.message) for thrown in chain)
+    if of_store:
+        return _of_store(of_store, chain[-1].message)
     named = next((thrown.message for thrown in chain if thrown.condition), chain[0].message)
     said = one_line(_SQLSTATE.sub("", _NAMED.sub("", named)))
     deepest = one_line(chain[-1].message)

@@ -22,7 +22,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, GroupedData, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from holdfast.sink.contract.checkpoint import LINKING_CLASS, MANAGER_SETTING, manager_jar
+from holdfast.sink.contract.checkpoint import (
+    LINKING_CLASS,
+    MANAGER_CLASS,
+    MANAGER_SETTING,
+    manager_jar,
+    needs_manager,
+)
 from holdfast.spark_app.checkpoint.files import CheckpointFiles
 from holdfast.spark_app.checkpoint.initial import Initial
 from holdfast.spark_app.exposure.policy import Policy
@@ -166,6 +172,19 @@ def local_manager(spark: SparkSession) -> str:
     return SPARKS_MANAGER
 
 
+def use_manager(spark: SparkSession, files: CheckpointFiles) -> None:
+    """Choose what writes Spark's files of a checkpoint, unless `spark-submit` has chosen it.
+
+    Where a rename that refuses a taken name is atomic, as on HDFS, Spark's default uses it.
+    """
+    if spark.conf.get(MANAGER_SETTING, None) is not None:
+        return
+    if files.is_local:
+        spark.conf.set(MANAGER_SETTING, local_manager(spark))
+    elif needs_manager(files.location):
+        spark.conf.set(MANAGER_SETTING, MANAGER_CLASS)
+
+
 def start(
     spark: SparkSession,
     job: Job,
@@ -181,10 +200,7 @@ def start(
     """
     # Spark keeps the number with which a checkpoint began, and ignores another one.
     spark.conf.set("spark.sql.shuffle.partitions", str(job.partitions))
-    # Where a rename that refuses a taken name is atomic, as on HDFS, Spark's default uses it.
-    is_local = CheckpointFiles(spark, job.checkpoint).is_local
-    if is_local and spark.conf.get(MANAGER_SETTING, None) is None:
-        spark.conf.set(MANAGER_SETTING, local_manager(spark))
+    use_manager(spark, CheckpointFiles(spark, job.checkpoint))
     writer = (
         exposure(spark, job)
         .writeStream.queryName(job.stream)

@@ -38,6 +38,22 @@ FIXED = {
 }
 """Not configurable: another value breaks a guarantee, or an existing checkpoint."""
 
+STORE_LIMITS = {
+    # A connection that is accepted and not answered: Hadoop waits 200 s for each of many tries.
+    # It permits no less than 15 s, and tries three times.
+    "fs.s3a.connection.timeout": "15s",
+    "fs.s3a.connection.establish.timeout": "15s",
+    "fs.s3a.connection.acquisition.timeout": "15s",
+    "fs.s3a.attempts.maximum": "1",
+    "fs.s3a.retry.limit": "1",
+    "fs.s3a.retry.interval": "500ms",
+    # A store that answers 503 is asked for half a minute.
+    "fs.s3a.retry.throttle.limit": "5",
+    "fs.s3a.retry.throttle.interval": "250ms",
+}
+"""Of Hadoop's S3 client, unless `--conf` or its files say otherwise: a failure is reported within a
+minute, and then the job begins again from its checkpoint."""
+
 BOUNDED = f"{_ROCKSDB}.boundedMemoryUsage"
 BOUND_MB = f"{_ROCKSDB}.maxMemoryUsageMB"
 

@@ -16,7 +16,14 @@ from pyspark.sql import SparkSession
 
 from holdfast.sink.contract.checkpoint import manager_jar
 from holdfast.sink.contract.exits import CommandError, ExitCode
-from holdfast.spark_app.runtime.launch import BOUND_MB, BOUNDED, FIXED, Launch, of_this_machine
+from holdfast.spark_app.runtime.launch import (
+    BOUND_MB,
+    BOUNDED,
+    FIXED,
+    STORE_LIMITS,
+    Launch,
+    of_this_machine,
+)
 
 STATE_MEMORY_MB = 512
 """Default memory of RocksDB for all partitions of the state in one process.
@@ -75,10 +82,21 @@ def create(
         builder = builder.config(map=dict(_settings(launch or Launch())))
         with _names_as_utf8():
             spark = builder.getOrCreate()
-        return bound(fix(spark), state_memory_mb)
+        return bound(fix(_limited(spark)), state_memory_mb)
     with _log_settings():
         spark = builder.getOrCreate()
-    return bound(fix(spark), state_memory_mb)
+    return bound(fix(_limited(spark)), state_memory_mb)
+
+
+def _limited(spark: SparkSession) -> SparkSession:
+    """Apply `STORE_LIMITS` where nobody has set another value, and return the session."""
+    context: Any = spark.sparkContext
+    hadoop = context._jsc.hadoopConfiguration()  # noqa: SLF001 - PySpark has no public way
+    for name, value in STORE_LIMITS.items():
+        sources = hadoop.getPropertySources(name)
+        if sources is None or list(sources) == ["core-default.xml"]:
+            hadoop.set(name, value)
+    return spark
 
 
 def _settings(launch: Launch) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.sink import OutboxSink, Replayed, Written
+from holdfast.sink.contract.checkpoint import MANAGER_CLASS, MANAGER_SETTING, manager_jar
 from holdfast.sink.contract.source_offsets import without_files
 from holdfast.sink.errors import (
     CheckpointReplaced,
@@ -308,12 +309,18 @@ def test_path_that_spark_has_on_an_object_store_is_refused(
     before = settings.get("fs.defaultFS")
     sink = OutboxSink("postgresql://nobody@127.0.0.1:1/nothing", stream="payouts", checkpoint="/a")
     try:
-        for scheme in ("s3a", "viewed"):
+        for scheme in ("oss", "s3a", "viewed"):
             # Any class that knows its URI: nothing is read.
             settings.set(f"fs.{scheme}.impl", "org.apache.hadoop.fs.http.HttpFileSystem")
-        settings.set("fs.defaultFS", "s3a://bucket")
-        with pytest.raises(UnsafeCheckpoint, match="s3a://bucket/a is on an object store"):
+        settings.set("fs.defaultFS", "oss://bucket")
+        with pytest.raises(UnsafeCheckpoint, match="oss://bucket/a is on an object store"):
             sink.use_session(spark)
+        settings.set("fs.defaultFS", "s3a://bucket")
+        with pytest.raises(UnsafeCheckpoint, match=r"s3a://bucket/a .* by renames") as raised:
+            sink.use_session(spark)
+        assert f"--jars {manager_jar()} --conf {MANAGER_SETTING}={MANAGER_CLASS}" in str(
+            raised.value
+        )
         settings.set("fs.defaultFS", "viewed://host")
         sink.use_session(spark)
         assert "viewed://host/a: a checkpoint there was not tried" in caplog.text

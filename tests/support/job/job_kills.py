@@ -8,6 +8,7 @@ before is gone.
 
 import random
 from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -106,6 +107,8 @@ class Assault:
     dsn: str
     kills: list[Kill]
     options: tuple[str, ...]
+    names: Callable[[str], Iterable[str]] | None = None
+    """The names of the files in a folder of the checkpoint, where it is on no local disk."""
     done: list[Done] = field(default_factory=list)
     families: list[Family] = field(default_factory=list)
     _frozen: list[tuple[psutil.Process, int]] = field(default_factory=list)
@@ -202,8 +205,8 @@ class Assault:
             case Moment.PLANNED:
                 return batch >= first and batch > recorded
             case Moment.STATE:
-                written = self.folder / "checkpoint" / "state" / "0" / str(kill.partition)
-                return batch >= first and any(written.glob(f"{batch + 1}_*"))
+                names = self._names(f"state/0/{kill.partition}")
+                return batch >= first and any(name.startswith(f"{batch + 1}_") for name in names)
             case _:
                 return batch >= first and any(map(in_the_step, job.workers()))
 
@@ -251,8 +254,12 @@ class Assault:
                 self._frozen.remove((jvm, before))
 
     def _newest(self, log: str) -> int:
-        numbers = [int(path.name) for path in (self.folder / "checkpoint" / log).glob("[0-9]*")]
-        return max(numbers, default=-1)
+        return max((int(name) for name in self._names(log) if name.isdigit()), default=-1)
+
+    def _names(self, folder: str) -> Iterable[str]:
+        if self.names is not None:
+            return self.names(folder)
+        return [path.name for path in (self.folder / "checkpoint" / folder).glob("[0-9]*")]
 
     def _epoch(self) -> int:
         """How often the query has started."""
@@ -290,8 +297,20 @@ class Round:
         return required(self.stream.expected(self.policy))
 
 
-def play(seed: int, folder: Path, peace_dsn: str, attack_dsn: str, each: int = KILLS_EACH) -> Round:
-    """Run the job over the stream of a seed into two databases, the second time under attack."""
+def play(
+    seed: int,
+    folder: Path,
+    peace_dsn: str,
+    attack_dsn: str,
+    each: int = KILLS_EACH,
+    *,
+    options: tuple[str, ...] = (),
+    names: Callable[[str], Iterable[str]] | None = None,
+) -> Round:
+    """Run the job over the stream of a seed into two databases, the second time under attack.
+
+    With `options`, and the `names` of its files, the attacked one has its checkpoint elsewhere.
+    """
     made = stream(seed, FILES_FOR_EACH * each)
     for name in ("peace", "attack"):
         (folder / name).mkdir()
@@ -299,7 +318,7 @@ def play(seed: int, folder: Path, peace_dsn: str, attack_dsn: str, each: int = K
     peace = folder / "peace"
     with family(peace, peace_dsn, *RUN, log="job.txt", environment={}) as job:
         assert job.process.wait(_SECONDS) == 0, job.said
-    attack = Assault(folder / "attack", attack_dsn, plan(seed, each), RUN)
+    attack = Assault(folder / "attack", attack_dsn, plan(seed, each), (*RUN, *options), names)
     attack.run()
     return Round(
         made,

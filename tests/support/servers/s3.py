@@ -67,9 +67,21 @@ class S3:
             "fs.s3a.retry.interval": "50ms",
         }
 
-    def hold(self, match: str, *, carried_out: bool = False) -> None:
-        """Hold the next request that matches, before it is carried out or before its answer."""
-        self._control("rule", kind="after" if carried_out else "before", match=match)
+    @property
+    def spark_settings(self) -> dict[str, str]:
+        """Those of a job's `--conf`, with the client's jars."""
+        jars = {"spark.jars": ",".join(map(str, sorted(FOLDER.absolute().glob("*.jar"))))}
+        return jars | {f"spark.hadoop.{name}": value for name, value in self.settings.items()}
+
+    def hold(self, match: str, *, carried_out: bool = False) -> int:
+        """Hold the next request that matches, before it is carried out or before its answer.
+
+        Returns the number of the rule.
+        """
+        return int(self._control("rule", kind="after" if carried_out else "before", match=match))
+
+    def is_met(self, rule: int) -> bool:
+        return bool(self._control("met", rule=rule))
 
     def cut(self, match: str) -> None:
         """Carry out the next request that matches, and lose its answer."""
@@ -79,9 +91,9 @@ class S3:
         """Wait until so many of the rules have met their request."""
         eventually(lambda: self._control("met") >= count)
 
-    def release(self) -> None:
-        """Let every held request continue, and forget all rules."""
-        self._control("release")
+    def release(self, rule: int | None = None) -> None:
+        """Let the request of a rule continue; without one every request, and forget all rules."""
+        self._control("release", **({} if rule is None else {"rule": rule}))
 
     def answer_503(self, on: bool) -> None:
         self._control("set", name="down", value=int(on))
@@ -94,6 +106,42 @@ class S3:
         """Return the requests since the last call."""
         requests: list[dict[str, Any]] = self._control("log")
         return requests
+
+    def be(self, mode: str) -> None:
+        """Refuse all requests (`expired`, `skewed`) or be `silent`; without a mode, answer."""
+        self._control("mode", mode=mode)
+
+    def delay(self, seconds: float) -> None:
+        """Answer each request so much later."""
+        self._control("delay", seconds=seconds)
+
+    def keep_versions(self) -> None:
+        """Keep every version of an object from now on."""
+        self._control("versions", bucket=BUCKET)
+
+    def begin_upload(self, name: str) -> None:
+        """Begin an upload in parts that nobody completes."""
+        self._control("upload", bucket=BUCKET, prefix=name)
+
+    def fill(self, prefix: str, count: int) -> None:
+        """Put so many objects whose names begin so."""
+        self._control("fill", bucket=BUCKET, prefix=prefix, count=count)
+
+    def remove_bucket(self, name: str = BUCKET) -> None:
+        """Remove a bucket with everything in it."""
+        self._control("drop", bucket=name)
+
+    def send(self, method: str, path: str, body: bytes = b"") -> bytes:
+        """Send a request that is not signed."""
+        request = Request(f"{self._address}{path}", body or None, method=method)  # noqa: S310 - as above
+        with urlopen(request) as answer:  # noqa: S310 - as above
+            return bytes(answer.read())
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the objects in a folder of the bucket."""
+        query = urlencode({"list-type": 2, "prefix": f"{folder}/", "delimiter": "/"})
+        listed = self.send("GET", f"/{BUCKET}?{query}").decode()
+        return [name.rpartition("/")[2] for name in re.findall(r"<Key>([^<]+)</Key>", listed)]
 
     def make_bucket(self, name: str = BUCKET) -> None:
         request = Request(f"{self._address}/{name}", method="PUT")  # noqa: S310 - as above

@@ -10,18 +10,22 @@ import re
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
 
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-HOLD_SECONDS = 300
+HOLD_SECONDS = 900
 
 Environ = dict[str, Any]
+Headers = list[tuple[str, str]]
 Start = Callable[..., Any]
 
 
@@ -43,6 +47,9 @@ class Server:
         self.log: list[dict[str, Any]] = []
         self.rules: list[Rule] = []
         self.down = False
+        self.mode = ""
+        self.healed = threading.Event()
+        self.delay = 0.0
         self.blind = False
 
     def __call__(self, environ: Environ, start: Start) -> Iterable[bytes]:
@@ -53,6 +60,10 @@ class Server:
         rule = self._rule(f"{environ['REQUEST_METHOD']} {path}?{environ['QUERY_STRING']}")
         if rule and rule.kind == "before":
             rule.released.wait(HOLD_SECONDS)
+        if self.mode == "silent":
+            self.healed.wait(HOLD_SECONDS)
+        if self.delay:
+            time.sleep(self.delay)
         status, headers, body = self._carry_out(environ)
         if rule and rule.kind == "after":
             rule.released.wait(HOLD_SECONDS)
@@ -69,18 +80,43 @@ class Server:
     def control(self, verb: str, query: dict[str, str]) -> Any:
         if verb == "rule":
             self.rules.append(Rule(query["kind"], re.compile(query["match"])))
-        elif verb == "met":
+            return len(self.rules) - 1
+        if verb == "met" and "rule" in query:
+            return self.rules[int(query["rule"])].met
+        if verb == "met":
             return sum(rule.met for rule in self.rules)
+        if verb == "release" and "rule" in query:
+            self.rules[int(query["rule"])].released.set()
         elif verb == "release":
             rules, self.rules = self.rules, []
             for rule in rules:
                 rule.released.set()
+        elif verb == "mode":
+            self.mode, healed, self.healed = query["mode"], self.healed, threading.Event()
+            healed.set()
+        elif verb in ("fill", "drop", "versions", "upload"):
+            self._change(verb, **query)
+        elif verb == "delay":
+            self.delay = float(query["seconds"])
         elif verb == "set":
             setattr(self, query["name"], query["value"] == "1")
         elif verb == "log":
             log, self.log = self.log, []
             return log
         return None
+
+    def _change(self, verb: str, bucket: str, prefix: str = "", count: str = "0") -> None:
+        """Change a bucket as somebody else would."""
+        store: Any = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+        with self.lock:
+            if verb == "drop":
+                store.buckets.pop(bucket)
+            if verb == "versions":
+                store.put_bucket_versioning(bucket, "Enabled")
+            if verb == "upload":
+                store.create_multipart_upload(bucket, prefix, {}, "STANDARD", {}, None, "", "")
+            for number in range(int(count)):
+                store.put_object(bucket, f"{prefix}{number:05}", b"")
 
     def _rule(self, line: str) -> Rule | None:
         with self.lock:
@@ -95,6 +131,7 @@ class Server:
             "method": environ["REQUEST_METHOD"],
             "path": environ["PATH_INFO"],
             "query": environ["QUERY_STRING"],
+            "sent": int(environ.get("CONTENT_LENGTH") or 0),
             "copied": environ.get("HTTP_X_AMZ_COPY_SOURCE"),
             "conditional": environ.get("HTTP_IF_NONE_MATCH") == "*",
         }
@@ -103,13 +140,30 @@ class Server:
         reply: list[Any] = []
         with self.lock:
             if self.down:
-                environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-                status, headers, body = "503 Slow Down", [], b""
+                status, headers, body = _refused(environ, "503 Slow Down", "SlowDown")
+            elif self.mode in REFUSALS:
+                status, headers, body = _refused(environ, *REFUSALS[self.mode])
             else:
                 body = b"".join(self.store(environ, lambda *words: reply.extend(words[:2])))
                 status, headers = reply[0], list(reply[1])
-            self.log.append({**entry, "status": int(status[:3])})
+            entry |= {"status": int(status[:3]), "received": len(body)}
+            self.log.append(entry)
         return status, headers, body
+
+
+REFUSALS = {
+    "expired": ("400 Bad Request", "ExpiredToken"),
+    "skewed": ("403 Forbidden", "RequestTimeTooSkewed"),
+}
+"""What S3 answers where nothing of a request is right but its form."""
+
+
+def _refused(environ: Environ, status: str, code: str) -> tuple[str, Headers, bytes]:
+    environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    body = f"<Error><Code>{code}</Code><Message>{code}</Message></Error>"
+    if environ["REQUEST_METHOD"] == "HEAD":
+        body = ""
+    return status, [("Content-Type", "application/xml")], body.encode()
 
 
 def _answer(start: Start, status: str, body: bytes) -> Iterable[bytes]:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.sink.contract.checkpoint import MANAGER_CLASS, MANAGER_SETTING
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.spark_app.command.options import JobOptions, read_config, written
 from holdfast.spark_app.command.sources import Source
@@ -168,3 +169,13 @@ def test_printed_default_is_left_out() -> None:
     assert json.dumps(tomllib.loads(printed)) == json.dumps(
         {"checkpoint": "ck", "stream": "payouts", "policy": "policy.toml"}
     )
+
+
+def test_checkpoint_on_s3_prints_the_limits_that_spark_gets() -> None:
+    of_s3 = ("--stream", "payouts", "--policy", "p.toml", "--checkpoint", "s3a://bucket/ck")
+    own = ("--conf", "spark.hadoop.fs.s3a.retry.limit=9")
+    printed = holdfast("job", "run", *of_s3, *own, "--print-config", code=ExitCode.OK).stdout
+    assert "# spark.hadoop.fs.s3a.connection.timeout=15s\n" in printed
+    assert printed.count("fs.s3a.retry.limit") == 1
+    assert f"# {MANAGER_SETTING}={MANAGER_CLASS}\n" in printed
+    assert set(tomllib.loads(printed)) == {"checkpoint", "stream", "policy", "conf"}

@@ -1,0 +1,172 @@
+"""Two drivers of the job on one checkpoint, of which the older one stands still inside a write."""
+
+import asyncio
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+
+from holdfast.sink.contract.exits import ExitCode
+from holdfast.sink.contract.source_offsets import without_files
+from tests.support.job.job_process import QUICK, JobProcess, job_process
+from tests.support.job.jobs import event, put
+from tests.support.servers.fault_proxy import FaultProxy, Line, Way
+from tests.support.servers.s3 import BUCKET, S3
+
+LAST = 8
+"""The file that comes when all drivers but the last one have ended."""
+
+WRITES = {
+    "source log": r"sources/0/1",
+    "offsets": r"offsets/1",
+    "commits": r"commits/1",
+    "state": r"state/0/\d+/2_[-\w]+\.changelog",
+}
+
+
+class Stream(ABC):
+    """Files of one event each, whose amounts add up to another sum for each set of files."""
+
+    def __init__(self, folder: Path, dsn: str) -> None:
+        self.folder = folder
+        self.dsn = dsn
+        self.files: list[int] = []
+
+    def put(self, *numbers: int) -> None:
+        """Files in the order of their numbers, whenever they come."""
+        for number in numbers:
+            self.files.append(number)
+            put(self.folder / "events", number, [event(f"e{number}", "12:01", 1 << number)])
+
+    @contextmanager
+    def driver(self, name: str, held: str | None = None) -> Iterator[JobProcess]:
+        """A driver that ends when it has read all files; `held` is the name of its held write."""
+        (self.folder / name).mkdir()
+        settings = self.settings() | (self.held(name, held) if held is not None else {})
+        words = [word for pair in settings.items() for word in ("--conf", "=".join(pair))]
+        options = (*QUICK, "--available-now", "--checkpoint", self.checkpoint, *words)
+        with job_process(self.folder / name, self.dsn, *options, root=str(self.folder)) as job:
+            yield job
+
+    @property
+    def checkpoint(self) -> str:
+        return str(self.folder / "checkpoint")
+
+    def settings(self) -> dict[str, str]:
+        """What every driver needs of Spark."""
+        return {}
+
+    @abstractmethod
+    def held(self, name: str, write: str) -> dict[str, str]:
+        """Hold the next write of this name; returns what its driver needs of Spark."""
+
+    @abstractmethod
+    def stands(self, name: str) -> bool:
+        """Whether the driver with this name has come to its write."""
+
+    @abstractmethod
+    def release(self, name: str) -> None:
+        """Let the write of the driver continue."""
+
+    def finish(self, db: psycopg.Connection) -> None:
+        """Read the rest; check that the ledger has each file, and the window each event, once."""
+        self.put(LAST)
+        put(self.folder / "events", LAST + 1, [event("end", "12:40", 1)])
+        with self.driver("last") as last:
+            assert last.wait() == 0, last.said
+        plans = db.execute("SELECT source_offsets FROM holdfast.batch").fetchall()
+        rows = [row for (plan,) in plans for row in without_files(plan)[1].get(0, [])]
+        read = Counter(int(Path(row["path"]).stem) for row in rows)
+        assert read == Counter([*self.files, LAST + 1])
+        windows = db.execute(
+            "SELECT exposure_minor FROM holdfast.exposure_window"
+            " WHERE window_end <= '2024-11-04 12:15Z'"
+        ).fetchall()
+        assert windows == [(sum(1 << number for number in self.files),)]
+
+
+class S3Stream(Stream):
+    """With its checkpoint on S3, whose server holds the request."""
+
+    def __init__(self, folder: Path, dsn: str, store: S3) -> None:
+        super().__init__(folder, dsn)
+        self.store = store
+        self._rules: dict[str, int] = {}
+
+    @property
+    def checkpoint(self) -> str:
+        return f"{self.store.uri}/{self.folder.name}"
+
+    def settings(self) -> dict[str, str]:
+        # A client that gave up would send its write again, past the server's hold.
+        patient = {"connection.timeout": "900s", "connection.request.timeout": "900s"}
+        return self.store.spark_settings | {
+            f"spark.hadoop.fs.s3a.{name}": value for name, value in patient.items()
+        }
+
+    def held(self, name: str, write: str) -> dict[str, str]:
+        self._rules[name] = self.store.hold(rf"^PUT /{BUCKET}/{self.folder.name}/{write}\?")
+        return {}
+
+    def stands(self, name: str) -> bool:
+        return self.store.is_met(self._rules[name])
+
+    def release(self, name: str) -> None:
+        self.store.release(self._rules[name])
+
+
+@dataclass
+class _Hold:
+    pattern: re.Pattern[bytes]
+    is_met: bool = False
+    is_released: bool = False
+
+
+class HdfsStream(Stream):
+    """With its checkpoint on HDFS, behind a proxy that holds the renaming call to its NameNode."""
+
+    def __init__(self, folder: Path, dsn: str, proxy: FaultProxy) -> None:
+        super().__init__(folder, dsn)
+        self.proxy = proxy
+        self._holds: dict[str, _Hold] = {}
+
+    @property
+    def checkpoint(self) -> str:
+        return f"hdfs://127.0.0.1:{self.proxy.port}/{self.folder.name}"
+
+    def settings(self) -> dict[str, str]:
+        # The client of a held call asks every minute whether its server is still there.
+        return {"spark.hadoop.ipc.ping.interval": "900000"}
+
+    def held(self, name: str, write: str) -> dict[str, str]:
+        # In a call the new name is followed by whether it may replace one.
+        new_name = rb"rename2?.*/%s/%s[\x18\x22]" % (self.folder.name.encode(), write.encode())
+        hold = self._holds[name] = _Hold(re.compile(new_name, re.DOTALL))
+
+        async def fault(way: Way, data: bytes, line: Line) -> bytes:
+            del line
+            if way is Way.UP and not hold.is_met and hold.pattern.search(data):
+                hold.is_met = True
+                while not hold.is_released:  # noqa: ASYNC110 - by another thread
+                    await asyncio.sleep(0.05)
+            return data
+
+        self.proxy.bend(fault)
+        return {}
+
+    def stands(self, name: str) -> bool:
+        return self._holds[name].is_met
+
+    def release(self, name: str) -> None:
+        self._holds[name].is_released = True
+
+
+def ends_by_name(driver: JobProcess) -> None:
+    """Check that a driver was told which run has its stream."""
+    assert driver.wait() == ExitCode.FAILED, driver.said
+    assert "`holdfast stream show payouts`" in driver.said
