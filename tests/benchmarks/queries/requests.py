@@ -251,6 +251,7 @@ What live pages hear                      | /live
 Login                                     | /login
 """
 OTHERS = """
+Entry, to cancel, that was begun          | 409 | /entries/{early_key}/cancel
 Entry that is none                        | 404 | /entries/hf_00000000000000000000000000000000
 Search for a key                          | 303 | /search?q={key}
 Search for a subject                      | 303 | /search?q={subject}

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.rest
 TABLES = (
     *("stream", "batch", "entry_key", "subject", "entry", "suppressed", "quarantine", "endpoint"),
     *("lane", "lane_key", "attempt", "dead_letter", "replay", "replay_item", "operator_action"),
+    "cancellation",
 )
 REFUSING = (
     ("batch", "ck_batch_counts"),
@@ -57,6 +58,15 @@ QUARANTINED = """
 COUNTED_SUPPRESSED = "entry_count = 1, suppressed_count = 2, keeps_suppressed = false"
 KEPT_SUPPRESSED = """INSERT INTO holdfast.suppressed SELECT batch_no, gen_random_uuid(), written_at,
     1, 't', now(), 0, 'repeated', NULL, '[]', '{}' FROM holdfast.batch WHERE batch_no = 2"""
+CANCELLED = """
+    WITH cancelled AS (
+        INSERT INTO holdfast.cancellation
+            (endpoint_id, subject_id, sequence, key, cancelled_by, reason)
+        SELECT 1, subject_id, sequence, key, 'me', 'test' FROM holdfast.entry WHERE {}
+        RETURNING key)
+    INSERT INTO holdfast.operator_action (actor, action, target, reason)
+    SELECT 'me', 'entry.cancel', 'entry hf_' || replace(key::text, '-', ''), 'test' FROM cancelled
+"""
 BENDS: tuple[tuple[Rule, str, str | int | None], ...] = (
     (
         Rule.SEQUENCE_GAP,
@@ -155,6 +165,8 @@ BENDS: tuple[tuple[Rule, str, str | int | None], ...] = (
         "m_1 3",
     ),
     (Rule.LANE_STOPPED, RESOLVED.format("dead_letter") + ";" + AUDITED, "m_dead 1"),
+    (Rule.CANCELLED_SENT, CANCELLED.format(_OF.format("m_1", 1)), "m_1 1"),
+    (Rule.CANCELLED_WAITS, CANCELLED.format(_OF.format("m_dead", 2)), "m_dead 2"),
     (Rule.BATCH_ROWS, "UPDATE holdfast.batch SET row_count = 9 WHERE batch_no = 2", 2),
     (
         Rule.BATCH_QUARANTINED,
