@@ -24,6 +24,9 @@ from holdfast.spark_app.exposure.settings import MILLISECOND_US
 NO_OFFSET = "-"
 """How Spark records that a source had no offset yet."""
 
+CONDITIONAL_CREATE = "fs.option.create.conditional.overwrite"
+"""What an object store's client of Hadoop can do that creates a file only where there is none."""
+
 RESTORING = "holdfast-restore.json"
 """In a checkpoint while `job checkpoints restore` is unfinished."""
 
@@ -214,12 +217,15 @@ class CheckpointFiles:
         return part
 
     def _rename(self, part: Any, name: str, *, overwrite: bool) -> None:
+        self._rename_path(part, self._path(name), overwrite=overwrite)
+
+    def _rename_path(self, part: Any, place: Any, *, overwrite: bool) -> None:
         fs = self._jvm.org.apache.hadoop.fs
         rename = fs.Options.Rename
         options = self._gateway.new_array(rename, 1)
         options[0] = rename.OVERWRITE if overwrite else rename.NONE
         context = fs.FileContext.getFileContext(self._system.getUri(), self._configuration)
-        context.rename(part, self._path(name), options)
+        context.rename(part, place, options)
 
     def make_folder(self, name: str) -> None:
         """Make a folder, unless it exists."""

@@ -36,15 +36,15 @@ def read_by(folder: Folder, batch: int, dsn: str | None) -> Document:
     if not offsets:
         where = " and in the ledger" if dsn else "; pass --dsn or set HOLDFAST_DSN for the ledger's"
         raise CommandError(
-            f"there is no plan of batch {batch} in the checkpoint {folder.path}{where}. Nothing was"
-            " changed.",
+            f"there is no plan of batch {batch} in the checkpoint {folder.location}{where}. Nothing"
+            " was changed.",
             ExitCode.NOTHING_MATCHED,
             code="unknown_batch",
         )
     recorded = (folder.own(shape.FILE) or {}).get(shape.SOURCES, [])
     took_over = batch == 0 and origin.FILE in folder.files
     return {
-        "checkpoint": str(folder.path),
+        "checkpoint": folder.location,
         "batch_id": batch,
         "from_savepoint": took_over,
         "sources": [

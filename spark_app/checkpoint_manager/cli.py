@@ -1,6 +1,7 @@
 """`holdfast job checkpoints`: list, show, input, verify, restore and prune.
 
-Arrow and Spark are imported only after the options are checked, so that `--help` is fast.
+Arrow and Spark are imported only after the options are checked, so that `--help` is fast. Spark
+starts only for a checkpoint that is not on a local path.
 """
 
 import json
@@ -12,14 +13,16 @@ import typer
 
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.numbers import milliseconds
+from holdfast.spark_app.command.launching import with_launch
 from holdfast.spark_app.command.values import require_checkpoint, require_database
+from holdfast.spark_app.runtime.launch import Launch
 
 app = typer.Typer(
     help="The batches that a checkpoint keeps: sizes, integrity, going back.",
     no_args_is_help=True,
 )
 
-Checkpoint = Annotated[str, typer.Option(help="The checkpoint of `job run`, a local directory.")]
+Checkpoint = Annotated[str, typer.Option(help="The checkpoint of `job run`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, do nothing.")]
 Dsn = Annotated[
@@ -34,20 +37,28 @@ ForTimes = Annotated[
 
 
 @app.command("list")
-def list_batches(checkpoint: Checkpoint, dsn: ForTimes = None, as_json: AsJson = False) -> None:
+@with_launch
+def list_batches(
+    *, launch: Launch, checkpoint: Checkpoint, dsn: ForTimes = None, as_json: AsJson = False
+) -> None:
     """List the kept batches: watermark, sizes, and the duration of each phase.
 
     Only reads; the job may be running.
     """
     require_checkpoint(checkpoint, "read")
     from holdfast.spark_app.checkpoint_manager import listing, render  # noqa: PLC0415 - takes a second
-    from holdfast.spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
+    from holdfast.spark_app.checkpoint_manager.folder import opened  # noqa: PLC0415
 
-    _print(listing.listed(Folder(checkpoint), dsn), render.listed, as_json=as_json)
+    with opened(checkpoint, launch) as folder:
+        answer = listing.listed(folder, dsn)
+    _print(answer, render.listed, as_json=as_json)
 
 
 @app.command()
+@with_launch
 def show(
+    *,
+    launch: Launch,
     checkpoint: Checkpoint,
     batch: Annotated[int, typer.Option(min=0, help="The batch to show.")],
     dsn: ForTimes = None,
@@ -59,13 +70,18 @@ def show(
     """
     require_checkpoint(checkpoint, "read")
     from holdfast.spark_app.checkpoint_manager import listing, render  # noqa: PLC0415 - takes a second
-    from holdfast.spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
+    from holdfast.spark_app.checkpoint_manager.folder import opened  # noqa: PLC0415
 
-    _print(listing.shown(Folder(checkpoint), batch, dsn), render.shown, as_json=as_json)
+    with opened(checkpoint, launch) as folder:
+        answer = listing.shown(folder, batch, dsn)
+    _print(answer, render.shown, as_json=as_json)
 
 
 @app.command("input")
+@with_launch
 def show_input(
+    *,
+    launch: Launch,
     checkpoint: Checkpoint,
     batch: Annotated[int, typer.Option(min=0, help="The batch to show.")],
     dsn: Annotated[
@@ -83,13 +99,18 @@ def show_input(
     """
     require_checkpoint(checkpoint, "read")
     from holdfast.spark_app.checkpoint_manager import batch_input  # noqa: PLC0415 - takes a second
-    from holdfast.spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
+    from holdfast.spark_app.checkpoint_manager.folder import opened  # noqa: PLC0415
 
-    _print(batch_input.read_by(Folder(checkpoint), batch, dsn), batch_input.lines, as_json=as_json)
+    with opened(checkpoint, launch) as folder:
+        answer = batch_input.read_by(folder, batch, dsn)
+    _print(answer, batch_input.lines, as_json=as_json)
 
 
 @app.command()
+@with_launch
 def verify(
+    *,
+    launch: Launch,
     checkpoint: Checkpoint,
     deep: Annotated[
         bool,
@@ -105,15 +126,19 @@ def verify(
     """
     require_checkpoint(checkpoint, "read")
     from holdfast.spark_app.checkpoint_manager import render, verify  # noqa: PLC0415 - takes a second
-    from holdfast.spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
+    from holdfast.spark_app.checkpoint_manager.folder import opened  # noqa: PLC0415
 
-    answer, code = verify.verified(Folder(checkpoint), deep=deep)
+    with opened(checkpoint, launch) as folder:
+        answer, code = verify.verified(folder, deep=deep, launch=launch)
     _print(answer, render.verified, as_json=as_json)
     raise typer.Exit(code)
 
 
 @app.command()
+@with_launch
 def restore(
+    *,
+    launch: Launch,
     checkpoint: Checkpoint,
     batch: Annotated[int, typer.Option(min=0, help="The committed batch to go back to.")],
     dsn: Dsn = None,
@@ -129,15 +154,19 @@ def restore(
     require_checkpoint(checkpoint, "changed")
     database = require_database(dsn)
     from holdfast.spark_app.checkpoint_manager import render  # noqa: PLC0415 - takes a second
-    from holdfast.spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
+    from holdfast.spark_app.checkpoint_manager.folder import opened  # noqa: PLC0415
     from holdfast.spark_app.checkpoint_manager.restore import restored  # noqa: PLC0415
 
-    answer = restored(Folder(checkpoint), batch, database, dry_run=dry_run)
+    with opened(checkpoint, launch) as folder:
+        answer = restored(folder, batch, database, dry_run=dry_run)
     _print(answer, render.restored, as_json=as_json)
 
 
 @app.command()
+@with_launch
 def prune(
+    *,
+    launch: Launch,
     checkpoint: Checkpoint,
     keep_last: Annotated[int, typer.Option(min=1, help="Number of newest batches to keep.")],
     min_age: Annotated[
@@ -162,21 +191,14 @@ def prune(
         ) from error
     database = "" if dry_run else require_database(dsn)
     from holdfast.spark_app.checkpoint_manager import render  # noqa: PLC0415 - takes a second
-    from holdfast.spark_app.checkpoint_manager.folder import Folder  # noqa: PLC0415
-    from holdfast.spark_app.checkpoint_manager.ledger import ledger  # noqa: PLC0415
-    from holdfast.spark_app.checkpoint_manager.listing import stream  # noqa: PLC0415
-    from holdfast.spark_app.checkpoint_manager.prune import pruned  # noqa: PLC0415
+    from holdfast.spark_app.checkpoint_manager.folder import opened  # noqa: PLC0415
+    from holdfast.spark_app.checkpoint_manager.prune import pruned, pruned_stopped  # noqa: PLC0415
 
-    folder = Folder(checkpoint)
-    if not dry_run and (name := stream(folder)) is not None:
-        with ledger(database, name) as books:
-            books.require_stopped()
-            # A restore needs what `prune` removes: it waits, and is finished when this begins.
-            answer = books.owned(
-                lambda: pruned(Folder(checkpoint), keep_last, min_age_ms, dry_run=False)
-            )
-    else:
-        answer = pruned(folder, keep_last, min_age_ms, dry_run=dry_run)
+    with opened(checkpoint, launch) as folder:
+        if dry_run:
+            answer = pruned(folder, keep_last, min_age_ms, dry_run=True)
+        else:
+            answer = pruned_stopped(folder, keep_last, min_age_ms, database)
     _print(answer, render.pruned, as_json=as_json)
 
 

@@ -1,28 +1,18 @@
-"""The files of a checkpoint on a local path: which there are, and whether each is intact.
-
-Spark is not needed for this, and a start of it takes longer than all of it. Nothing is written.
-"""
+"""The files of a checkpoint: which there are, and whether each is intact. Nothing is written."""
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
-from stat import S_ISREG
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from holdfast.sink.contract.checkpoint import local_folder
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.numbers import is_whole
 from holdfast.spark_app.checkpoint import initial, origin, policy_history, repeats, retention, shape
-from holdfast.spark_app.checkpoint.checksums import (
-    damaged_beside,
-    hadoop_file,
-    hadoop_problem,
-    spark_file,
-    spark_problem,
-)
+from holdfast.spark_app.checkpoint.checksums import hadoop_problem, spark_problem
 from holdfast.spark_app.checkpoint_manager import spark_files
 from holdfast.spark_app.checkpoint_manager.spark_files import (
     Changelog,
@@ -31,7 +21,11 @@ from holdfast.spark_app.checkpoint_manager.spark_files import (
     Plan,
     Snapshot,
 )
-from holdfast.spark_app.input.source import absolute
+from holdfast.spark_app.checkpoint_manager.trees import LocalTree, Stat, Tree, tree_of
+from holdfast.spark_app.runtime.launch import Launch
+
+_STATE: Final = (".zip", ".changelog", ".sst")
+"""How the names of state files end: they may be large, and none is read again."""
 
 METADATA: Final = "metadata"
 REMOVED: Final = "removed-"
@@ -53,40 +47,27 @@ _REPEATED = re.compile(rf"{repeats.FOLDER}/[0-9]+/", re.ASCII)
 _Parsed = TypeVar("_Parsed")
 
 
-class Stat(NamedTuple):
-    """Size in bytes, and time of the last change in seconds."""
-
-    size: int
-    changed_at: float
-
-
 class Folder:
-    """One checkpoint, as it is when this is made; contents are read on demand, once."""
+    """One checkpoint, as it is when this is made; each file is read on demand, once."""
 
-    def __init__(self, checkpoint: str) -> None:
-        """Raise CommandError unless it is a checkpoint of the job, on a local path."""
-        location = absolute(checkpoint)
-        path = local_folder(location)
-        if path is None:
-            raise CommandError(
-                f"{checkpoint} is not on a local path, and `job checkpoints` reads only those."
-                " Nothing was read; mount the file system, or copy the directory: `list`, `show`"
-                " and `verify` work on a copy.",
-                ExitCode.USAGE,
-                code="checkpoint_not_local",
-            )
-        self.path = path
-        self.files = {
-            str(file.relative_to(path)): stat
-            for file in sorted(path.rglob("*"))
-            if not file.name.startswith(".")
-            and not file.relative_to(path).parts[0].startswith(REMOVED)
-            and (stat := _stat(file)) is not None
-        }
+    def __init__(self, checkpoint: str | Tree) -> None:
+        """Raise CommandError unless it is a checkpoint of the job; a text is a local path."""
+        if isinstance(checkpoint, str):
+            checkpoint = LocalTree(checkpoint)
+        self.tree = checkpoint
+        self.location = checkpoint.location
+        self.files: dict[str, Stat] = {}
+        self.removed: dict[str, Stat] = {}
+        """What restores have removed."""
+        for name, stat in checkpoint.files().items():
+            (self.removed if name.startswith(REMOVED) else self.files)[name] = stat
+        self._texts: dict[str, bytes] = {}
+        self._states: dict[str, Snapshot | Changelog] = {}
+        """What was read, apart from the content of state files."""
         if shape.FILE not in self.files and not self.batches("offsets"):
             raise CommandError(
-                f"{checkpoint} is not a checkpoint of the exposure job: there is no {shape.FILE} in"
-                " it. Nothing was read; pass the --checkpoint of `job run`.",
+                f"{self.location} is not a checkpoint of the exposure job: there is no {shape.FILE}"
+                " in it. Nothing was read; pass the --checkpoint of `job run`.",
                 ExitCode.USAGE,
                 code="not_a_checkpoint",
             )
@@ -105,7 +86,29 @@ class Folder:
 
     def read(self, name: str) -> bytes:
         """Return the content of a file; raises OSError."""
-        return (self.path / name).read_bytes()
+        content = self._texts.get(name)
+        if content is None:
+            content = self.tree.content(name)
+            if not name.endswith(_STATE):
+                self._texts[name] = content
+        return content
+
+    def again(self) -> "Folder":
+        """Return the checkpoint as it is now."""
+        return Folder(self.tree)
+
+    def problems(self) -> dict[str, str]:
+        """Return what is wrong with each damaged file; several are read at once from a network."""
+        # A state file is compared with its checksum file.
+        names = sorted(self.files, key=lambda name: not name.endswith(".crc"))
+        sums = sum(name.endswith(".crc") for name in names)
+        with ThreadPoolExecutor(self.tree.readers) as pool:
+            problems = [
+                why
+                for group in (names[:sums], names[sums:])
+                for why in pool.map(self.problem, group)
+            ]
+        return {name: why for name, why in zip(names, problems, strict=True) if why is not None}
 
     def batches(self, log: str) -> list[int]:
         """Return the batches for which `offsets` or `commits` has a file, in ascending order."""
@@ -126,7 +129,8 @@ class Folder:
 
     def snapshot(self, name: str) -> Snapshot | None:
         """Return what a snapshot refers to, None where it cannot be read."""
-        return self._decoded(name, spark_files.snapshot)
+        found = self._states.get(name) if self.problem(name) is None else None
+        return found if isinstance(found, Snapshot) else None
 
     def operator(self, name: str) -> tuple[int, tuple[str, ...]] | None:
         """Return the metadata of an operator, None where it cannot be read."""
@@ -134,7 +138,8 @@ class Folder:
 
     def changelog(self, name: str) -> Changelog | None:
         """Return a changelog, None where it cannot be read."""
-        return self._decoded(name, Changelog)
+        found = self._states.get(name) if self.problem(name) is None else None
+        return found if isinstance(found, Changelog) else None
 
     def source_names(self, source: int, at: str = "") -> list[Name]:
         """Return the names of the files of a file source's log; `at` is a folder, with its `/`."""
@@ -153,74 +158,65 @@ class Folder:
             return MISSING
         try:
             content = self.read(name)
-            damaged = damaged_beside(self.path / name, content)
+            damaged = self.tree.damaged_sums(name, content)
             problem = self._checksum_problem(name, content, damaged)
         except OSError as error:
             return f"it cannot be read ({error.strerror})"
-        problem = problem or _content_problem(name, content)
+        problem = problem or self._content_problem(name, content)
         if damaged and problem is None:
             self.unsummed.add(name)
         return problem
 
-    def _checksum_problem(
-        self, name: str, content: bytes, damaged: Mapping[Path, bytes]
-    ) -> str | None:
-        problem = None
-        sums, sidecar = hadoop_file(self.path / name), spark_file(self.path / name)
-        if sums not in damaged and sums.exists():
-            problem = hadoop_problem(content, sums.read_bytes())
-        if problem is None and sidecar not in damaged and sidecar.exists():
-            problem = spark_problem(content, sidecar.read_bytes())
+    def _checksum_problem(self, name: str, content: bytes, damaged: set[str]) -> str | None:
+        at, slash, last = name.rpartition("/")
+        problem, sidecar = None, f"{name}.crc"
+        if f"{at}{slash}.{last}.crc" not in damaged:
+            sums = self.tree.hadoop_sums(name)
+            problem = None if sums is None else hadoop_problem(content, sums)
+        if problem is None and sidecar not in damaged and sidecar in self.files:
+            problem = spark_problem(content, self.read(sidecar))
         return problem
 
-    def _parsed(self, name: str, parse: Callable[[str], _Parsed]) -> _Parsed | None:
-        return self._decoded(name, lambda content: parse(content.decode()))
-
-    def _decoded(self, name: str, decode: Callable[[bytes], _Parsed]) -> _Parsed | None:
-        if self.problem(name) is not None:
-            return None
+    def _content_problem(self, name: str, content: bytes) -> str | None:
         try:
-            content = self.read(name)
-        except OSError:
-            # A running job has removed it since it was checked.
-            return None
-        return decode(content)
-
-
-def _stat(file: Path) -> Stat | None:
-    """Return the size and time of a file; None for a folder, and for what has just been removed."""
-    try:
-        stat = file.stat()
-    except FileNotFoundError:
+            parsed = _checked(name, content)
+        except ValueError as error:
+            return f"it cannot be read: {error}"
+        if isinstance(parsed, str):
+            return parsed
+        if parsed is not None:
+            self._states[name] = parsed
         return None
-    return Stat(stat.st_size, stat.st_mtime) if S_ISREG(stat.st_mode) else None
+
+    def _parsed(self, name: str, parse: Callable[[str], _Parsed]) -> _Parsed | None:
+        return parse(self.read(name).decode()) if self.problem(name) is None else None
 
 
-def _content_problem(name: str, content: bytes) -> str | None:
-    """Return what is wrong with the content of a file whose checksums match or do not exist."""
+def _checked(name: str, content: bytes) -> Snapshot | Changelog | str | None:
+    """Return what a state file refers to; raises ValueError for what cannot be read, of any kind.
+
+    A text is what is wrong with a file that can be read.
+    """
     name = _REPEATED.sub("", name)
     folder, _, last = name.rpartition("/")
-    try:
-        if name == METADATA:
-            _query_id(content.decode())
-        elif name in _OWN:
-            return _own_problem(name, _json(content.decode()))
-        elif (folder == "offsets" and is_whole(last)) or name == repeats.PLAN:
-            spark_files.plan(content.decode())
-        elif name == repeats.SOURCE:
-            _source(content.decode())
-        elif folder == "commits" and is_whole(last):
-            spark_files.committed(content.decode())
-        elif folder.startswith("sources/") and spark_files.name(last):
-            _source_file(content.decode())
-        elif folder.endswith("/_metadata/v2"):
-            spark_files.operator(content.decode())
-        elif last.endswith(".zip"):
-            spark_files.snapshot(content)
-        elif last.endswith(".changelog"):
-            Changelog(content).sizes()
-    except ValueError as error:
-        return f"it cannot be read: {error}"
+    if name == METADATA:
+        _query_id(content.decode())
+    elif name in _OWN:
+        return _own_problem(name, _json(content.decode()))
+    elif (folder == "offsets" and is_whole(last)) or name == repeats.PLAN:
+        spark_files.plan(content.decode())
+    elif name == repeats.SOURCE:
+        _source(content.decode())
+    elif folder == "commits" and is_whole(last):
+        spark_files.committed(content.decode())
+    elif folder.startswith("sources/") and spark_files.name(last):
+        _source_file(content.decode())
+    elif folder.endswith("/_metadata/v2"):
+        spark_files.operator(content.decode())
+    elif last.endswith(".zip"):
+        return spark_files.snapshot(content)
+    elif last.endswith(".changelog"):
+        return Changelog(content)
     return None
 
 
@@ -266,7 +262,17 @@ def _source(text: str) -> None:
         raise ValueError(f"{error} is missing in it") from error
 
 
-def moved_from(folder: Path, kept: dict[str, Any] | None) -> str | None:
+@contextmanager
+def opened(checkpoint: str, launch: Launch) -> Iterator[Folder]:
+    """Yield a checkpoint where it lies; Spark starts where that is not a local path.
+
+    Raises CommandError where the file system does not answer, or it is no checkpoint of the job.
+    """
+    with tree_of(checkpoint, launch) as tree:
+        yield Folder(tree)
+
+
+def moved_from(location: str, kept: dict[str, Any] | None) -> str | None:
     """Return the path at which the checkpoint was begun, where that is another one."""
     begun_at = str((kept or {}).get(shape.LOCATION) or "").removeprefix("file:")
-    return begun_at if begun_at and begun_at != str(folder) else None
+    return begun_at if begun_at and begun_at != location.removeprefix("file:") else None

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Final, Self
 
 from holdfast.sink.contract.exits import CommandError
@@ -32,31 +31,31 @@ class Restore:
         return json.dumps({"version": VERSION, **asdict(self)}, indent=2) + "\n"
 
     @classmethod
-    def read(cls, path: Path) -> Self | None:
-        """Read a file; None where there is none. Raises CommandError for a damaged one."""
+    def read(cls, folder: Folder, name: str) -> Self:
+        """Read a file; raises CommandError for a damaged one."""
         try:
-            kept: dict[str, Any] = json.loads(path.read_text())
-            return cls(**{name: kept[name] for name in cls.__dataclass_fields__})
-        except FileNotFoundError:
-            return None
+            kept: dict[str, Any] = json.loads(folder.read(name))
+            return cls(**{each: kept[each] for each in cls.__dataclass_fields__})
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CommandError(
-                f"{path} cannot be read. Nothing was changed; restore it from a copy.",
+                f"{folder.location}/{name} cannot be read. Nothing was changed; restore it from a"
+                " copy.",
                 code="checkpoint_damaged",
             ) from error
 
 
 def unfinished(folder: Folder) -> Restore | None:
     """Return the restore that a crash has interrupted."""
-    return Restore.read(folder.path / INTENT)
+    return Restore.read(folder, INTENT) if INTENT in folder.files else None
 
 
 def restores(folder: Folder) -> list[Restore]:
     """Return the finished restores, the newest first."""
-    restores_read = [Restore.read(each / INTENT) for each in folder.path.glob(f"{REMOVED}*")]
-    return sorted(filter(None, restores_read), key=lambda each: each.begun_at, reverse=True)
+    names = [name for name in folder.removed if name.split("/")[1:] == [INTENT]]
+    restores_read = [Restore.read(folder, name) for name in names]
+    return sorted(restores_read, key=lambda each: each.begun_at, reverse=True)
 
 
 def removed_folders(folder: Folder) -> list[str]:
     """Return the names of the folders with what restores have removed."""
-    return sorted(each.name for each in folder.path.glob(f"{REMOVED}*") if each.is_dir())
+    return sorted(name for name in folder.tree.folders() if name.startswith(REMOVED))

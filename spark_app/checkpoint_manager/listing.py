@@ -116,7 +116,7 @@ def time(seconds: float | None) -> str | None:
 def _head(folder: Folder) -> Document:
     query_id = folder.query_id()
     return {
-        "checkpoint": str(folder.path),
+        "checkpoint": folder.location,
         "stream": stream(folder),
         "query_id": None if query_id is None else str(query_id),
         "repeats_until": repeats_until(folder),
@@ -216,7 +216,7 @@ def _changes(folder: Folder, kept: Kept, batch: int) -> Document | None:
     changelogs, _ = _own_state(folder, batch)
     for name in changelogs:
         if (changelog := folder.changelog(name)) is not None:
-            for family, size in changelog.sizes().items():
+            for family, size in changelog.sizes.items():
                 named = families.get(family, f"column family {family}")
                 sizes["timers" if named.startswith("$") else named] += size
     return dict(sorted(sizes.items())) if changelogs else None

@@ -4,15 +4,15 @@ Plans and commits go first, oldest first: after a crash the rest belongs to no b
 call removes it. What a batch in flight may be writing stays, whether or not a job is known to run.
 """
 
-import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from holdfast.sink.contract.exits import CommandError
 from holdfast.sink.contract.failpoints import failpoint
 from holdfast.spark_app.checkpoint_manager import history, spark_files
 from holdfast.spark_app.checkpoint_manager.folder import Folder
 from holdfast.spark_app.checkpoint_manager.kept import Kept
+from holdfast.spark_app.checkpoint_manager.ledger import ledger
 from holdfast.spark_app.checkpoint_manager.listing import Document, stream
 
 IN_FLIGHT_SECONDS = 600
@@ -45,15 +45,12 @@ def pruned(folder: Folder, keep_last: int, min_age_ms: int, *, dry_run: bool) ->
     aside = history.removed_folders(folder) if keep else []
     size = sum(folder.files[name].size for name in (*logs, *others))
     size += sum(
-        each.stat().st_size
-        for name in aside
-        for each in (folder.path / name).rglob("*")
-        if each.is_file()
+        stat.size for name, stat in folder.removed.items() if name.partition("/")[0] in aside
     )
     if not dry_run:
         _remove(folder, (*logs, *others), aside)
     return {
-        "checkpoint": str(folder.path),
+        "checkpoint": folder.location,
         "stream": stream(folder),
         "dry_run": dry_run,
         "kept_batch_ids": keep,
@@ -62,6 +59,16 @@ def pruned(folder: Folder, keep_last: int, min_age_ms: int, *, dry_run: bool) ->
         "removed_folders": aside,
         "removed_bytes": size,
     }
+
+
+def pruned_stopped(folder: Folder, keep_last: int, min_age_ms: int, dsn: str) -> Document:
+    """As `pruned`, of a checkpoint whose job the database knows as stopped."""
+    if (name := stream(folder)) is None:
+        return pruned(folder, keep_last, min_age_ms, dry_run=False)
+    with ledger(dsn, name) as books:
+        books.require_stopped()
+        # A restore needs what `prune` removes: it waits, and is finished when this begins.
+        return books.owned(lambda: pruned(folder.again(), keep_last, min_age_ms, dry_run=False))
 
 
 def _kept_batches(folder: Folder, kept: Kept, keep_last: int, min_age_ms: int) -> list[int]:
@@ -123,11 +130,9 @@ def _superseded(folder: Folder, oldest: int) -> list[str]:
     return superseded
 
 
-def _remove(folder: Folder, names: Iterable[str], aside: Iterable[str]) -> None:
-    for name in names:
-        file = folder.path / name
-        file.unlink(missing_ok=True)
-        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+def _remove(folder: Folder, names: Sequence[str], aside: Iterable[str]) -> None:
+    for first in range(0, len(names), folder.tree.page):
+        folder.tree.remove_files(names[first : first + folder.tree.page])
         failpoint("O7")
     for each in aside:
-        shutil.rmtree(folder.path / each)
+        folder.tree.remove_folder(each)

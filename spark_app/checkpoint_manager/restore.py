@@ -11,12 +11,11 @@ belong to a batch.
 """
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 from uuid import UUID
@@ -27,7 +26,6 @@ from holdfast.sink.contract.failpoints import failpoint
 from holdfast.sink.contract.numbers import is_whole
 from holdfast.sink.errors import SinkError
 from holdfast.spark_app.checkpoint import repeats, shape
-from holdfast.spark_app.checkpoint.checksums import hadoop_file, hadoop_sums
 from holdfast.spark_app.checkpoint_manager import history, spark_files
 from holdfast.spark_app.checkpoint_manager.folder import METADATA, REMOVED, Folder, moved_from
 from holdfast.spark_app.checkpoint_manager.history import INTENT, Restore
@@ -35,8 +33,8 @@ from holdfast.spark_app.checkpoint_manager.kept import Kept
 from holdfast.spark_app.checkpoint_manager.ledger import Ledger, Recorded, ledger
 from holdfast.spark_app.checkpoint_manager.listing import Document, require_kept, stream
 from holdfast.spark_app.checkpoint_manager.spark_files import Name
+from holdfast.spark_app.checkpoint_manager.trees import Tree
 from holdfast.spark_app.input import ticks
-from holdfast.spark_app.input.source import local
 from holdfast.spark_app.lifecycle.failure import explain
 
 
@@ -96,13 +94,11 @@ def restored(folder: Folder, batch: int, dsn: str, *, dry_run: bool) -> Document
         if not dry_run:
             _fence(books, query_id)
             # A driver whose connection a pooler hides may have planned batches until now.
-            steps = _steps(
-                Folder(str(folder.path)), batch, unfinished, books.after(query_id, batch)
-            )
-            books.owned(partial(_run, folder.path, steps))
+            steps = _steps(folder.again(), batch, unfinished, books.after(query_id, batch))
+            books.owned(partial(_run, folder.tree, steps))
     recorded, again = steps.recorded, steps.again
     return {
-        "checkpoint": str(folder.path),
+        "checkpoint": folder.location,
         "stream": name,
         "query_id": str(query_id),
         "batch_id": batch,
@@ -115,7 +111,7 @@ def restored(folder: Folder, batch: int, dsn: str, *, dry_run: bool) -> Document
             "rows": sum(each.rows for each in recorded.values()),
             "entries": sum(each.entries for each in recorded.values()),
         },
-        "removed": None if dry_run else str(folder.path / steps.intent.removed),
+        "removed": None if dry_run else f"{folder.location}/{steps.intent.removed}",
         "moved_files": list(steps.cut.moved),
         "rebuilt_files": list(steps.cut.written),
     }
@@ -130,7 +126,7 @@ def _steps(
     )
     if newest <= batch and unfinished is None:
         raise CommandError(
-            f"batch {batch} is the newest one of {folder.path}. Nothing was changed.",
+            f"batch {batch} is the newest one of {folder.location}. Nothing was changed.",
             ExitCode.NOTHING_MATCHED,
             code="nothing_to_restore",
         )
@@ -145,11 +141,11 @@ def _steps(
 
 
 def _require_usable(folder: Folder, kept: Kept, batch: int) -> None:
-    elsewhere = moved_from(folder.path, folder.own(shape.FILE))
+    elsewhere = moved_from(folder.location, folder.own(shape.FILE))
     if elsewhere is not None:
         raise CommandError(
-            f"{folder.path} was begun in another place, {elsewhere}, and Spark reads a part of its"
-            " state from there. Nothing was changed; restore the checkpoint at that path.",
+            f"{folder.location} was begun in another place, {elsewhere}, and Spark reads a part of"
+            " its state from there. Nothing was changed; restore the checkpoint at that path.",
             code="checkpoint_moved",
         )
     needs = kept.needs(batch)
@@ -231,61 +227,22 @@ def _batch_of(name: str) -> int | None:
     return None
 
 
-def _run(path: Path, steps: Steps) -> None:
+def _run(tree: Tree, steps: Steps) -> None:
     intent, cut, again = steps.intent, steps.cut, steps.again
-    aside = path / intent.removed
-    write(path / INTENT, intent.to_json())
+    tree.put(INTENT, intent.to_json())
     for name, text in again.files.items():
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        write(path / name, text)
-    write(path / repeats.FILE, repeats.to_json(again.until))
+        tree.put(name, text)
+    tree.put(repeats.FILE, repeats.to_json(again.until))
     failpoint("O4")
     for name, text in cut.written.items():
-        write(path / name, text)
+        tree.put(name, text)
     # The commits first: a plan without its commit is what a crash of the job leaves too.
     for name in sorted(cut.moved, key=lambda each: (not each.startswith("commits"), each)):
-        _move(path, aside, name)
+        tree.move(name, f"{intent.removed}/{name}")
         failpoint("O5")
-    _remove_orphaned_sums(path)
+    tree.remove_orphaned_sums()
     failpoint("O6")
-    aside.mkdir(exist_ok=True)
-    (path / INTENT).replace(aside / INTENT)
-    hadoop_file(path / INTENT).unlink(missing_ok=True)
-
-
-def _move(path: Path, aside: Path, name: str) -> None:
-    for each in _with_sums(path / name):
-        if each.exists():
-            to = aside / each.relative_to(path)
-            to.parent.mkdir(parents=True, exist_ok=True)
-            each.replace(to)
-
-
-def _remove_orphaned_sums(path: Path) -> None:
-    """Remove checksums of files that are lost: Spark would not write such a file again."""
-    for pattern in ("offsets/.*.crc", "commits/.*.crc", "sources/*/.*.crc"):
-        for sums in path.glob(pattern):
-            if not sums.with_name(sums.name[1:].removesuffix(".crc")).exists():
-                sums.unlink()
-
-
-def _with_sums(file: Path) -> Iterator[Path]:
-    yield file
-    yield hadoop_file(file)
-
-
-def write(file: Path, text: str) -> None:
-    """Write a file atomically and on the disk, with Hadoop's checksum beside it."""
-    content = text.encode()
-    # Without one, Hadoop checks nothing; with that of the old content, it refuses the new one.
-    hadoop_file(file).unlink(missing_ok=True)
-    part = file.with_name(f".{file.name}.part")
-    with part.open("wb") as opened:
-        opened.write(content)
-        opened.flush()
-        os.fsync(opened.fileno())
-    part.replace(file)
-    hadoop_file(file).write_bytes(hadoop_sums(content))
+    tree.move(INTENT, f"{intent.removed}/{INTENT}")
 
 
 # What a checkpoint needs to repeat its later batches as they were planned (`checkpoint.repeats`).
@@ -404,10 +361,10 @@ class _Sources:
                 if content is None:
                     raise _Incomplete
                 yield f"{repeats.TICKS}/{name}", content
-            elif (file := local(path)) is not None and not file.exists():
+            elif not self._folder.tree.has_input(path):
                 raise CommandError(
-                    f"{file} is gone, and batch {batch} reads it again. Nothing was changed; put it"
-                    " back under its name and repeat the command.",
+                    f"{path.removeprefix('file://')} is gone, and batch {batch} reads it again."
+                    " Nothing was changed; put it back under its name and repeat the command.",
                     code="input_missing",
                 )
 

@@ -151,11 +151,11 @@ class Changelog:
     """A changelog (`.changelog`): what one batch changed, and the versions before it."""
 
     def __init__(self, content: bytes) -> None:
-        self._content = _decompressed(content)
-        version, at = _text(self._content, 0)
+        content = _decompressed(content)
+        version, at = _text(content, 0)
         if version != "v4":
             raise ValueError(f"its format is {version!r}, expected v4")
-        lineage, self._at = _text(self._content, at)
+        lineage, at = _text(content, at)
         try:
             self.before = tuple(
                 Link(int(each["version"]), str(each["checkpointUniqueId"]))
@@ -164,25 +164,22 @@ class Changelog:
             """The versions before this one, the oldest first, back to a snapshot."""
         except (KeyError, TypeError) as error:
             raise ValueError("its list of earlier versions is not as expected") from error
+        self.sizes: Counter[int] = Counter()
+        """The bytes of keys and values, uncompressed, by column family."""
+        for key, value in _records(content, at):
+            self.sizes[int.from_bytes(key[:2], "little")] += len(key) + len(value)
 
-    def sizes(self) -> Counter[int]:
-        """Return the bytes of keys and values, uncompressed, by column family."""
-        sizes: Counter[int] = Counter()
-        for key, value in self._records():
-            sizes[int.from_bytes(key[:2], "little")] += len(key) + len(value)
-        return sizes
 
-    def _records(self) -> Iterator[tuple[bytes, bytes]]:
-        content, at = self._content, self._at
-        while True:
-            kind = content[at : at + 1]
-            if kind == bytes([_END]):
-                return
-            if kind not in (bytes([_PUT]), bytes([_MERGE]), bytes([_DELETE])):
-                raise ValueError("it ends in the middle, or has a record of an unknown kind")
-            key, at = _sized(content, at + 1)
-            value, at = _sized(content, at)
-            yield key, value
+def _records(content: bytes, at: int) -> Iterator[tuple[bytes, bytes]]:
+    while True:
+        kind = content[at : at + 1]
+        if kind == bytes([_END]):
+            return
+        if kind not in (bytes([_PUT]), bytes([_MERGE]), bytes([_DELETE])):
+            raise ValueError("it ends in the middle, or has a record of an unknown kind")
+        key, at = _sized(content, at + 1)
+        value, at = _sized(content, at)
+        yield key, value
 
 
 def _sized(content: bytes, at: int) -> tuple[bytes, int]:

@@ -23,9 +23,9 @@ from holdfast.spark_app.exposure.errors import ExposureError
 from holdfast.spark_app.inspection.reader import StateReader
 from holdfast.spark_app.lifecycle.failure import diagnose
 from holdfast.spark_app.operator import stored
-from holdfast.spark_app.runtime import session
 from holdfast.spark_app.runtime.engine import start_quietly
 from holdfast.spark_app.runtime.java import require_java
+from holdfast.spark_app.runtime.launch import Launch, launched_by_spark_submit
 
 UNSUMMED = "its checksum file is damaged, and its content is intact"
 
@@ -33,13 +33,15 @@ _ALWAYS = (METADATA, shape.FILE, policy_history.FILE, origin.FILE)
 """The files that every batch needs: no older batch has another copy of them."""
 
 
-def verified(folder: Folder, *, deep: bool = False) -> tuple[Document, ExitCode]:
+def verified(
+    folder: Folder, *, deep: bool = False, launch: Launch | None = None
+) -> tuple[Document, ExitCode]:
     """Check all files; the code is OK, DEGRADED (the next start works) or FAILED (it does not).
 
     With `deep`, Spark reads the newest state as well, where its files are intact.
     """
     kept = Kept(folder)
-    damaged = {name: why for name in folder.files if (why := folder.problem(name)) is not None}
+    damaged = folder.problems()
     damaged |= dict.fromkeys(kept.gaps(), MISSING)
     needs = {batch: kept.needs(batch) for batch in kept.committed}
     for each in needs.values():
@@ -58,7 +60,7 @@ def verified(folder: Folder, *, deep: bool = False) -> tuple[Document, ExitCode]
     if deep and newest is not None and not blocking:
         from holdfast.spark_app.checkpoint_manager.verify import read_state  # noqa: PLC0415 - starts Spark
 
-        decoded = read_state(str(folder.path), newest)
+        decoded = read_state(folder, newest, launch)
         if decoded["problem"]:
             blocking |= {f"state after batch {newest}": decoded["problem"]}
             damaged |= blocking
@@ -68,7 +70,7 @@ def verified(folder: Folder, *, deep: bool = False) -> tuple[Document, ExitCode]
         code = ExitCode.DEGRADED if damaged else ExitCode.OK
     usable = [batch for batch, each in needs.items() if each.usable]
     document: Document = {
-        "checkpoint": str(folder.path),
+        "checkpoint": folder.location,
         "stream": stream(folder),
         "result": {0: "intact", 4: "damaged", 1: "unusable"}[code],
         "last_batch_id": newest,
@@ -82,7 +84,7 @@ def verified(folder: Folder, *, deep: bool = False) -> tuple[Document, ExitCode]
             {"batch_id": batch, "restorable": each.usable, "problems": sorted(each.problems)}
             for batch, each in sorted(needs.items(), reverse=True)
         ],
-        "moved_from": moved_from(folder.path, folder.own(shape.FILE)),
+        "moved_from": moved_from(folder.location, folder.own(shape.FILE)),
         "unfinished_restore_batch_id": unfinished.batch if unfinished else None,
         "deep": decoded,
     }
@@ -125,7 +127,7 @@ def _advice(
     folder: Folder, document: Document, blocking: Mapping[str, str], usable: list[int]
 ) -> list[str]:
     """Return what the next start does, and the way out."""
-    where = shell_word(str(folder.path))
+    where = shell_word(folder.location)
     restore = f"holdfast job checkpoints restore --checkpoint {where} --batch"
     if (batch := document["unfinished_restore_batch_id"]) is not None:
         return [f"A restore to batch {batch} was interrupted; finish it: {restore} {batch}"]
@@ -198,16 +200,18 @@ def _prunable(folder: Folder, document: Document, where: str) -> list[str]:
 # Beyond the files' checksums this covers what Spark makes of them, and each value's own CRC.
 
 
-def read_state(checkpoint: str, batch: int) -> Document:
-    """Start Spark and decode the state after a batch; `problem` is None where all of it is intact.
+def read_state(folder: Folder, batch: int, launch: Launch | None) -> Document:
+    """Let Spark decode the state after a batch; `problem` is None where all of it is intact.
 
     Raises CommandError where Spark does not start.
     """
-    if not session.launched_by_spark_submit():
+    if folder.tree.spark is not None:
+        return _decoded(StateReader(folder.tree.spark, folder.location), batch)
+    if not launched_by_spark_submit():
         require_java()
-    spark = start_quietly("holdfast verify")
+    spark = start_quietly("holdfast verify", launch)
     try:
-        return _decoded(StateReader(spark, checkpoint), batch)
+        return _decoded(StateReader(spark, folder.location), batch)
     finally:
         with suppress(Py4JError, OSError):
             spark.stop()

@@ -32,9 +32,9 @@ from holdfast.spark_app.inspection.reader import (
 from holdfast.spark_app.inspection.view import Due, Merchant, Snapshot, Timer, Window, view
 from holdfast.spark_app.lifecycle.failure import diagnose
 from holdfast.spark_app.operator.groups import key_group
-from holdfast.spark_app.runtime import session
 from holdfast.spark_app.runtime.engine import start_quietly
 from holdfast.spark_app.runtime.java import require_java
+from holdfast.spark_app.runtime.launch import Launch, launched_by_spark_submit
 
 IDS_SHOWN = 5
 
@@ -318,16 +318,16 @@ class Answer:
     """Why nothing was found, as a message."""
 
 
-def run(question: Question, *, as_json: bool) -> None:
+def run(question: Question, launch: Launch | None = None, *, as_json: bool) -> None:
     """Print the answer on stdout; raises CommandError, with exit code 3 for an unknown merchant."""
     _require_id(question.merchant_id)
     checkpoint = absolute(question.checkpoint)
     # Before the start of Spark, so that a wrong path fails at once.
     if checkpoint.startswith("/") and not Path(checkpoint, FILE).is_file():
         raise no_checkpoint(checkpoint)
-    if not session.launched_by_spark_submit():
+    if not launched_by_spark_submit():
         require_java()
-    spark = start_quietly("holdfast inspect")
+    spark = start_quietly("holdfast inspect", launch)
     try:
         answer = ask(spark, question)
     finally:

@@ -8,10 +8,15 @@ from typing import Annotated
 import typer
 
 from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.spark_app.command.launching import with_launch
 from holdfast.spark_app.command.values import require_checkpoint
+from holdfast.spark_app.runtime.launch import Launch
 
 
+@with_launch
 def inspect(
+    *,
+    launch: Launch,
     checkpoint: Annotated[str, typer.Option(help="The checkpoint of `job run`.")],
     merchant: Annotated[str, typer.Option(help="The merchant's id.")],
     batch: Annotated[
@@ -54,4 +59,4 @@ def inspect(
             ExitCode.USAGE,
             code="package_missing",
         ) from error
-    answer.run(answer.Question(checkpoint, merchant, batch, diff), as_json=as_json)
+    answer.run(answer.Question(checkpoint, merchant, batch, diff), launch, as_json=as_json)

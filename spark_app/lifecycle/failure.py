@@ -28,7 +28,7 @@ from holdfast.spark_app.input import kafka_faults
 from holdfast.spark_app.input.file_names import UnreadableName
 from holdfast.spark_app.input.kafka_faults import KafkaFault, fault
 from holdfast.spark_app.input.missing_files import FileGone
-from holdfast.spark_app.runtime.session import launched_by_spark_submit
+from holdfast.spark_app.runtime.launch import launched_by_spark_submit
 
 DETAILS = "HOLDFAST_SPARK_LOG=info shows Spark's own log"
 

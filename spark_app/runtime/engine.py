@@ -149,7 +149,7 @@ def _end(process: "subprocess.Popen[bytes] | None") -> None:
         process.wait()
 
 
-def start_quietly(name: str) -> SparkSession:
+def start_quietly(name: str, launch: Launch | None = None) -> SparkSession:
     """Start Spark for one answer: a hint on a terminal, nothing else on stderr.
 
     Raises CommandError in one line when it does not start.
@@ -157,7 +157,7 @@ def start_quietly(name: str) -> SparkSession:
     with _hint(), TemporaryFile() as said:
         try:
             with _stderr_to(said.fileno()):
-                return session.create(name)
+                return session.create(name, launch=launch)
         except (PySparkRuntimeError, Py4JError) as error:
             said.seek(0)
             words = _complaint(said.read().decode(errors="replace")) or str(error)

@@ -1,5 +1,6 @@
 """Where Spark runs the job, and with which settings: Holdfast's own, and those of `--conf`."""
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Self
@@ -93,6 +94,11 @@ def of_this_machine(master: str) -> bool:
     (True, False)
     """
     return master == "local" or master.startswith("local[")
+
+
+def launched_by_spark_submit() -> bool:
+    """Return whether `spark-submit` has started the JVM, with its own settings."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from holdfast.spark_app.runtime.launch import (
     FIXED,
     STORE_LIMITS,
     Launch,
+    launched_by_spark_submit,
     of_this_machine,
 )
 
@@ -61,11 +62,6 @@ _LOCAL = {
 
 _LOCALE = "LC_ALL"
 _PYTHON = "PYSPARK_PYTHON"
-
-
-def launched_by_spark_submit() -> bool:
-    """Return whether `spark-submit` has started the JVM, with its own settings."""
-    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def create(

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +23,9 @@ from holdfast.sink.contract.failpoints import FailpointHit
 from holdfast.spark_app.checkpoint.policy_history import PolicyHistory
 from holdfast.spark_app.checkpoint_manager.cli import app as commands
 from holdfast.spark_app.checkpoint_manager.folder import Folder
-from holdfast.spark_app.checkpoint_manager.listing import shown
+from holdfast.spark_app.checkpoint_manager.listing import listed, shown
+from holdfast.spark_app.checkpoint_manager.prune import pruned
+from holdfast.spark_app.checkpoint_manager.trees import RemoteTree
 from holdfast.spark_app.checkpoint_manager.verify import verified
 from holdfast.spark_app.exposure.policy import Policy
 from holdfast.spark_app.exposure.policy_file import Limits
@@ -29,6 +33,7 @@ from holdfast.spark_app.input.sources import Files
 from tests.support.command import holdfast
 from tests.support.job.driver import Driver
 from tests.support.job.jobs import POLICY, Play, at, event, micros
+from tests.support.servers.places import place as place_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -391,6 +396,85 @@ def test_verify_prints_the_command_that_removes_what_no_batch_needs(
     answer, code = verified(Folder(str(copied)))
     assert (code, answer["advice"]) == (ExitCode.OK, [])
     assert not (copied / "removed-1").exists()
+
+
+@pytest.fixture
+def copied(made: Play, tmp_path: Path) -> Path:
+    """A copy of the checkpoint, which may be changed."""
+    return Path(shutil.copytree(made.checkpoint, tmp_path / "checkpoint"))
+
+
+@pytest.fixture(
+    params=[
+        "disk",
+        pytest.param("hdfs", marks=pytest.mark.long),
+        pytest.param("s3", marks=pytest.mark.long),
+    ]
+)
+def remote(
+    request: pytest.FixtureRequest, spark: "SparkSession", copied: Path, tmp_path: Path
+) -> Iterator[RemoteTree]:
+    """The copy, read through Hadoop: on the local disk, or as a copy of it elsewhere."""
+    (tmp_path / "place").mkdir()
+    with place_of(request.param, tmp_path / "place", spark) as uri:
+        if request.param != "disk":
+            tree = RemoteTree(spark, uri)
+            tree._system.copyFromLocalFile(
+                tree._jvm.org.apache.hadoop.fs.Path(str(copied)), tree._root
+            )
+        yield RemoteTree(spark, f"file://{copied}" if request.param == "disk" else uri)
+
+
+@pytest.mark.rest
+def test_checkpoint_is_read_and_pruned_alike_through_hadoop(
+    remote: RemoteTree, copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, folder = Folder(str(copied)), Folder(remote)
+    reads: Counter[str] = Counter()
+    content = remote.content
+
+    def counted(name: str) -> bytes:
+        reads[name] += 1
+        return content(name)
+
+    monkeypatch.setattr(remote, "content", counted)
+    assert {name: stat.size for name, stat in folder.files.items()} == {
+        name: stat.size for name, stat in before.files.items()
+    }
+    asked: tuple[Callable[[Folder], Any], ...] = (
+        verified,
+        lambda each: listed(each, None),
+        lambda each: shown(each, NEWEST, None),
+    )
+    for ask in asked:
+        assert _without_place(ask(folder)) == _without_place(ask(before))
+    assert set(reads.values()) == {1}
+    assert reads.keys() == folder.files.keys()
+    planned = pruned(before, 1, 0, dry_run=True)["removed_files"]
+    assert planned
+    assert pruned(folder, 1, 0, dry_run=False)["removed_files"] == planned
+    after = folder.again()
+    assert before.files.keys() - after.files.keys() == set(planned)
+    answer, code = verified(after)
+    assert code == ExitCode.OK, answer
+    after.tree.put("holdfast-retention.json", "{")
+    assert verified(after.again())[0]["damaged"][0]["file"] == "holdfast-retention.json"
+
+
+def _without_place(answer: Any) -> Any:
+    """An answer without what depends on where the checkpoint lies, and when it was copied."""
+    if isinstance(answer, tuple):
+        return _without_place(answer[0]), answer[1]
+    if isinstance(answer, list):
+        return [_without_place(each) for each in answer]
+    if isinstance(answer, dict):
+        return {
+            name: _without_place(value)
+            for name, value in answer.items()
+            if name not in ("checkpoint", "moved_from", "advice", "phases_ms")
+            and not name.endswith("_at")
+        }
+    return answer
 
 
 @pytest.mark.parametrize("name", ["Linking", "FileSystemBased", "FileContextBased"])

@@ -28,6 +28,7 @@ from holdfast.spark_app.checkpoint_manager.kept import Kept
 from holdfast.spark_app.checkpoint_manager.listing import listed, shown
 from holdfast.spark_app.checkpoint_manager.prune import pruned
 from holdfast.spark_app.checkpoint_manager.restore import restored
+from holdfast.spark_app.checkpoint_manager.trees import RemoteTree
 from holdfast.spark_app.checkpoint_manager.verify import verified
 from holdfast.spark_app.lifecycle.failure import QueryFailed
 from tests.support.command import holdfast
@@ -222,13 +223,10 @@ def test_commands_print_text_and_json(world: World) -> None:
     assert "can be restored" in _said("show", "--batch", str(world.newest), *where)
     assert "intact batches" in _said("verify", *where)
     assert json.loads(_said("verify", "--json", *where))["stream"] == "payouts"
-    for checkpoint, words in (
-        ("s3a://bucket/checkpoint", "not on a local path"),
-        (str(world.folder), "is not a checkpoint"),
-    ):
-        with pytest.raises(CommandError, match=words) as raised:
-            Folder(checkpoint)
-        assert raised.value.exit_code == ExitCode.USAGE
+    with pytest.raises(CommandError, match="is not a checkpoint") as raised:
+        Folder(str(world.folder))
+    assert raised.value.exit_code == ExitCode.USAGE
+    assert json.loads(_said("list", "--json", "--checkpoint", f"file://{world.checkpoint}"))
 
 
 def test_prune_keeps_the_checkpoint_intact_for_the_newest_batches(copied: Path) -> None:
@@ -416,7 +414,8 @@ def test_two_restores_leave_the_results_of_an_undisturbed_run(
     assert _left(database) == undisturbed
     assert len(undisturbed["windows"]) > windows
 
-    again = restored(Folder(where), batch - 1, database, dry_run=False)["repeated"]
+    through_hadoop = Folder(RemoteTree(spark, f"file://{where}"))
+    again = restored(through_hadoop, batch - 1, database, dry_run=False)["repeated"]
     assert again["recorded"] == again["last_batch_id"] - batch + 1
     play.command()
     assert _left(database) == undisturbed

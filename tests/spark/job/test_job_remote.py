@@ -12,7 +12,13 @@ import psycopg
 import pytest
 
 from holdfast.sink import CheckpointBehind, CheckpointUnreadable, LedgerBehind, OutboxSink
+from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.source_offsets import without_files
+from holdfast.spark_app.checkpoint_manager.folder import Folder
+from holdfast.spark_app.checkpoint_manager.prune import pruned
+from holdfast.spark_app.checkpoint_manager.restore import restored
+from holdfast.spark_app.checkpoint_manager.trees import RemoteTree
+from holdfast.spark_app.checkpoint_manager.verify import verified
 from tests.support.command import holdfast
 from tests.support.dispatch.sender import decision
 from tests.support.job.driver import Driver
@@ -175,10 +181,31 @@ def test_copy_of_a_checkpoint_on_hdfs_is_verified_and_listed(cluster: Hdfs, tmp_
     listed = holdfast(*where, "list", "--checkpoint", str(copy), "--json", process=False)
     batches = [each["batch_id"] for each in json.loads(listed.stdout)["batches"]]
     assert sorted(batches) == list(range(NEWEST + 1))
-    remote = f"{cluster.uri}/checkpoint"
-    done = holdfast(*where, "list", "--checkpoint", remote, process=False)
-    assert done.returncode == 2
-    assert "copy the directory" in done.stderr
+    remote = ("--checkpoint", f"{cluster.uri}/checkpoint", "--json")
+    option = ("--conf", "spark.hadoop.dfs.client.use.datanode.hostname=false")
+    there = json.loads(holdfast(*where, "list", *remote, *option).stdout)
+    assert there["batches"][0].keys() == json.loads(listed.stdout)["batches"][0].keys()
+    assert [each["batch_id"] for each in there["batches"]] == batches
+    assert there["query_id"] == json.loads(listed.stdout)["query_id"]
+
+
+@pytest.mark.long
+def test_checkpoint_on_hdfs_goes_back_and_is_pruned_there(made: Play, cluster: Hdfs) -> None:
+    before = published(made.dsn)
+
+    def there() -> Folder:
+        return Folder(RemoteTree(made.spark, f"{cluster.uri}/checkpoint"))
+
+    back = restored(there(), 1, made.dsn, dry_run=False)
+    assert back["repeated"]["last_batch_id"] == NEWEST
+    assert "holdfast-restore.json" in cluster.names("/checkpoint/removed-1")
+    made.command()
+    assert published(made.dsn) == before
+    answer, code = verified(there())
+    assert code == ExitCode.OK, answer
+    assert pruned(there(), 1, 0, dry_run=False)["removed_folders"] == ["removed-1"]
+    assert verified(there())[1] == ExitCode.OK
+    assert cluster.names("/checkpoint/removed-1") == []
 
 
 @pytest.mark.long

@@ -49,6 +49,7 @@ class S3:
     uri = f"s3a://{BUCKET}"
 
     def __init__(self, port: int) -> None:
+        self.port = port
         self._address = f"http://127.0.0.1:{port}"
 
     @property

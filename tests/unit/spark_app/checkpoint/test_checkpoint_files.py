@@ -142,14 +142,14 @@ RECORDS = [(b"\2\0key", b"value"), (b"\4\0key", b"x" * 90), (b"\4\0key", None)]
 def test_changelog_has_earlier_versions_and_values_of_each_kind() -> None:
     changelog = Changelog(_changelog(BEFORE, RECORDS))
     assert changelog.before == tuple(BEFORE)
-    assert changelog.sizes() == {2: 10, 4: 100}
+    assert changelog.sizes == {2: 10, 4: 100}
 
 
 def test_changelog_that_is_cut_anywhere_is_refused() -> None:
     full = _changelog(BEFORE, RECORDS)
     for length in range(len(full) - 1):
         with pytest.raises(ValueError, match=r"it ends|is not|cannot|block"):
-            Changelog(full[:length]).sizes()
+            Changelog(full[:length])
 
 
 def test_snapshot_names_shared_files_and_damage_is_refused() -> None:
