@@ -17,8 +17,12 @@ from holdfast.spark_app.exposure import codec
 from holdfast.spark_app.exposure.settings import MILLISECOND_US, Settings
 
 FILE: Final = "manifest.json"
-VERSION: Final = 1
+VERSION: Final = 2
 """Version of the manifest and of the columns of `tables`."""
+
+WITHOUT_FOLDER: Final = 1
+"""What a savepoint whose files lie beside its manifest is written as: the Holdfast before reads
+it."""
 
 WAY_OUT: Final = "Nothing was changed; use another savepoint, or a whole copy of this one"
 
@@ -64,6 +68,8 @@ class Manifest:
     rows: dict[str, int]
     """Number of rows of each table."""
     files: list[File]
+    folder: str = ""
+    """Where the files lie in the savepoint, with a `/`; empty for beside the manifest."""
 
     @property
     def proof(self) -> Continuation:
@@ -88,6 +94,9 @@ class Manifest:
     def to_json(self) -> str:
         """Return the text of `FILE`."""
         content = {"version": VERSION, **asdict(self)}
+        if not self.folder:
+            content["version"] = WITHOUT_FOLDER
+            del content["folder"]
         return json.dumps({**content, _CHECKSUM: checksum(content)}, indent=2) + "\n"
 
     @classmethod
@@ -118,6 +127,8 @@ class Manifest:
 
     @classmethod
     def _of(cls, content: Mapping[str, Any]) -> Self:
+        # Version 1 has no folder.
+        content = {"folder": "", **content}
         values = {field.name: content[field.name] for field in fields(cls)}
         found = cls(**values | {"files": [File(**each) for each in values["files"]]})
         _ = found.proof, found.settings, json.loads(found.offsets[1])["conf"]

@@ -24,7 +24,7 @@ from holdfast.spark_app.input.source import holds
 from holdfast.spark_app.inspection.reader import Operator, StateReader
 from holdfast.spark_app.lifecycle.failure import diagnose
 from holdfast.spark_app.operator import stored
-from holdfast.spark_app.savepoint import manifest, read_files, tables
+from holdfast.spark_app.savepoint import read_files, tables
 from holdfast.spark_app.savepoint.folder import SavepointFolder
 from holdfast.spark_app.savepoint.manifest import Manifest
 
@@ -148,9 +148,7 @@ def _save(
             rows=_counts(spark, part),
             files=[file for name in part.visible() if (file := part.checksum(name))],
         )
-        part.write(manifest.FILE, found.to_json())
-        folder.publish(part)
-    return found
+        return folder.publish(part, found)
 
 
 def _require_beside(to: str, checkpoint: str, begun: dict[str, Any]) -> None:
@@ -173,7 +171,7 @@ def _require_beside(to: str, checkpoint: str, begun: dict[str, Any]) -> None:
 
 @contextmanager
 def _written(folder: SavepointFolder) -> Iterator[SavepointFolder]:
-    """Yield the folder to write; it is removed when the block raises."""
+    """Yield the folder to write; it is removed unless the block has published it."""
     part = folder.prepare()
     try:
         yield part
@@ -187,7 +185,7 @@ def _written(folder: SavepointFolder) -> Iterator[SavepointFolder]:
         ) from error
     finally:
         with suppress(Py4JError, OSError):
-            part.remove_all()
+            part.discard()
 
 
 def _begun(files: CheckpointFiles) -> dict[str, Any]:

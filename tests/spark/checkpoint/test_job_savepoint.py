@@ -15,15 +15,17 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.spark_app.checkpoint.files import CheckpointFiles
 from holdfast.spark_app.exposure.policy import Policy
 from holdfast.spark_app.exposure.settings import Settings
 from holdfast.spark_app.lifecycle.failure import QueryFailed
-from holdfast.spark_app.savepoint import manifest, write
-from holdfast.spark_app.savepoint.folder import SavepointFolder
+from holdfast.spark_app.savepoint import manifest, tables, write
+from holdfast.spark_app.savepoint.folder import PART, SavepointFolder
 from tests.support.job.damage import flip
 from tests.support.job.job_stream import Rows, lasting
 from tests.support.job.jobs import POLICY, Play, armed, event
 from tests.support.servers.databases import copy_of
+from tests.support.servers.places import place as place_of
 from tests.support.world import World
 
 if TYPE_CHECKING:
@@ -220,7 +222,7 @@ def _cut(folder: Path) -> None:
 
 def _of_the_future(folder: Path) -> None:
     (folder / ".manifest.json.crc").unlink(missing_ok=True)
-    (folder / "manifest.json").write_text('{"version": 2, "holdfast": "9.0"}')
+    (folder / "manifest.json").write_text('{"version": 3, "holdfast": "9.0"}')
 
 
 @pytest.mark.parametrize(
@@ -230,7 +232,7 @@ def _of_the_future(folder: Path) -> None:
         (_flip_sources, r"sources/0\.jsonl .*\(checksum\)"),
         (_lose_windows, "windows/part-.* is missing"),
         (_cut, r"manifest\.json .* cannot be read"),
-        (_of_the_future, "version 2, and this Holdfast reads up to 1"),
+        (_of_the_future, "version 3, and this Holdfast reads up to 2"),
     ],
 )
 def test_a_damaged_savepoint_is_refused(
@@ -333,6 +335,93 @@ def test_concurrent_savepoints_do_not_mix_their_files(
         saved = play.save(str(play.checkpoint), to, SAVED)
         assert {file.name.partition("/")[0] for file in saved.files} == {*saved.rows, "sources"}
         shutil.rmtree(to)
+
+
+@pytest.fixture(
+    params=[
+        *("disk", "inside"),
+        *(pytest.param(each, marks=pytest.mark.long) for each in ("hdfs", "s3")),
+    ]
+)
+def elsewhere(
+    request: pytest.FixtureRequest,
+    spark: "SparkSession",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[str]:
+    """A place for savepoints; `inside` is a local disk that is written as an object store is."""
+    if request.param == "inside":
+        monkeypatch.setattr(SavepointFolder, "is_object_store", True)
+        monkeypatch.setattr(SavepointFolder, "_create_new", CheckpointFiles._create)
+    with place_of(request.param, tmp_path, spark) as uri:
+        yield uri
+
+
+def _files(spark: "SparkSession", uri: str) -> dict[str, Any]:
+    """The savepoint's files, each with its checksum, and all names at its place."""
+    folder = SavepointFolder(spark, uri)
+    found = folder.manifest()
+    folder.verify(found.files)
+    names = {name for name in CheckpointFiles(spark, uri).names(".") if not name.startswith(".")}
+    return {"id": found.savepoint_id, "names": names, "files": found.files}
+
+
+def test_slower_savepoint_never_replaces_the_one_that_took_its_place(
+    play: Play, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The older one is paused before the step that gives it its place."""
+    to, publish, newer = f"{elsewhere}/saved", SavepointFolder.publish, []
+
+    def overtaken(folder: SavepointFolder, part: SavepointFolder, found: Any) -> Any:
+        monkeypatch.setattr(SavepointFolder, "publish", publish)
+        newer.append(play.save(str(play.checkpoint), to, SAVED + 1))
+        return publish(folder, part, found)
+
+    monkeypatch.setattr(SavepointFolder, "publish", overtaken)
+    with pytest.raises(CommandError, match=f"{to} exists already. Nothing was written"):
+        play.save(str(play.checkpoint), to, SAVED)
+    found = _files(play.spark, to)
+    assert found["id"] == newer[0].savepoint_id
+    folders = {file.name.partition("/")[0] for file in newer[0].files}
+    inside = newer[0].folder.rstrip("/")
+    assert found["names"] == {manifest.FILE, *([inside] if inside else folders)}
+    assert [
+        each for each in CheckpointFiles(play.spark, elsewhere).names(".") if PART in each
+    ] == []
+
+
+def test_savepoint_is_taken_to_another_place_and_back(
+    world: World, play: Play, elsewhere: str, tmp_path: Path
+) -> None:
+    before = _written(play)
+    play.save(str(play.checkpoint), f"{elsewhere}/saved", SAVED)
+    new = tmp_path / "new"
+    play.command(checkpoint=str(new), savepoint=f"{elsewhere}/saved", key_groups=7)
+    assert _written(play) == before
+    states = [
+        _state(play, source, f"{elsewhere}/{name}")
+        for source, name in ((play.checkpoint, "old"), (new, "new"))
+    ]
+    assert states[0] == states[1]
+    assert all(states[0].values())
+    assert _queries(world.db)[1][1] == 1 + len(FILES) - SAVED
+
+
+def _state(play: Play, checkpoint: Path, to: str) -> dict[str, list[Any]]:
+    """The state after the newest batch as it is in a savepoint, whatever its key groups."""
+    folder = SavepointFolder(play.spark, to)
+    play.save(str(checkpoint), to)
+    found = folder.manifest()
+    return {
+        name: sorted(
+            tuple(row)
+            for row in play.spark.read.schema(tables.DDL[name])
+            .parquet(*folder.paths(found.files, name))
+            .drop("position")
+            .collect()
+        )
+        for name in tables.SCHEMAS
+    }
 
 
 def test_next_command_removes_leftovers_of_a_killed_one_only(

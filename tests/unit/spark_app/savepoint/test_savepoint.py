@@ -103,7 +103,7 @@ def _resealed(**changed: Any) -> str:
 
 def test_a_manifest_of_a_later_version_is_refused_by_its_version() -> None:
     later = json.dumps({"version": VERSION + 1, "holdfast": "9.1.0", "unknown": "fields"})
-    with pytest.raises(CommandError, match=r"version 2, and this Holdfast reads up to 1.*9\.1\.0"):
+    with pytest.raises(CommandError, match=r"version 3, and this Holdfast reads up to 2.*9\.1\.0"):
         Manifest.from_json(later, "/sp")
 
 
