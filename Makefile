@@ -434,8 +434,9 @@ S3_SEEDS := 1 2 3 4 5 6 7 8 9 10
 
 .PHONY: test-remote
 test-remote: $(STAMP) hdfs-jar s3-jars ## run the job on a real HDFS and on S3, kill it, let the store fail, and let two drivers meet; takes long
-	@$(BIN)/python -m pytest tests/soak/remote.py tests/spark/job/test_job_remote.py
+	@$(BIN)/python -m pytest tests/soak/remote.py tests/soak/savepoints.py tests/spark/job/test_job_remote.py
 	@HOLDFAST_TEST_S3_SEEDS="$(S3_SEEDS)" $(BIN)/python -m pytest -m "" tests/soak/remote_store.py tests/spark/checkpoint/test_two_drivers_remote.py
+	@$(BIN)/python -m pytest tests/spark/checkpoint/test_checkpoint.py tests/spark/checkpoint/test_job_savepoint.py -k "hdfs or s3"
 	@HOLDFAST_TEST_RACE_ROUNDS=300 $(BIN)/python -m pytest tests/spark/checkpoint/test_conditional_create.py
 
 .PHONY: test-upgrade

@@ -5,6 +5,8 @@ from holdfast.deploy.local.stack.panels import Dashboard, Panel, Query, Row
 
 LEFT_OUT = {
     "holdfast_job_late_ahead_rows_total": "they are among the late rows, which are shown",
+    "holdfast_job_savepoint_failures_total": "only a job with --savepoint-every has it above 0",
+    "holdfast_job_savepoint_timestamp_seconds": "only a job with --savepoint-every has it",
     "holdfast_log_lines_dropped_total": "it grows while the disk under the log is full",
     "holdfast_subjects_on_hold": "`status` names them until a person resumes them",
     "holdfast_job_watermark_timestamp_seconds": "its lag is shown, which says more than a time",

@@ -4,6 +4,7 @@ Spark and Arrow are imported only when the job runs, so that every other command
 """
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -22,11 +23,17 @@ from holdfast.spark_app.command.values import (
 from holdfast.spark_app.estimate import estimate_job
 from holdfast.spark_app.exposure.settings import MILLISECOND_US, Settings
 from holdfast.spark_app.inspection.cli import inspect
-from holdfast.spark_app.runtime.launch import Launch
-from holdfast.spark_app.savepoint.cli import savepoint
+from holdfast.spark_app.runtime.launch import Launch, launched_by_spark_submit
+from holdfast.spark_app.savepoint.cli import savepoint, shelf
+
+if TYPE_CHECKING:
+    from holdfast.spark_app.savepoint.schedule import Schedule
 
 app = typer.Typer(help="The Spark job that turns events into decisions.", no_args_is_help=True)
 
+
+SECOND_MS = 1000
+"""Shortest interval of savepoints, whose names are times in seconds."""
 
 IDLE_MS = 60_000
 """Default of the idle timeout where there is a topic."""
@@ -64,7 +71,6 @@ def run_job(options: JobOptions) -> None:
     try:
         from holdfast.spark_app.checkpoint.retention import Retention  # noqa: PLC0415 - takes a second
         from holdfast.spark_app.lifecycle.run import Running, Trigger, run_described  # noqa: PLC0415
-        from holdfast.spark_app.runtime.session import launched_by_spark_submit  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise CommandError(
             f"`job run` needs the package {error.name}, which is not installed:"
@@ -72,7 +78,7 @@ def run_job(options: JobOptions) -> None:
             ExitCode.USAGE,
             code="package_missing",
         ) from error
-    submitted = launched_by_spark_submit()
+    submitted, savepoints = launched_by_spark_submit(), _savepoints(options)
     retention = Retention.covering(options.keep_batches, keep_for_ms, interval_ms)
     launch = Launch.read(options.master, options.conf, submitted=submitted)
     described = sources.described(options, submitted=submitted)
@@ -84,6 +90,7 @@ def run_job(options: JobOptions) -> None:
         refused_rows=options.refused_rows,
         doorbell=options.doorbell,
         retention=retention,
+        savepoints=savepoints,
         launch=replace(launch, conf={**described.pop("jars").settings, **launch.conf}),
     )
     run_described(
@@ -123,9 +130,49 @@ def _keep_for(text: str | None, available_now: bool) -> int | None:
         ) from error
 
 
+def _savepoints(options: JobOptions) -> "Schedule | None":
+    """Return when savepoints are written, None for never; raises CommandError."""
+    every, place = options.savepoint_every, options.savepoint_to
+    if (every is None) != (place is None):
+        missing = "--savepoint-to" if place is None else "--savepoint-every"
+        raise CommandError(
+            f"{missing} is missing: savepoints of a running job need both a time and a place."
+            " Nothing was started.",
+            ExitCode.USAGE,
+            code="conflicting_parameters",
+        )
+    if every is None or place is None:
+        return None
+    if options.available_now:
+        raise CommandError(
+            "--savepoint-every is for a job that runs on, and --available-now ends it. Nothing was"
+            " started; use `holdfast job savepoint` after it.",
+            ExitCode.USAGE,
+            code="conflicting_parameters",
+        )
+    try:
+        every_ms = milliseconds(every)
+    except ValueError as error:
+        raise CommandError(
+            f"--savepoint-every: {error}. Nothing was started.",
+            ExitCode.USAGE,
+            code="invalid_duration",
+        ) from error
+    if every_ms < SECOND_MS:
+        raise CommandError(
+            f"--savepoint-every {every} is less than a second. Nothing was started.",
+            ExitCode.USAGE,
+            code="invalid_duration",
+        )
+    from holdfast.spark_app.savepoint.schedule import Schedule  # noqa: PLC0415 - imports Spark
+
+    return Schedule(every_ms, place, options.savepoint_keep)
+
+
 app.command("run")(command(run_job))
 app.command("new")(new)
 app.command("inspect")(inspect)
 app.command("savepoint")(savepoint)
+app.add_typer(shelf, name="savepoints")
 app.command("estimate")(estimate_job)
 app.add_typer(checkpoints, name="checkpoints")

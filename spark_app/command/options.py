@@ -181,6 +181,21 @@ class JobOptions:
             help="Begin the checkpoint, which must be new, with the state of a savepoint."
         ),
     ] = None
+    savepoint_every: Annotated[
+        str | None,
+        typer.Option(
+            help="Write a savepoint to --savepoint-to in each such time, as `1h`, while the job"
+            " runs.",
+            show_default="none",
+        ),
+    ] = None
+    savepoint_to: Annotated[
+        str | None,
+        typer.Option(help="The directory of these savepoints, best on another store."),
+    ] = None
+    savepoint_keep: Annotated[
+        int, typer.Option(min=1, help="Number of these savepoints that are kept.")
+    ] = 24
     keep_batches: Annotated[
         int, typer.Option(min=2, help="Number of batches that the checkpoint keeps to go back to.")
     ] = 100

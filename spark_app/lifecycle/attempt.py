@@ -43,6 +43,10 @@ COMMIT_SECONDS = 10
 the next start replays the batch, which writes nothing."""
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 @dataclass(frozen=True)
 class Trigger:
     """When a batch begins: at most one per interval, when there is data."""
@@ -64,15 +68,16 @@ def attempt(
     metrics: Metrics | None = None,
     jvm_gone: Callable[[], bool] = lambda: False,
     retention: Retention | None = None,
+    tick: Callable[[], object] = _nothing,
 ) -> None:
     """Run the query until it is done or `stop` is set.
 
-    After it returns or raises, it writes no batch. `started` is set once a query has started.
+    After it returns or raises, it writes no batch. `started` is set once a query has started, and
+    `tick` is called again and again while it runs.
     Raises QueryFailed when the query ended with an error, and CommandError where a restart cannot
     succeed.
     """
-    counter = counter or BatchCounter()
-    metrics = metrics or Metrics()
+    counter, metrics = counter or BatchCounter(), metrics or Metrics()
     started = started or Event()
     batches: Batches | None = None
     progressed = False
@@ -100,7 +105,7 @@ def attempt(
                     require = partial(_require_input, query, watched)
                     batches.begin(query_id, run_id, require, run.repeated, take=is_adopted)
                     metrics.enter(State.RUNNING)
-                    watch(query, batches, stop, metrics, run.idle, names, run.until_idle)
+                    watch(query, batches, stop, metrics, run.idle, names, run.until_idle, tick)
                 batches.close()
                 if stop.is_set():
                     return
@@ -215,10 +220,12 @@ def watch(
     idle: IdleClock | None = None,
     names: FileNames | None = None,
     until_idle: bool = False,
+    tick: Callable[[], object] = _nothing,
 ) -> None:
     """Report each batch until the query ends; raises its error, unless `stop` ended it.
 
-    With `until_idle`, it also stops the query where the first trigger has no new data.
+    `tick` is called again and again. With `until_idle`, it also stops the query where the first
+    trigger has no new data.
     """
     progress = Progress(query, batches, metrics or Metrics())
     try:
@@ -230,6 +237,7 @@ def watch(
                 idle.observe(rows)
             if names:
                 names.require_in_time()
+            tick()
             if stop.is_set() or (until_idle and progress.waits_since_start):
                 _stop_between_batches(query, batches)
     except StreamingQueryException:

@@ -29,7 +29,7 @@ from holdfast.spark_app.input.source import (
     require_plain,
 )
 from holdfast.spark_app.lifecycle.attempt import Trigger, attempt
-from holdfast.spark_app.lifecycle.failure import Failure, QueryFailed, explain
+from holdfast.spark_app.lifecycle.failure import QueryFailed, explain
 from holdfast.spark_app.lifecycle.stopping import JvmStop, StopSignals
 from holdfast.spark_app.lifecycle.supervisor import MAX_RESTARTS, supervise
 from holdfast.spark_app.operator import output
@@ -39,8 +39,9 @@ from holdfast.spark_app.reporting.metrics import Metrics, State, served
 from holdfast.spark_app.runtime import session
 from holdfast.spark_app.runtime.engine import Engine
 from holdfast.spark_app.runtime.java import require_java
-from holdfast.spark_app.runtime.launch import Launch
+from holdfast.spark_app.runtime.launch import Launch, launched_by_spark_submit
 from holdfast.spark_app.savepoint.folder import require_place
+from holdfast.spark_app.savepoint.schedule import Savepoints, Schedule
 
 __all__ = ["Running", "Trigger", "run", "run_described"]
 
@@ -60,6 +61,8 @@ class Running:
     doorbell: bool = False
     """Notify listening dispatchers of each batch."""
     retention: Retention = field(default_factory=Retention)
+    savepoints: Schedule | None = None
+    """Savepoints while the job runs."""
     launch: Launch = field(default_factory=Launch)
 
 
@@ -110,6 +113,7 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
     if job.schemas is not None:
         job.schemas.require()
     metrics = Metrics(job.stream)
+    savepoints = Savepoints(running.savepoints, job, dsn, metrics)
     counter = BatchCounter(metrics.done)
     with (
         closing(_sink(job, dsn, counter, running)) as sink,
@@ -117,7 +121,7 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
         exported_spans("holdfast-job"),
         StopSignals() as signals,
     ):
-        if not session.launched_by_spark_submit():
+        if not launched_by_spark_submit():
             with _starting(signals.requested):
                 require_java()
         jvm_stop = JvmStop(signals.request)
@@ -135,28 +139,27 @@ def run(job: Job, dsn: str, trigger: Trigger, running: Running) -> None:
             with _starting(signals.requested):
                 spark = engine.spark()
             if not signals.requested.is_set():
-                attempt(
-                    spark,
-                    job,
-                    sink,
-                    trigger,
-                    signals.requested,
-                    started=started,
-                    counter=counter,
-                    metrics=metrics,
-                    jvm_gone=engine.jvm_gone,
-                    retention=running.retention,
-                )
-
-        def on_restart(failure: Failure) -> None:
-            metrics.restarting(failure.cause)
+                with savepoints.written(spark) as tick:
+                    attempt(
+                        spark,
+                        job,
+                        sink,
+                        trigger,
+                        signals.requested,
+                        started=started,
+                        counter=counter,
+                        metrics=metrics,
+                        jvm_gone=engine.jvm_gone,
+                        retention=running.retention,
+                        tick=tick,
+                    )
 
         try:
             supervise(
                 once,
                 stop=signals.requested,
                 max_restarts=running.max_restarts,
-                on_restart=on_restart,
+                on_restart=lambda failure: metrics.restarting(failure.cause),
             )
             if trigger.available_now and not counter.finished and not signals.requested.is_set():
                 print("holdfast: nothing new to read", file=sys.stderr, flush=True)  # noqa: T201

@@ -73,6 +73,7 @@ class Metrics:
         )
         self._windows = self._counter("windows", "Windows emitted, corrections included")
         self._restarts = self._counter("restarts", "Restarts after a failure", "cause")
+        self._not_saved = self._counter("savepoint_failures", "Savepoints that were not written")
 
     def _make_gauges(self) -> None:
         self._state = self._gauge("state", "1 for the current state of the job", "state")
@@ -88,6 +89,9 @@ class Metrics:
         self._last = self._gauge("last_batch_timestamp_seconds", "Start of the latest batch")
         self._bytes = self._gauge("state_memory_bytes", "Memory that RocksDB holds for the state")
         self._files = self._gauge("state_file_bytes", "Size of RocksDB's own files of the state")
+        self._saved = self._gauge(
+            "savepoint_timestamp_seconds", "Time of the newest savepoint of --savepoint-every"
+        )
         self._dropped = self._gauge("spark_dropped_rows", "Rows that Spark dropped; must stay 0")
         self._duration = self._histogram("batch_duration_seconds", "Time of a batch, by phase")
         self._checkpoint = self._histogram(
@@ -102,6 +106,7 @@ class Metrics:
         for counter in (
             *(self._rows, self._ticks, self._entries),
             *(self._suppressed, self._duplicates, self._windows, self._late_ahead),
+            self._not_saved,
         ):
             counter.labels(self._stream)
         for counter, values in (
@@ -137,6 +142,14 @@ class Metrics:
         """Count a restart; the job waits for it."""
         self._restarts.labels(self._stream, cause.value).inc()
         self.enter(State.WAITING)
+
+    def saved(self, at: float) -> None:
+        """Record the newest savepoint, in seconds since 1970."""
+        self._saved.labels(self._stream).set(at)
+
+    def not_saved(self) -> None:
+        """Count a savepoint that was not written."""
+        self._not_saved.labels(self._stream).inc()
 
     def done(self, done: FinishedBatch) -> None:
         """Count a batch that the sink has; its contents only when this run wrote it."""

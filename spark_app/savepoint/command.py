@@ -2,7 +2,8 @@
 
 import json
 import sys
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,22 @@ from holdfast.spark_app.lifecycle.failure import diagnose, explain
 from holdfast.spark_app.runtime import session
 from holdfast.spark_app.runtime.engine import start_quietly
 from holdfast.spark_app.runtime.java import require_java
+from holdfast.spark_app.runtime.launch import Launch, launched_by_spark_submit
 from holdfast.spark_app.savepoint.folder import require_place, require_safe
 from holdfast.spark_app.savepoint.manifest import Manifest
+from holdfast.spark_app.savepoint.shelf import Shelf, described
 from holdfast.spark_app.savepoint.write import save
 
 
-def run(*, checkpoint: str, to: str, batch: int | None, dsn: str, as_json: bool) -> None:
+def run(
+    *,
+    checkpoint: str,
+    to: str,
+    batch: int | None,
+    dsn: str,
+    launch: Launch | None = None,
+    as_json: bool,
+) -> None:
     """Write a savepoint and print it; raises CommandError, and then there is nothing at `to`."""
     checkpoint, to = absolute(checkpoint), absolute(to)
     require_place(to, "--to")
@@ -44,9 +55,9 @@ def run(*, checkpoint: str, to: str, batch: int | None, dsn: str, as_json: bool)
             code="savepoint_exists",
         )
     session.quiet_logs()
-    if not session.launched_by_spark_submit():
+    if not launched_by_spark_submit():
         require_java()
-    spark = start_quietly("holdfast savepoint")
+    spark = start_quietly("holdfast savepoint", launch)
     try:
         found = write(spark, checkpoint, to, dsn, batch)
     finally:
@@ -85,6 +96,72 @@ def _sink(dsn: str, stream: str, checkpoint: str) -> OutboxSink:
         raise CommandError(
             f"{error}. Nothing was written.", ExitCode.USAGE, code="invalid_place"
         ) from error
+
+
+def print_shelf(place: str, launch: Launch, *, as_json: bool, verify: bool = False) -> ExitCode:
+    """Print the savepoints in a directory; raises CommandError where there is none."""
+    with _shelf(place, launch) as shelf:
+        kept = list(shelf.kept())
+        problems = [shelf.problem(each) if verify else each.problem for each in kept]
+    rows = [described(each, why) for each, why in zip(kept, problems, strict=True)]
+    if as_json:
+        print(json.dumps({"place": shelf.place, "savepoints": rows}, indent=2))  # noqa: T201 - the command's answer
+    else:
+        print("\n".join(_shelf_lines(rows, verify=verify)))  # noqa: T201 - as above
+    if not rows:
+        raise CommandError(
+            f"there is no savepoint in {shelf.place}. Nothing was changed.",
+            ExitCode.NOTHING_MATCHED,
+            code="nothing_matched",
+        )
+    if not any(problems):
+        return ExitCode.OK
+    return ExitCode.FAILED if all(problems) else ExitCode.DEGRADED
+
+
+def _shelf_lines(rows: list[dict[str, Any]], *, verify: bool) -> Iterator[str]:
+    for row in rows:
+        if row["problem"] is not None:
+            yield f"{row['savepoint']}  {row['problem']}"
+            continue
+        intact = "  intact" if verify else ""
+        yield (
+            f"{row['savepoint']}  {row['stream']} after batch {row['batch_id']} of query"
+            f" {row['query_id']}, {row['bytes']:,} bytes{intact}"
+        )
+
+
+def prune_shelf(place: str, launch: Launch, stream: str, keep: int, *, as_json: bool) -> None:
+    """Remove all but the newest savepoints of a stream, and print which."""
+    with _shelf(place, launch) as shelf:
+        removed = shelf.prune(stream, keep)
+    if as_json:
+        print(json.dumps({"place": shelf.place, "removed": removed}, indent=2))  # noqa: T201 - the command's answer
+    else:
+        print(f"removed {len(removed)}: {', '.join(removed)}" if removed else "removed none")  # noqa: T201 - as above
+
+
+@contextmanager
+def _shelf(place: str, launch: Launch) -> Iterator[Shelf]:
+    """Start Spark and yield a directory of savepoints; raises CommandError."""
+    place = absolute(place)
+    require_place(place, "--in")
+    session.quiet_logs()
+    if not launched_by_spark_submit():
+        require_java()
+    spark = start_quietly("holdfast savepoints", launch)
+    try:
+        yield Shelf(spark, place)
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        raise CommandError(
+            f"{place} cannot be read or changed: {diagnose(error).said.rstrip('.')}. Repeat the"
+            " command when its file system answers.",
+            code="file_system_failed",
+        ) from error
+    finally:
+        # A JVM that has died was reported already.
+        with suppress(Py4JError, OSError):
+            spark.stop()
 
 
 def document(found: Manifest, checkpoint: str, to: str) -> dict[str, Any]:

@@ -7,7 +7,12 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -21,11 +26,14 @@ from holdfast.spark_app.exposure.settings import Settings
 from holdfast.spark_app.lifecycle.failure import QueryFailed
 from holdfast.spark_app.savepoint import manifest, tables, write
 from holdfast.spark_app.savepoint.folder import PART, SavepointFolder
+from holdfast.spark_app.savepoint.schedule import Savepoints, Schedule
+from holdfast.spark_app.savepoint.shelf import Shelf
 from tests.support.job.damage import flip
 from tests.support.job.job_stream import Rows, lasting
-from tests.support.job.jobs import POLICY, Play, armed, event
+from tests.support.job.jobs import POLICY, Play, armed, commits, event, patiently
 from tests.support.servers.databases import copy_of
 from tests.support.servers.places import place as place_of
+from tests.support.waiting import eventually
 from tests.support.world import World
 
 if TYPE_CHECKING:
@@ -400,7 +408,7 @@ def test_savepoint_is_taken_to_another_place_and_back(
     assert _written(play) == before
     states = [
         _state(play, source, f"{elsewhere}/{name}")
-        for source, name in ((play.checkpoint, "old"), (new, "new"))
+        for source, name in ((play.checkpoint, "of-old"), (new, "of-new"))
     ]
     assert states[0] == states[1]
     assert all(states[0].values())
@@ -422,6 +430,120 @@ def _state(play: Play, checkpoint: Path, to: str) -> dict[str, list[Any]]:
         )
         for name in tables.SCHEMAS
     }
+
+
+@dataclass
+class Observed:
+    """What a running job tells of its savepoints."""
+
+    times: list[float] = field(default_factory=list)
+    failures: int = 0
+
+    def saved(self, at: float) -> None:
+        self.times.append(at)
+
+    def not_saved(self) -> None:
+        self.failures += 1
+
+
+@contextmanager
+def _running(play: Play, place: str, keep: int = 2) -> Iterator[Observed]:
+    """The job, running, with a savepoint each second; it ends with the block."""
+    seen, stop = Observed(), Event()
+    savepoints = Savepoints(Schedule(1000, place, keep), play.job(), play.dsn, seen)
+    with (
+        savepoints.written(play.spark) as tick,
+        ThreadPoolExecutor(1) as pool,
+        play.attempt(stop, 50) as run,
+    ):
+        running = pool.submit(patiently, partial(run, tick=tick))
+        try:
+            yield seen
+        finally:
+            stop.set()
+            running.result(240)
+
+
+def test_running_job_saves_on_schedule_and_does_not_wait_for_it(
+    spark: "SparkSession",
+    make_database: Callable[[str | None], str],
+    template_database: str,
+    elsewhere: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    play, place = Play(spark, make_database(template_database), tmp_path), f"{elsewhere}/saved"
+    publish, paused, go_on = SavepointFolder.publish, Event(), Event()
+
+    def slow(folder: SavepointFolder, part: SavepointFolder, found: Any) -> Any:
+        paused.set()
+        assert go_on.wait(240)
+        return publish(folder, part, found)
+
+    def committed() -> int:
+        return len(commits(play.checkpoint))
+
+    play.put(FILES[0])
+    with _running(play, place) as seen:
+        eventually(lambda: seen.times, 240)
+        monkeypatch.setattr(SavepointFolder, "publish", slow)
+        play.put(FILES[1], first=1)
+        eventually(paused.is_set, 240)
+        before = committed()
+        play.put(*FILES[2:], first=2)
+        eventually(lambda: committed() >= before + 3, 240)
+        go_on.set()
+        eventually(lambda: len(seen.times) >= 3, 240)
+    assert not seen.failures, capsys.readouterr().err
+    shelf = Shelf(spark, place)
+    kept = list(shelf.kept("payouts"))
+    assert 1 <= len(kept) <= 2
+    assert [shelf.problem(each) for each in kept] == [None] * len(kept)
+    assert list(shelf.kept("others")) == []
+
+    # What killed processes have left. Then the newest is damaged: the intact one before it stays.
+    left = {"20200101T000000Z.0badcafe.part", "20200102T000000Z"}
+    for name in left:
+        CheckpointFiles(spark, shelf.where(name)).make_folder("windows")
+    play.put([event("e8", "13:31", 1)], first=len(FILES))
+    with _running(play, place) as seen:
+        eventually(lambda: len(seen.times) >= 2, 240)
+    kept = list(shelf.kept())
+    assert len(kept) == 2
+    assert left.isdisjoint(CheckpointFiles(spark, place).names("."))
+    newest = SavepointFolder(spark, shelf.where(kept[0].name), kept[0].manifest.folder)
+    newest.remove(next(file.name for file in kept[0].manifest.files))
+    assert "is missing" in (shelf.problem(kept[0]) or "")
+    assert shelf.prune("payouts", 1) == []
+    assert shelf.prune("others", 1) == []
+    newest.remove_published()
+    assert [each.name for each in shelf.kept()] == [kept[1].name]
+
+    # What it wrote is a savepoint like any other.
+    play.command()
+    finished = _written(play)
+    where = {"checkpoint": str(tmp_path / "new"), "savepoint": shelf.where(kept[1].name)}
+    play.command(**where, key_groups=7)
+    assert _written(play) == finished
+
+
+def test_savepoint_that_fails_is_a_warning_and_the_job_continues(
+    spark: "SparkSession",
+    make_database: Callable[[str | None], str],
+    template_database: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    play = Play(spark, make_database(template_database), tmp_path)
+    (tmp_path / "file").touch()
+    play.put(*FILES[:3])
+    with _running(play, str(tmp_path / "file" / "saved")) as seen:
+        eventually(lambda: seen.failures >= 2, 240)
+        play.put(*FILES[3:], first=3)
+        eventually(lambda: len(commits(play.checkpoint)) >= len(FILES), 240)
+    assert "warning: no savepoint was written to" in capsys.readouterr().err
+    assert seen.times == []
 
 
 def test_next_command_removes_leftovers_of_a_killed_one_only(

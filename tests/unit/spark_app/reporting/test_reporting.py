@@ -150,7 +150,7 @@ def test_port_0_serves_nothing() -> None:
 def test_every_counter_exists_before_it_counts() -> None:
     metrics = Metrics("payouts")
     counters = [family for family in metrics.registry.collect() if family.type == "counter"]
-    assert len(counters) == 11
+    assert len(counters) == 12
     assert all(family.samples for family in counters)
     assert {reason for family in counters for reason in _reasons(family)} >= {
         *("late", "future_dated", "duplicate", "settled", "malformed")
