@@ -63,8 +63,9 @@ NEWCOMERS = ("docs/embedded-runtime.md", "docs/quickstart.md", "docs/spark/own-j
 
 SAVEPOINTS = "docs/spark/savepoints.md"
 
-RUNBOOK = ("deploy/runbook/", "docs/operators/alerts.md")
-"""They are followed by `tests/e2e/runbook` and `tests/e2e/monitoring`, with all exit codes."""
+RUNBOOK = ("deploy/runbook/", "docs/operators/alerts.md", "docs/spark/region-lost.md")
+"""They are followed by `tests/e2e/runbook`, `tests/e2e/monitoring` and
+`tests/spark/checkpoint/test_region_lost.py`, with all exit codes."""
 
 RECEIVERS = "docs/receivers/other-languages.md"
 """`tests/integration/conformance/test_other_languages.py` has it: `make test-receivers`."""
