@@ -150,9 +150,8 @@ class OutboxSink:
     A row dated later than the database's clock plus `future_tolerance` is quarantined
     (`future_dated`): as an entry it would overtake every entry of its subject until then.
 
-    With `doorbell`, dispatchers that listen (`holdfast dispatch --doorbell`) are notified of each
-    batch after its COMMIT. A failed notification is logged as a warning; they find the batch at
-    their next scan.
+    With `doorbell`, dispatchers are notified of each batch after its COMMIT. A failed notification
+    is logged as a warning; they find the batch when they look next, a second later at most.
 
     >>> sink = OutboxSink(dsn, stream="payouts", checkpoint=checkpoint)
     >>> writer = decisions.writeStream.option("checkpointLocation", checkpoint)
@@ -177,7 +176,7 @@ class OutboxSink:
         quarantine_limit: QuarantineLimit | None = None,
         path: WritePath = "auto",
         timeouts: Timeouts | None = None,
-        doorbell: bool = False,
+        doorbell: bool = True,
         future_tolerance: timedelta = TOLERANCE,
     ) -> None:
         """Raises `ValueError` for an invalid setting."""

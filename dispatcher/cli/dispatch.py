@@ -46,8 +46,9 @@ Engine = Annotated[
 Doorbell = Annotated[
     bool,
     typer.Option(
-        "--doorbell",
-        help="Listen for notifications of new batches (needs a connection without a pooler).",
+        "--doorbell/--no-doorbell",
+        help="Listen for notifications of new batches. Behind a pooler in transaction mode none"
+        " arrive, and batches are looked for more often.",
     ),
 ]
 SecretEnvPrefix = Annotated[
@@ -94,7 +95,7 @@ def dispatch(
     retain: Retain = None,
     ca_file: CaFile = None,
     engine: Engine = "auto",
-    doorbell: Doorbell = False,
+    doorbell: Doorbell = True,
     listen: Listen = None,
     processes: ProcessCount = 1,
     secret_env_prefix: SecretEnvPrefix = None,

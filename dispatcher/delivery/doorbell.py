@@ -1,7 +1,8 @@
 """The doorbell: a writer notifies the dispatchers of a batch (NOTIFY), so that they need not poll.
 
-Nothing depends on it. The doorbell tests itself regularly: behind a pooler in transaction mode, or
-on a connection that broke silently, no notification arrives, and polling remains.
+Nothing depends on it: dispatchers poll all the same, less often while it works. It tests itself
+regularly: behind a pooler in transaction mode, or on a connection that broke silently, no
+notification arrives.
 """
 
 import asyncio
@@ -35,14 +36,16 @@ class Doorbell:
         watch: Watch,
         telemetry: Telemetry,
         rung: Callable[[], None],
+        works: Callable[[bool], None],
         *,
         probe_seconds: float = PROBE_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
-        """`rung` is called for each notification."""
+        """`rung` is called for each notification; `works` when that begins or ends to be sure."""
         self._watch = watch
         self._telemetry = telemetry
         self._rung = rung
+        self._works = works
         self._probe_seconds = probe_seconds
         self._answer_seconds = answer_seconds
         self._deaf = False
@@ -67,13 +70,18 @@ class Doorbell:
         """Listen until the connection breaks; raises if its first self-test fails."""
         async with self._watch.listener() as listener:
             await self._probe(listener)
+            self._works(True)
             # A batch may have been written while nothing listened.
             self._rung()
-            with suppress(StoreUnavailableError, DeafError):
+            try:
                 while True:
-                    while await listener.payloads(self._probe_seconds):
-                        self._rung()
+                    while payloads := await listener.payloads(self._probe_seconds):
+                        self._heard(payloads)
                     await self._probe(listener)
+            except (StoreUnavailableError, DeafError):
+                return
+            finally:
+                self._works(False)
 
     async def _probe(self, listener: Listener) -> None:
         """Notify from another connection; raises `DeafError` when that does not arrive."""
@@ -94,11 +102,15 @@ class Doorbell:
         end = seconds() + self._answer_seconds
         while (remaining := end - seconds()) > 0:
             payloads = await listener.payloads(remaining)
-            if set(payloads) - {token}:
-                self._rung()
+            self._heard(payloads)
             if token in payloads:
                 return True
         return False
+
+    def _heard(self, payloads: list[str]) -> None:
+        """Pass on what a writer rang; the self-tests of other dispatchers have a payload."""
+        if "" in payloads:
+            self._rung()
 
     def _recovered(self) -> None:
         if self._deaf:

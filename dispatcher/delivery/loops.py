@@ -130,13 +130,17 @@ class Steps:
             self._observer.rescued(rescued)
         for each in rescued:
             self._telemetry.rescued(self._endpoints.name(each.endpoint_id), each)
+        if rescued:
+            self._flow.request_claim()
         return bool(rescued)
 
     async def load(self) -> bool:
         """Load endpoints, secrets and holds again; logs it where `request_load` was called."""
         requested = self._load_requested
         await self._endpoints.refresh()
-        self._holds.mark_subjects(await self._store.lanes_on_hold())
+        # A hold keeps back what is leased here; what is not is not claimed.
+        on_hold = await self._store.lanes_on_hold() if self._flow.held else []
+        self._holds.mark_subjects(on_hold)
         if requested:
             self._load_requested = False
             self._telemetry.info(Line.RELOADED, endpoints=len(self._endpoints.ready))

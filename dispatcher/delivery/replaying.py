@@ -63,6 +63,7 @@ class Replayer:
             telemetry,
             done=lambda _: None,
             due=lambda: None,
+            retries=lambda _: None,
             holds=holds,
             observe=None if observer is None else observer.replays_settled,
         )

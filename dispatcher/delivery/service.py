@@ -31,6 +31,7 @@ from holdfast.dispatcher.delivery.health import STEP_SECONDS, Health
 from holdfast.dispatcher.delivery.holds import Holds
 from holdfast.dispatcher.delivery.loops import Steps
 from holdfast.dispatcher.delivery.maintenance import LONGEST_SECONDS, SHORTEST_SECONDS, Maintenance
+from holdfast.dispatcher.delivery.polls import Polls
 from holdfast.dispatcher.delivery.replaying import Replayer
 from holdfast.dispatcher.delivery.rules.values import Instance, Settlement
 from holdfast.dispatcher.delivery.sender import RepeatCheck, Sender
@@ -58,12 +59,6 @@ BEAT_SECONDS = 5.0
 
 REPLAY_SECONDS = 1.0
 """Maximum delay of an applied replay in an idle dispatcher."""
-
-ROUTE_SECONDS = 0.08
-"""Maximum delay of a new batch in an idle dispatcher, without the doorbell."""
-
-CLAIM_SECONDS = 0.25
-"""Maximum delay of a retry, or of lanes that another dispatcher routed, in an idle dispatcher."""
 
 ROUTE_STEP_SECONDS = 1900.0
 """Time limit of a routing step: three tries at a large batch, ten minutes each."""
@@ -115,8 +110,7 @@ class Dispatcher:
         self._telemetry = Telemetry()
         self._supervisor = Supervisor(self._telemetry, self.health)
         self._aborted = asyncio.Event()
-        self._routing = Pulse(0.005, ROUTE_SECONDS)
-        self._claiming = Pulse(0.002, CLAIM_SECONDS)
+        self._polls = Polls()
         self._loading = Pulse(LOAD_SECONDS, LOAD_SECONDS)
         self._endpoints = Endpoints(
             store, transport, self._telemetry, settings.lease_seconds, settings.references
@@ -129,7 +123,8 @@ class Dispatcher:
             self._endpoints,
             self._telemetry,
             done=self._settled,
-            due=self._claiming.ring,
+            due=self._polls.claiming.ring,
+            retries=self._polls.retries,
             holds=holds,
             observe=None if observer is None else observer.settled,
         )
@@ -146,7 +141,7 @@ class Dispatcher:
             settings.concurrency,
             settings.claim_lanes,
             send=self._sender.send,
-            room=self._claiming.ring,
+            room=self._polls.claiming.ring,
             crashed=partial(self._telemetry.crashed, "send"),
         )
         self._replayer = Replayer(
@@ -237,9 +232,10 @@ class Dispatcher:
 
     def _start_loops(self, tasks: asyncio.TaskGroup) -> set[asyncio.Task[None]]:
         steps = self._steps
+        route, claim = self._polls.routing, self._polls.claiming
         loops: dict[str, tuple[Callable[[], Awaitable[bool]], Pulse]] = {
-            "route": (partial(steps.route, self._claiming.ring), self._routing),
-            "claim": (partial(steps.claim, self._routing.ring), self._claiming),
+            "route": (partial(self._polls.route, steps.route), route),
+            "claim": (partial(steps.claim, route.ring), claim),
             "rescue": (steps.rescue, Pulse(0.05, 1.0)),
             "replay": (self._replayer.step, Pulse(0.02, REPLAY_SECONDS)),
             "load": (steps.load, self._loading),
@@ -280,7 +276,8 @@ class Dispatcher:
             pulse = Pulse(SERVER_SECONDS / 10, SERVER_SECONDS)
             work.append(loop("server", server.step, pulse, inf))
         if self._watch is not None and self._settings.doorbell:
-            work.append(Doorbell(self._watch, self._telemetry, self._rung).run())
+            doorbell = Doorbell(self._watch, self._telemetry, self._rung, self._polls.doorbell)
+            work.append(doorbell.run())
         return [tasks.create_task(each) for each in work]
 
     async def _wind_down(
@@ -351,8 +348,9 @@ class Dispatcher:
         return failure
 
     def _rung(self) -> None:
+        self._polls.announced()
         # Routing wakes the claim loop if it finds something; an earlier claim would delay it.
-        pulse = self._claiming if self._steps.announce_batch() else self._routing
+        pulse = self._polls.claiming if self._steps.announce_batch() else self._polls.routing
         pulse.ring()
 
     def _settled(self, settlement: Settlement) -> None:

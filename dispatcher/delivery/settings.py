@@ -42,8 +42,8 @@ class Settings:
     """Additional certificate authorities for receivers, as PEM."""
     engine: EngineName = "auto"
     """The HTTP engine (`holdfast.dispatcher.outbound.transport.engines`)."""
-    doorbell: bool = False
-    """Whether to listen for notifications of new batches, beside polling."""
+    doorbell: bool = True
+    """Whether to listen for notifications of new batches; polling is then less frequent."""
     listen: str | None = None
     """HOST:PORT of health and metrics; None serves neither."""
     references: ReferenceRule = field(default_factory=ReferenceRule)

@@ -6,7 +6,7 @@ again, under the same keys.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
@@ -52,11 +52,13 @@ class Settler:
         *,
         done: Callable[[Settlement], None],
         due: Callable[[], None],
+        retries: Callable[[Iterable[float]], None],
         holds: Holds | None = None,
         observe: Callable[[list[Settlement], list[Settled], float], None] | None = None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`done` is called with each result that left memory, `due` when lanes are due at once.
+        """`done` is called with each result that left memory, `due` when lanes are due at once,
+        `retries` with the seconds until others are.
 
         `holds` records endpoints that results put on hold, and stored results. `observe` is called
         with the results of a transaction, those that it stored and its start. `pause` sleeps.
@@ -67,6 +69,7 @@ class Settler:
         self._telemetry = telemetry
         self._done = done
         self._due = due
+        self._retries = retries
         self._holds = holds or Holds()
         self._observe = observe
         self._queue: list[Settlement] = []
@@ -142,6 +145,11 @@ class Settler:
             self._finished(settlement)
         if any(each.due_at and each.settlement.delay_us is None for each in settled):
             self._due()
+        self._retries(
+            each.settlement.delay_us / 1_000_000
+            for each in settled
+            if each.due_at and each.settlement.delay_us is not None
+        )
 
     def _finished(self, settlement: Settlement) -> None:
         if self._holds.stored(settlement):

@@ -11,11 +11,15 @@ GAP_SECONDS = 0.002
 """Minimum pause between two steps: a pulse that is rung constantly causes no busy loop."""
 
 
+GROWTH = 4
+"""By how much a pause is longer than the one before while a loop finds no work."""
+
+
 class Pulse:
     """When a loop takes its next step: soon while there is work, else ever later, or when rung."""
 
     def __init__(self, shortest: float, longest: float) -> None:
-        """Both are in seconds."""
+        """Both are in seconds. `longest` may be changed at any time."""
         self._shortest = shortest
         self.longest = longest
         self._pause = shortest
@@ -32,7 +36,7 @@ class Pulse:
 
     async def rest(self, *, busy: bool) -> None:
         """Wait until the next step is due."""
-        self._pause = self._shortest if busy else min(2 * self._pause, self.longest)
+        self._pause = self._shortest if busy else min(GROWTH * self._pause, self.longest)
         await asyncio.sleep(GAP_SECONDS)
         try:
             async with asyncio.timeout(self._pause):
@@ -82,14 +86,13 @@ class Supervisor:
         takes longer than `step_seconds`, the process counts as not live.
         """
         self._pulses.append(pulse)
-        limit = step_seconds + pulse.longest
-        self._health.turn(name, limit)
+        self._health.turn(name, step_seconds + pulse.longest)
         try:
             if pulse.steady and not self.stopping:
                 await pulse.rest(busy=False)  # its first step ran at the start
             while not self.stopping:
                 busy = await self.step(name, step)
-                self._health.turn(name, limit)
+                self._health.turn(name, step_seconds + pulse.longest)
                 await pulse.rest(busy=busy)
         finally:
             self._health.end(name)

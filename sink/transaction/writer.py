@@ -112,7 +112,7 @@ class Writer:
         suppress_repeats: bool = False,
         quarantine_limit: QuarantineLimit | None = None,
         timeouts: Timeouts | None = None,
-        doorbell: bool = False,
+        doorbell: bool = True,
         future_tolerance: timedelta = TOLERANCE,
     ) -> None:
         """Raises `ValueError` for an invalid setting; does not connect.
@@ -373,7 +373,7 @@ class Writer:
             raise raised.error from raised.error.__cause__
         self._newest = batch_id
         self._repeated = None
-        if self._doorbell and isinstance(outcome, Written):
+        if self._doorbell and isinstance(outcome, Written) and outcome.counts.entries:
             self._ring()
         return outcome
 

@@ -173,8 +173,9 @@ class JobOptions:
         ),
     ] = REFUSED_ROWS
     doorbell: Annotated[
-        bool, typer.Option("--doorbell", help="Notify listening dispatchers after each batch.")
-    ] = False
+        bool,
+        typer.Option("--doorbell/--no-doorbell", help="Notify dispatchers after each batch."),
+    ] = True
     from_savepoint: Annotated[
         str | None,
         typer.Option(

@@ -58,7 +58,7 @@ class Running:
     """0 disables metrics."""
     refused_rows: int = REFUSED_ROWS
     """Maximum of one batch; above it the whole batch is refused."""
-    doorbell: bool = False
+    doorbell: bool = True
     """Notify listening dispatchers of each batch."""
     retention: Retention = field(default_factory=Retention)
     savepoints: Schedule | None = None

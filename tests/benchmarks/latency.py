@@ -307,7 +307,7 @@ class Parts:
 
 @contextmanager
 def running(folder: Path, options: str) -> Iterator[Parts]:
-    """Start every part, with default settings and the doorbell; none is left at the end."""
+    """Start every part, with default settings; none is left at the end."""
     layout = Layout(folder / "parts")
     layout.claim()
     layout.clear()
@@ -325,10 +325,10 @@ def running(folder: Path, options: str) -> Iterator[Parts]:
         }
         processes = stack.enter_context(Processes(layout.logs, environment))
         service, _url = receiver.start(processes, layout, payouts_dsn, interrupts)
-        dispatcher = processes.start("dispatcher", ["dispatch", "--doorbell"])
+        dispatcher = processes.start("dispatcher", ["dispatch"])
         words = [
             *("job", "run", "--path", str(layout.events), "--policy", str(layout.policy)),
-            *("--checkpoint", str(layout.checkpoint), "--stream", "exposure", "--doorbell"),
+            *("--checkpoint", str(layout.checkpoint), "--stream", "exposure"),
             *options.split(),
         ]
         parts = (processes.start("job", words), dispatcher, service)

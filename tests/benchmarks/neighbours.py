@@ -125,7 +125,7 @@ def _run(fault: Callable[..., Any], server_: Server, log: Path, size: Sizes) -> 
         def dispatch(*bends: str) -> Any:
             launcher = (BENT, "--name-server", names.address, *bends)
             path = log.with_suffix(f".{len(bends)}.log")
-            return dispatching(dsn, path, "--doorbell", launcher=launcher)
+            return dispatching(dsn, path, launcher=launcher)
 
         def is_over(lanes: int) -> bool:
             routed = _one(db, LANES, healthy) == (lanes,)

@@ -68,7 +68,6 @@ def test_dispatcher_killed_as_it_routes_and_claims_at_once_loses_nothing(
 ) -> None:
     """Batches come one by one, rung, while nothing else is under way."""
     world.endpoint()
-    world.decisions._writer._doorbell = True
     query = "SELECT routed_at IS NOT NULL FROM holdfast.batch ORDER BY batch_no DESC LIMIT 1"
     written = 0
     with world.dispatch("dying", "--doorbell", failpoints=point) as dying:

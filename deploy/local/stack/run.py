@@ -266,14 +266,14 @@ def _start(
     await_end(adding, START_SECONDS, interrupts)
     for number, port in enumerate(settings.dispatcher_ports, 1):
         children[f"dispatcher {number}"] = processes.start(
-            f"dispatcher-{number}", ["dispatch", "--doorbell", "--listen", f"127.0.0.1:{port}"]
+            f"dispatcher-{number}", ["dispatch", "--listen", f"127.0.0.1:{port}"]
         )
     children["console and API"] = processes.start(
         "api", ["api", "serve", "--port", str(settings.console_port)]
     )
     words = [
         *("job", "run", *feed.job, "--policy", str(layout.policy)),
-        *("--checkpoint", str(layout.checkpoint), "--stream", settings.stream, "--doorbell"),
+        *("--checkpoint", str(layout.checkpoint), "--stream", settings.stream),
         *("--metrics-port", str(settings.job_port)),
     ]
     children["job"] = processes.start("job", words)

@@ -47,7 +47,8 @@ class Case:
     """Whether a queue says that it keeps the order of a subject; a loop has no queue to read."""
     trickles: bool = True
     """Whether its latency is measured."""
-    doorbell: bool = False
+    doorbell: bool = True
+    """Whether our dispatcher listens to it, and the decisions ring it."""
     processes: int = 1
     """Of ours."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -62,7 +63,7 @@ def _best(name: str) -> Mapping[str, Any]:
 _OURS: Final = Case("ours", "holdfast dispatch, default engine", order="kept")
 _ALL: Final = {
     "holdfast": _OURS,
-    "holdfast_doorbell": replace(_OURS, label="the same with --doorbell", doorbell=True),
+    "holdfast_polling": replace(_OURS, label="the same with --no-doorbell", doorbell=False),
     **{
         f"holdfast_{n}": replace(
             _OURS, label=f"the same with --processes {n}", trickles=False, processes=n
@@ -195,7 +196,9 @@ def peers(
 
 
 def _dispatcher(case: Case, connections: int, tree: Tree) -> list[str]:
-    options = ["--doorbell"] * case.doorbell + ["--engine", case.option] * bool(case.option)
+    options = ["--no-doorbell"] * (not case.doorbell) + ["--engine", case.option] * bool(
+        case.option
+    )
     if case.processes > 1:
         options += ["--processes", str(case.processes)]
     return tree.command("dispatch", "--concurrency", str(connections), *options)

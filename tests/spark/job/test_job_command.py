@@ -189,7 +189,7 @@ def test_sigterm_to_spark_submit_ends_the_same_job_after_the_running_batch(
     with job_process(
         world.tmp_path,
         world.dsn,
-        *("--trigger-interval", "100ms", "--doorbell"),
+        *("--trigger-interval", "100ms"),
         program=(SUBMIT, "--master", "local[2]", MAIN),
         environment={ENVIRONMENT: STANDING},
     ) as job:

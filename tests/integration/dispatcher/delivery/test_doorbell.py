@@ -3,19 +3,18 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
 import psycopg
 import pytest
 
-from holdfast.dispatcher.delivery import service
+from holdfast.dispatcher.delivery import polls
 from holdfast.dispatcher.delivery.doorbell import Doorbell
 from holdfast.dispatcher.delivery.service import Dispatcher
 from holdfast.dispatcher.delivery.settings import Settings
 from holdfast.dispatcher.delivery.store.postgres import PostgresStore
 from holdfast.dispatcher.delivery.store.watch import Watch
-from holdfast.dispatcher.delivery.supervisor import Pulse
 from holdfast.dispatcher.delivery.telemetry.log import Line, Telemetry
 from holdfast.dispatcher.outbound.transport.engines import open_transport
 from holdfast.sink.rows.batch import BatchInput, prepare
@@ -38,13 +37,6 @@ LISTENERS = """
         AND query LIKE '%LISTEN holdfast_doorbell%'"""
 
 
-@pytest.fixture
-def ringing(dsn: str) -> Iterator[Decisions]:
-    with Decisions(dsn) as decisions:
-        decisions._writer._doorbell = True
-        yield decisions
-
-
 def latencies(decisions: Decisions, receiver: WebhookReceiver, count: int) -> list[float]:
     """Seconds from COMMIT to the receiver, one entry at a time, in an idle system."""
     results = []
@@ -58,21 +50,18 @@ def latencies(decisions: Decisions, receiver: WebhookReceiver, count: int) -> li
 
 
 async def test_doorbell_delivers_a_batch_without_polling(
-    world: World, ringing: Decisions, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Polling runs once a minute here, so only the doorbell can be the cause."""
-
-    def pulse(shortest: float, longest: float) -> Pulse:
-        return Pulse(60, 60) if longest == service.ROUTE_SECONDS else Pulse(shortest, longest)
-
-    monkeypatch.setattr(service, "Pulse", pulse)
+    for name in ("ROUTE_SECONDS", "CLAIM_SECONDS", "ANNOUNCED_SECONDS"):
+        monkeypatch.setattr(polls, name, 60.0)
     world.add_endpoint()
-    settings = Settings(dsn=world.dsn, doorbell=True)
+    settings = Settings(dsn=world.dsn)
 
     def ring() -> None:
         eventually(lambda: world.db.execute(LISTENERS).fetchall())
         for n in range(10):
-            ringing.write(f"m_{n}")
+            world.decisions.write(f"m_{n}")
             eventually(lambda n=n: len(world.receiver.seen) > n, 10)  # type: ignore[misc]  # bound
 
     store, watch, transport = PostgresStore(world.dsn), Watch(world.dsn), open_transport()
@@ -95,22 +84,22 @@ async def test_doorbell_delivers_a_batch_without_polling(
 
 def test_polling_delivers_each_batch_without_a_doorbell(world: World) -> None:
     world.add_endpoint()
-    with world.dispatching() as running:
+    with world.dispatching("--no-doorbell") as running:
         running.says("dispatcher.started")
         assert len(latencies(world.decisions, world.receiver, 2)) == 2
         assert world.db.execute(LISTENERS).fetchall() == []
 
 
-def test_cut_doorbell_lines_delay_nothing(world: World, ringing: Decisions) -> None:
+def test_cut_doorbell_lines_delay_nothing(world: World) -> None:
     world.add_endpoint()
-    with world.dispatching("--doorbell") as running:
+    with world.dispatching() as running:
         running.says("dispatcher.started")
         for turn in range(5):
             eventually(lambda: world.db.execute(LISTENERS).fetchall())
             world.db.execute(
                 f"SELECT pg_terminate_backend(pid) FROM ({LISTENERS}) AS each".encode()
             )
-            ringing.write("m_1", "m_2")
+            world.decisions.write("m_1", "m_2")
             eventually(lambda turn=turn: len(world.receiver.seen) == 2 * (turn + 1))  # type: ignore[misc]  # bound
         assert running.process.poll() is None
         assert running.lines("loop.crashed") == []
@@ -143,9 +132,13 @@ class Heard(Telemetry):
         self.lines.append(line.value)
 
 
-def _listen(dsn: str, condition: Callable[[list[str], int], bool]) -> tuple[list[str], int]:
-    """Listen until the condition holds of the lines and of how often it rang."""
-    heard, rings = Heard(), 0
+def _listen(
+    dsn: str, condition: Callable[[list[str], int], bool]
+) -> tuple[list[str], int, list[bool]]:
+    """Listen until the condition holds of the lines and of how often it rang.
+
+    Returns these, and when it was sure to hear what is rung."""
+    heard, rings, sure = Heard(), 0, list[bool]()
 
     def rung() -> None:
         nonlocal rings
@@ -154,14 +147,14 @@ def _listen(dsn: str, condition: Callable[[list[str], int], bool]) -> tuple[list
     async def run() -> None:
         watch = Watch(dsn)
         await watch.open()
-        doorbell = Doorbell(watch, heard, rung, probe_seconds=0.2, answer_seconds=0.3)
+        doorbell = Doorbell(watch, heard, rung, sure.append, probe_seconds=0.2, answer_seconds=0.3)
         try:
             await _until(doorbell, lambda: condition(heard.lines, rings))
         finally:
             await watch.close()
 
     asyncio.run(run())
-    return heard.lines, rings
+    return heard.lines, rings, sure
 
 
 def test_doorbell_deaf_behind_a_pooler_is_reported_once(dsn: str) -> None:
@@ -173,13 +166,14 @@ def test_doorbell_deaf_behind_a_pooler_is_reported_once(dsn: str) -> None:
         return probes > 200
 
     with PgBouncer(dsn, pool=2) as pooler:
-        lines, _ = _listen(pooler.dsn, enough)
+        lines, _, sure = _listen(pooler.dsn, enough)
     assert lines == ["doorbell.deaf"]
+    assert True not in sure
 
 
 def test_own_options_are_kept_if_nothing_is_between(dsn: str) -> None:
-    lines, rings = _listen(dsn, lambda _lines, rings: rings > 0)
-    assert lines == []
+    lines, rings, sure = _listen(dsn, lambda _lines, rings: rings > 0)
+    assert (lines, sure) == ([], [True, False]), "sure from its first self-test to its end"
     assert rings == 1  # once after it began to listen: for who rang before
 
 
@@ -194,9 +188,10 @@ def test_dead_doorbell_connection_is_detected_and_replaced(dsn: str) -> None:
                 proxy.swallow()
             return "doorbell.heard" in lines or rings > 1
 
-        lines, rings = _listen(proxy.dsn, cut)
+        lines, rings, sure = _listen(proxy.dsn, cut)
     assert swallowed
     assert rings > 1 or "doorbell.heard" in lines
+    assert sure[:3] == [True, False, True]
 
 
 def _written(writer: Writer, batch_id: int) -> object:
@@ -230,15 +225,18 @@ def test_failed_doorbell_is_a_warning_and_the_batch_is_written(
     writer.close()
 
 
-def test_sink_rings_once_a_batch_and_only_if_told_to(world: World) -> None:
+def test_sink_rings_once_a_batch_with_entries_unless_told_not_to(world: World) -> None:
     from uuid import uuid4
 
     world.db.execute("LISTEN holdfast_doorbell")
-    for stream, doorbell in (("quiet", False), ("loud", True)):
-        writer = Writer(world.dsn, stream, suppress_repeats=False, doorbell=doorbell, first_batch=1)
+    for stream, doorbell, first in (("quiet", False, 1), ("loud", True, 11)):
+        writer = Writer(
+            world.dsn, stream, suppress_repeats=False, doorbell=doorbell, first_batch=first
+        )
         writer.begin_run(uuid4(), uuid4())
-        for batch_id in (1, 1, 2):
+        for batch_id in (first, first, first + 1):
             _written(writer, batch_id)
+        writer.write(first + 2, InDriver(prepare(BatchInput(table()))))
         writer.close()
     assert len(list(world.db.notifies(timeout=5, stop_after=2))) == 2
     assert list(world.db.notifies(timeout=0.2)) == []

@@ -340,6 +340,7 @@ class Bench:
             Telemetry(),
             done=lambda _: None,
             due=lambda: None,
+            retries=lambda _: None,
             pause=self._pause,
         )
 
