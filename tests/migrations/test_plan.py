@@ -43,7 +43,7 @@ SCRATCH = "SELECT count(*) FROM pg_database WHERE datname LIKE 'holdfast_plan_%'
 
 
 @pytest.fixture
-def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:
+def pair(template_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pair:  # noqa: ARG001 - migrated before there are more revisions
     """The revisions of this version, and two of the next one."""
     shutil.copytree(module.VERSIONS, tmp_path / "versions")
     monkeypatch.setattr(module, "VERSIONS", tmp_path / "versions")

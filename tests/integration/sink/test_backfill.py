@@ -73,8 +73,8 @@ def test_planned_stream_is_compared_and_reaches_its_own_receiver(
     [compares] = blocks_of(PAGE, "sql")
     assert [(code, subject, type_) for code, subject, type_, _ in world.db.execute(compares)] == [
         ("new", "m_3", BLOCK),
-        ("new", "m_2", RELEASE),
         ("data differs", "m_1", BLOCK),
+        ("new", "m_2", RELEASE),
         ("old", "m_2", RELEASE),
         ("new", "m_1", RELEASE),
         ("old", "m_9", BLOCK),
