@@ -154,7 +154,7 @@ IDENTIFIERS = {
 
 
 def given_up_and_delivered(site: Site) -> None:
-    """Leave the block of m_13 as a dead letter with its release behind, and deliver m_482's."""
+    """Leave the block of m_13 as a dead letter, deliver that of m_482, and hold m_7's release."""
     site.endpoint()
     before = WebhookReceiver()
     before.port, before.script = site.port, lambda _: answer(404, b"no upstream")
@@ -167,9 +167,13 @@ def given_up_and_delivered(site: Site) -> None:
     finally:
         before.close()
     site.serve()
-    spark.tables(1, rows(decided("m_482", 1, "block"), decided("m_13", 2, "release")))
+    spark.tables(1, rows(decided("m_482", 1, "block"), decided("m_7", 1, "block")))
+    delivered = "SELECT count(*) FROM holdfast.attempt WHERE status = 200"
+    site.until(lambda: site.value(delivered) == 2)
+    hold = ("subject", "hold", "m_7", "--endpoint", "payouts", "--reason", "a decision to cancel")
+    holdfast(*hold, dsn=site.dsn, code=ExitCode.OK)
+    spark.tables(2, rows(decided("m_7", 2, "release")))
     spark.sink.close()
-    site.until(lambda: site.value("SELECT count(*) FROM holdfast.attempt WHERE status = 200"))
 
 
 def key_of(site: Site, subject: str, sequence: int) -> str:
@@ -215,7 +219,7 @@ def test_commands_of_an_operators_page(page: str, outbox: Site, tmp_path: Path) 
     )
     named = {
         "KEY": key_of(outbox, "m_482", 1),
-        "WAITING": key_of(outbox, "m_13", 2),
+        "WAITING": key_of(outbox, "m_7", 2),
         "SUBJECT": "m_482",
     }
     with shell(tmp_path, variables) as bash:

@@ -81,7 +81,7 @@ def reader(
     from holdfast.spark_app.inspection import answer
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(answer, "start_quietly", lambda _name: spark)
+    monkeypatch.setattr(answer, "start_quietly", lambda *_: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "HOLDFAST_DSN": dsn, "LC_ALL": "C"}

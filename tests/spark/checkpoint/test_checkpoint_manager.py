@@ -557,7 +557,7 @@ def test_deep_verification_decodes_the_state(
 
     running = session.fix(spark.newSession())
     monkeypatch.setattr(running, "stop", lambda: None)
-    monkeypatch.setattr(verify, "start_quietly", lambda _name: running)
+    monkeypatch.setattr(verify, "start_quietly", lambda *_: running)
     answer, code = verified(Folder(str(world.checkpoint)), deep=True)
     assert code == ExitCode.OK, answer
     assert answer["deep"]["problem"] is None

@@ -209,7 +209,7 @@ def test_merchant_that_is_unknown_is_an_answer_and_exit_code_3(
 
     running = session.fix(played.spark.newSession())
     monkeypatch.setattr(running, "stop", lambda: None)
-    monkeypatch.setattr(answer, "start_quietly", lambda _name: running)
+    monkeypatch.setattr(answer, "start_quietly", lambda *_: running)
     question = answer.Question(str(played.checkpoint), "m_9")
     with pytest.raises(CommandError) as raised:
         answer.run(question, as_json=True)
