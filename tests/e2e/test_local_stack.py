@@ -99,7 +99,7 @@ def _newest(events: Path) -> timedelta:
     now = datetime.now(UTC)
     ages = [
         now - datetime.fromisoformat(moment)
-        for file in events.glob("*.jsonl")
+        for file in events.glob("[!.]*.jsonl")  # others have no name yet
         for moment in re.findall(r'"occurred_at":"(\d[^"]+Z)"', file.read_text())
     ]
     return min((age for age in ages if age >= timedelta()), default=timedelta.max)

@@ -252,7 +252,7 @@ Login                                     | /login
 """
 OTHERS = """
 Entry, to cancel, that was begun          | 409 | /entries/{early_key}/cancel
-Batch, to accept, that is not the newest  | 409 | /batches/accept?stream={stream}&batch_id={diverged}
+Batch, to accept, that is not the newest | 409 | /batches/accept?stream={stream}&batch_id={diverged}
 Entry that is none                        | 404 | /entries/hf_00000000000000000000000000000000
 Search for a key                          | 303 | /search?q={key}
 Search for a subject                      | 303 | /search?q={subject}
