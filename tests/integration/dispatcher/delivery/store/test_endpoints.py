@@ -249,7 +249,7 @@ def test_claim_that_ends_while_the_types_change_keeps_them(world: World) -> None
             )
             eventually(lambda: world.db.execute(WAITS).fetchone() == (1,))
             assert not changed.done()
-        with pytest.raises(CommandError, match="of 1 subjects are still in flight"):
+        with pytest.raises(CommandError, match="of 1 subject are still in flight"):
             changed.result()
     assert world.db.execute("SELECT types FROM holdfast.endpoint").fetchone() == ([BLOCK],)
 
