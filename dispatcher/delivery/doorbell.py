@@ -1,8 +1,8 @@
 """The doorbell: a writer notifies the dispatchers of a batch (NOTIFY), so that they need not poll.
 
-Nothing depends on it: dispatchers poll all the same, less often while it works. It tests itself
-regularly: behind a pooler in transaction mode, or on a connection that broke silently, no
-notification arrives.
+Nothing depends on it: dispatchers also poll, less often while it works. It tests itself regularly:
+behind a pooler in transaction mode, or on a connection that broke silently, no notification
+arrives.
 """
 
 import asyncio

@@ -22,8 +22,7 @@ ANNOUNCED_SECONDS = 1.0
 """Maximum delay of batches and lanes while the doorbell works, should a notification be missing."""
 
 UNANNOUNCED_SECONDS = 60.0
-"""After a batch that nobody announced, batches are looked for as without the doorbell for so long.
-"""
+"""How long polls are as frequent as without the doorbell, after a batch that nobody announced."""
 
 RETRY_SECONDS_MAX = 60.0
 """A retry in more than this is found by looking once a second."""

@@ -17,6 +17,88 @@ down_revision = "0037"
 _COLUMNS = "cancelled, routed_sequence"
 
 
+# `ended`: whoever changes the lane has no more to deliver up to where it is kept.
+LANE_FUNCTION = """
+    CREATE FUNCTION holdfast.pass_cancelled() RETURNS trigger
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    DECLARE
+        ended boolean := NEW.delivered_sequence >= NEW.last_sequence;
+        routed bigint := greatest(NEW.last_sequence, OLD.routed_sequence);
+        ahead bigint[] := ARRAY(
+            SELECT DISTINCT c FROM unnest(NEW.cancelled) AS c
+            WHERE c > NEW.delivered_sequence ORDER BY c);
+        passed boolean := false;
+    BEGIN
+        WHILE ahead[1] = NEW.delivered_sequence + 1 AND ahead[1] <= routed LOOP
+            NEW.delivered_sequence := ahead[1];
+            ahead := ahead[2:];
+            passed := true;
+        END LOOP;
+        NEW.last_sequence := least(routed, ahead[1] - 1);
+        NEW.cancelled := nullif(ahead, '{}');
+        NEW.routed_sequence := CASE WHEN ahead <> '{}' THEN routed END;
+        IF passed THEN
+            NEW.attempt := 0;
+            NEW.rescued := 0;
+            NEW.tried_since_us := NULL;
+        END IF;
+        IF NEW.token IS NULL AND NEW.delivered_sequence = NEW.last_sequence THEN
+            NEW.due_at := NULL;
+        ELSIF NEW.token IS NULL AND ended THEN
+            NEW.due_at := coalesce(NEW.due_at, now());
+        END IF;
+        RETURN NEW;
+    END $$
+"""
+
+NEW_LANES_FUNCTION = """
+    CREATE FUNCTION holdfast.keep_cancelled() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    BEGIN
+        -- Routers have it already. Whoever cancels excludes it, and then sees these lanes.
+        PERFORM pg_advisory_xact_lock_shared(hashtext('holdfast.route'));
+        IF NOT EXISTS (SELECT FROM holdfast.cancellation) THEN
+            RETURN NULL;
+        END IF;
+        UPDATE holdfast.lane
+        SET cancelled = begun.cancelled
+        FROM (
+            SELECT a.endpoint_id, a.subject_id, ARRAY(
+                SELECT c.sequence FROM holdfast.cancellation c
+                WHERE c.subject_id = a.subject_id AND c.sequence > a.delivered_sequence
+                  AND coalesce(c.endpoint_id, a.endpoint_id) = a.endpoint_id
+            ) AS cancelled
+            FROM added a
+            OFFSET 0
+        ) begun
+        WHERE begun.cancelled <> '{}' AND lane.endpoint_id = begun.endpoint_id
+          AND lane.subject_id = begun.subject_id;
+        RETURN NULL;
+    END $$
+"""
+
+ITEMS_FUNCTION = """
+    CREATE FUNCTION holdfast.refuse_cancelled() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    BEGIN
+        IF NOT EXISTS (SELECT FROM holdfast.cancellation) THEN
+            RETURN NULL;
+        END IF;
+        UPDATE holdfast.replay_item i
+        SET settled_at = now(), detail = 'not sent: it is cancelled'
+        FROM added a
+        WHERE a.kind = 'resend' AND i.replay_id = a.replay_id
+          AND i.endpoint_id = a.endpoint_id AND i.subject_id = a.subject_id
+          AND i.sequence = a.sequence
+          AND EXISTS (
+              SELECT FROM holdfast.cancellation c
+              WHERE c.subject_id = a.subject_id AND c.sequence = a.sequence
+                AND coalesce(c.endpoint_id, a.endpoint_id) = a.endpoint_id);
+        RETURN NULL;
+    END $$
+"""
+
+
 def upgrade() -> None:
     op.execute("""
         CREATE TABLE holdfast.cancellation (
@@ -51,95 +133,20 @@ def upgrade() -> None:
             ) NOT VALID
     """)
     op.execute("ALTER TABLE holdfast.lane VALIDATE CONSTRAINT ck_lane_cancelled")
-    # `ended`: whoever changes the lane has no more to deliver up to where it is kept.
-    op.execute("""
-        CREATE FUNCTION holdfast.pass_cancelled() RETURNS trigger
-        LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-        DECLARE
-            ended boolean := NEW.delivered_sequence >= NEW.last_sequence;
-            routed bigint := greatest(NEW.last_sequence, OLD.routed_sequence);
-            ahead bigint[] := ARRAY(
-                SELECT DISTINCT c FROM unnest(NEW.cancelled) AS c
-                WHERE c > NEW.delivered_sequence ORDER BY c);
-            passed boolean := false;
-        BEGIN
-            WHILE ahead[1] = NEW.delivered_sequence + 1 AND ahead[1] <= routed LOOP
-                NEW.delivered_sequence := ahead[1];
-                ahead := ahead[2:];
-                passed := true;
-            END LOOP;
-            NEW.last_sequence := least(routed, ahead[1] - 1);
-            NEW.cancelled := nullif(ahead, '{}');
-            NEW.routed_sequence := CASE WHEN ahead <> '{}' THEN routed END;
-            IF passed THEN
-                NEW.attempt := 0;
-                NEW.rescued := 0;
-                NEW.tried_since_us := NULL;
-            END IF;
-            IF NEW.token IS NULL AND NEW.delivered_sequence = NEW.last_sequence THEN
-                NEW.due_at := NULL;
-            ELSIF NEW.token IS NULL AND ended THEN
-                NEW.due_at := coalesce(NEW.due_at, now());
-            END IF;
-            RETURN NEW;
-        END $$
-    """)
+    op.execute(LANE_FUNCTION)
     # Before `lane_on_hold`, by their names, which keeps what becomes due to the end of a hold.
     op.execute("""
         CREATE TRIGGER lane_cancelled BEFORE UPDATE ON holdfast.lane
         FOR EACH ROW WHEN (OLD.cancelled IS NOT NULL OR NEW.cancelled IS NOT NULL)
         EXECUTE FUNCTION holdfast.pass_cancelled()
     """)
-    op.execute("""
-        CREATE FUNCTION holdfast.keep_cancelled() RETURNS trigger
-        LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-        BEGIN
-            -- Routers have it already. Whoever cancels excludes it, and then sees these lanes.
-            PERFORM pg_advisory_xact_lock_shared(hashtext('holdfast.route'));
-            IF NOT EXISTS (SELECT FROM holdfast.cancellation) THEN
-                RETURN NULL;
-            END IF;
-            UPDATE holdfast.lane
-            SET cancelled = begun.cancelled
-            FROM (
-                SELECT a.endpoint_id, a.subject_id, ARRAY(
-                    SELECT c.sequence FROM holdfast.cancellation c
-                    WHERE c.subject_id = a.subject_id AND c.sequence > a.delivered_sequence
-                      AND coalesce(c.endpoint_id, a.endpoint_id) = a.endpoint_id
-                ) AS cancelled
-                FROM added a
-                OFFSET 0
-            ) begun
-            WHERE begun.cancelled <> '{}' AND lane.endpoint_id = begun.endpoint_id
-              AND lane.subject_id = begun.subject_id;
-            RETURN NULL;
-        END $$
-    """)
+    op.execute(NEW_LANES_FUNCTION)
     op.execute("""
         CREATE TRIGGER lane_keeps_cancelled AFTER INSERT ON holdfast.lane
             REFERENCING NEW TABLE AS added
             FOR EACH STATEMENT EXECUTE FUNCTION holdfast.keep_cancelled()
     """)
-    op.execute("""
-        CREATE FUNCTION holdfast.refuse_cancelled() RETURNS trigger
-        LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-        BEGIN
-            IF NOT EXISTS (SELECT FROM holdfast.cancellation) THEN
-                RETURN NULL;
-            END IF;
-            UPDATE holdfast.replay_item i
-            SET settled_at = now(), detail = 'not sent: it is cancelled'
-            FROM added a
-            WHERE a.kind = 'resend' AND i.replay_id = a.replay_id
-              AND i.endpoint_id = a.endpoint_id AND i.subject_id = a.subject_id
-              AND i.sequence = a.sequence
-              AND EXISTS (
-                  SELECT FROM holdfast.cancellation c
-                  WHERE c.subject_id = a.subject_id AND c.sequence = a.sequence
-                    AND coalesce(c.endpoint_id, a.endpoint_id) = a.endpoint_id);
-            RETURN NULL;
-        END $$
-    """)
+    op.execute(ITEMS_FUNCTION)
     # Plans leave them out; this is for those of older code.
     op.execute("""
         CREATE TRIGGER replay_item_cancelled AFTER INSERT ON holdfast.replay_item

@@ -6,6 +6,14 @@ VALUES (%(endpoint_id)s, %(subject_id)s, %(sequence)s, %(key)s, %(actor)s, %(rea
 RETURNING cancelled_at
 
 
+-- name: in_range
+-- The cancelled entries of subjects, with the endpoint, or none for all endpoints.
+-- Uses uq_cancellation.
+SELECT endpoint_id, subject_id, sequence
+FROM holdfast.cancellation
+WHERE subject_id BETWEEN %(first_subject)s AND %(last_subject)s
+
+
 -- name: known
 -- Whether the database records cancellations: it does not before revision 0038.
 -- Uses pg_class_relname_nsp.
@@ -96,3 +104,66 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) i ON true
 ORDER BY p.name
+
+
+-- name: unaudited
+-- I15: every cancellation of a time range has its audit row, written in its transaction.
+-- Reads cancellation and, by ix_operator_action_target, the rows of its entries.
+WITH violations AS (
+    SELECT 'hf_' || replace(c.key::text, '-', '') AS key, c.cancelled_at
+    FROM holdfast.cancellation c
+    WHERE c.cancelled_at >= %(since)s AND c.cancelled_at < %(until)s
+      AND NOT EXISTS (
+          SELECT FROM holdfast.operator_action o
+          WHERE o.target = 'entry hf_' || replace(c.key::text, '-', '') AND o.action = 'entry.cancel'
+            AND o.acted_at BETWEEN c.cancelled_at - interval '10 minutes' AND c.cancelled_at)
+)
+SELECT 'unaudited' AS rule, count, format('cancellation of %%s was made at %%s', key, cancelled_at) AS detail
+FROM (
+    SELECT v.*, count(*) OVER () AS count, row_number() OVER (ORDER BY cancelled_at, key) AS place FROM violations v
+) numbered
+WHERE place <= %(limit)s
+
+
+-- name: violations
+-- I17: a cancelled entry was never sent to the endpoint, and will not be: its lane has passed it or will, and no replay has it.
+-- Uses uq_cancellation, pk_lane, pk_attempt, ix_replay_item_open.
+WITH found AS MATERIALIZED (
+    SELECT c.subject_id, c.sequence, c.key, l.delivered_sequence, l.cancelled AS ahead,
+           l.delivered_sequence < c.sequence AND NOT coalesce(c.sequence = ANY (l.cancelled), false)
+           AND (p.types = '{}' OR e.type = ANY (p.types)) AND $takes_stream(p.id, e.batch_no) AS unkept
+    FROM holdfast.cancellation c
+    JOIN holdfast.endpoint p ON p.id = %(endpoint_id)s
+    JOIN holdfast.entry e ON e.subject_id = c.subject_id AND e.sequence = c.sequence
+    LEFT JOIN holdfast.lane l
+      ON l.endpoint_id = %(endpoint_id)s AND l.subject_id = c.subject_id
+     AND l.subject_id BETWEEN %(first_subject)s AND %(last_subject)s
+    WHERE c.subject_id BETWEEN %(first_subject)s AND %(last_subject)s AND coalesce(c.endpoint_id, p.id) = p.id
+),
+violations AS (
+    SELECT v.rule, f.subject_id, f.sequence, f.key, v.detail
+    FROM found f
+    CROSS JOIN LATERAL (VALUES
+        ('cancelled_sent', EXISTS (
+            SELECT FROM holdfast.attempt a
+            WHERE a.endpoint_id = %(endpoint_id)s AND a.subject_id = f.subject_id AND a.sequence = f.sequence OFFSET 0),
+         'it has an attempt'),
+        ('cancelled_waits', coalesce(f.unkept, false), format('its lane is at %%s and will claim it', f.delivered_sequence)),
+        ('cancelled_waits', EXISTS (
+            SELECT FROM holdfast.replay_item i
+            WHERE i.endpoint_id = %(endpoint_id)s AND i.subject_id = f.subject_id AND i.sequence = f.sequence
+              AND i.settled_at IS NULL AND i.kind = 'resend' OFFSET 0),
+         'a replay has it')
+    ) AS v (rule, violated, detail)
+    WHERE v.violated
+)
+SELECT n.rule, n.count, s.name AS subject, n.sequence, n.key, n.detail
+FROM (
+    SELECT v.*, count(*) OVER (PARTITION BY rule) AS count,
+           row_number() OVER (PARTITION BY rule ORDER BY subject_id, sequence) AS place
+    FROM violations v
+) n
+LEFT JOIN holdfast.subject s ON s.id = n.subject_id
+WHERE n.place <= %(limit)s
+UNION ALL
+SELECT NULL, count(*), NULL, NULL, NULL, 'cancelled' FROM found

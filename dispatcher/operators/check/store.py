@@ -156,7 +156,7 @@ class Checks(OperatorSession):
             if range_.endpoint is None and range_.stream is None:
                 _take(self._all("check/sequences", bound), seen)
             knows = self.beside(Cancellations).known()
-            recorded = self._all("check/cancellations", bound) if knows else []
+            recorded = self._all("cancellations/in_range", bound) if knows else []
             for each in range_.endpoints:
                 parameters = {**bound, "endpoint_id": each["id"], "types": each["types"]}
                 parameters |= _cancelled(recorded, each["id"])
@@ -167,7 +167,7 @@ class Checks(OperatorSession):
                 names = ["check/delivery"]
                 if range_.stream is None:
                     names += ["check/lanes", "check/attempts", "check/dead"]
-                    names += ["check/cancelled"] if recorded else []
+                    names += ["cancellations/violations"] if recorded else []
                 for name in names:
                     _take(self._all(name, parameters), seen, endpoint=each["name"])
         checked.add(seen)
@@ -194,7 +194,7 @@ class Checks(OperatorSession):
                 bound = {**range_.bound, "limit": checked.limit}
                 _take(self._all("check/audit", bound), checked)
                 if self.beside(Cancellations).known():
-                    _take(self._all("check/audit_cancelled", bound), checked)
+                    _take(self._all("cancellations/unaudited", bound), checked)
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -334,75 +333,93 @@ def resolve(
 
     A row that may no longer be resolved stays open, among those refused.
     """
+    work = _Work(store, dsn, task, reason, write_lines, plan)
     for part in _parts(ids):
-        rows = store.take(part)
+        yield work.resolved(part)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What resolves rows: those of a person alone, or of an approved `plan`."""
+
+    store: Quarantine
+    dsn: str
+    task: Task
+    reason: str
+    write_lines: WriteLines
+    plan: Row | None
+
+    def resolved(self, ids: Sequence[int]) -> PutBack:
+        """Resolve what is open of these rows, in their order."""
+        rows = self.store.take(ids)
         before = resolved_among(rows)
         rows = [row for row in rows if row["resolution"] is None]
-        if _dismisses(task):
-            done, refused = _dismissed(store, [row["id"] for row in rows], reason, plan)
+        if _dismisses(self.task):
+            done, refused = self._dismissed([row["id"] for row in rows])
         elif rows:
-            order = {number: place for place, number in enumerate(part)}
+            order = {number: place for place, number in enumerate(ids)}
             rows.sort(key=lambda row: order[row["id"]])
-            work = partial(_put_back, store, dsn, task, reason, write_lines, plan)
-            done, refused = work(rows, before)
+            done, refused = self._put_back(rows, before)
         else:
             done, refused = [], []
-        yield PutBack(done, refused, [], before)
+        return PutBack(done, refused, [], before)
 
-
-def _put_back(
-    store: Quarantine,
-    dsn: str,
-    task: Task,
-    reason: str,
-    write_lines: WriteLines,
-    plan: Row | None,
-    rows: list[Row],
-    before: list[Row],
-) -> tuple[list[Row], list[Row]]:
-    texts = {row["id"]: row["row"] for row in rows}
-    permit = partial(_permitted, store, task.way, plan)
-    try:
-        if task.way.into is not None:
-            into = Path(task.way.into)
-            paths = put_lines(store, texts, into, reason, before, write_lines, permit=permit)
-            return [{"id": n, "detail": f"in {path}"} for n, path in paths.items()], []
-        repeats = task.way.suppress_repeats
-        return put_entries(
-            *(dsn, store, rows, texts, reason),
-            suppress_repeats=repeats,
-            before=before,
-            permit=permit,
-        )
-    except CommandError as error:
-        if error.code != "already_resolved":
-            raise
-        before += resolved_among(store.take(list(texts)))
-        return [], []
-
-
-@contextmanager
-def _permitted(store: Quarantine, way: Way, plan: Row | None, row: Row, text: str) -> Iterator[Row]:
-    """As `actions.Permit`, for a row of a proposal or of a person alone."""
-    if plan is None:
+    def _put_back(self, rows: list[Row], before: list[Row]) -> tuple[list[Row], list[Row]]:
+        texts = {row["id"]: row["row"] for row in rows}
+        way, store = self.task.way, self.store
         try:
-            with allowed(store, row, text, way, None) as audited:
-                yield audited
+            if way.into is not None:
+                paths = put_lines(
+                    *(store, texts, Path(way.into), self.reason, before, self.write_lines),
+                    permit=self._permitted,
+                )
+                return [{"id": n, "detail": f"in {path}"} for n, path in paths.items()], []
+            return put_entries(
+                *(self.dsn, store, rows, texts, self.reason),
+                suppress_repeats=way.suppress_repeats,
+                before=before,
+                permit=self._permitted,
+            )
         except CommandError as error:
-            if error.code != "second_person_required":
+            if error.code != "already_resolved":
                 raise
-            raise RefusedAgain(f"{error}") from None
-        return
-    _require_open(store, plan)
-    overtakes = store.overtakes(row, text, suppress_repeats=way.suppress_repeats)
-    if overtakes != plan["detail"]["overtakes"].get(str(row["id"])) and not row.get("put_back"):
-        raise RefusedAgain("the decisions of its subject have changed since it was proposed")
-    yield {
-        "kept": identity(row, row["row"]),
-        "written": identity(row, text),
-        "overtakes": overtakes,
-        **_by(plan),
-    }
+            before += resolved_among(store.take(list(texts)))
+            return [], []
+
+    @contextmanager
+    def _permitted(self, row: Row, text: str) -> Iterator[Row]:
+        """As `actions.Permit`."""
+        store, way, plan = self.store, self.task.way, self.plan
+        if plan is None:
+            try:
+                with allowed(store, row, text, way, None) as audited:
+                    yield audited
+            except CommandError as error:
+                if error.code != "second_person_required":
+                    raise
+                raise RefusedAgain(f"{error}") from None
+            return
+        _require_open(store, plan)
+        overtakes = store.overtakes(row, text, suppress_repeats=way.suppress_repeats)
+        if overtakes != plan["detail"]["overtakes"].get(str(row["id"])) and not row.get("put_back"):
+            raise RefusedAgain("the decisions of its subject have changed since it was proposed")
+        yield {
+            "kept": identity(row, row["row"]),
+            "written": identity(row, text),
+            "overtakes": overtakes,
+            **_by(plan),
+        }
+
+    def _dismissed(self, ids: Sequence[int]) -> tuple[list[Row], list[Row]]:
+        with self.store.locked(ids) as rows:
+            if self.plan is not None:
+                _require_open(self.store, self.plan)
+            written = self.store.put_back(ids)
+            left = [row["id"] for row in rows if row["id"] not in written]
+            resolution, by = QuarantineResolution.DISMISSED, _by(self.plan)
+            done = self.store.resolve(left, resolution, self.reason, by)
+        refused = [{"id": n, "detail": "was put back already"} for n in written]
+        return [{"id": n, "detail": "dismissed"} for n in done], refused
 
 
 def _by(plan: Row | None) -> Row:
@@ -424,19 +441,6 @@ def _require_open(store: Quarantine, plan: Row) -> None:
             f" see `holdfast proposal show {short}`.",
             code="proposal_not_open",
         )
-
-
-def _dismissed(
-    store: Quarantine, ids: Sequence[int], reason: str, plan: Row | None
-) -> tuple[list[Row], list[Row]]:
-    with store.locked(ids) as rows:
-        if plan is not None:
-            _require_open(store, plan)
-        written = store.put_back(ids)
-        left = [row["id"] for row in rows if row["id"] not in written]
-        done = store.resolve(left, QuarantineResolution.DISMISSED, reason, _by(plan))
-    refused = [{"id": n, "detail": "was put back already"} for n in written]
-    return [{"id": n, "detail": "dismissed"} for n in done], refused
 
 
 def approved(store: Quarantine, id_: UUID, resolution: QuarantineResolution) -> tuple[Row, Task]:
