@@ -7,10 +7,8 @@ Each pair pays three starts of a JVM. CI has the one in which both stand, the ol
 source's log and the newer one in its plan; `make kills-checkpoints` plays all.
 """
 
-from collections import Counter
-from collections.abc import Iterator
+import json
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
@@ -20,26 +18,19 @@ import pytest
 
 from holdfast.deploy.release import checkpoint_jar
 from holdfast.sink.contract.checkpoint import manager_jar
-from holdfast.sink.contract.exits import ExitCode
-from holdfast.sink.contract.source_offsets import without_files
-from tests.support.job.job_process import QUICK, JobProcess, job_process
-from tests.support.job.jobs import event, put
+from tests.support.job.two_drivers import (
+    WRITES,
+    LocalStream,
+    both_stand,
+    older_stands,
+    older_stands_before_it_took_the_stream,
+)
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.rest, pytest.mark.timeout(900)]
-
-LAST = 8
-"""The file that comes when all drivers but the last one have ended."""
-
-WRITES = {
-    "source log": r"sources/0/1",
-    "offsets": r"offsets/1",
-    "commits": r"commits/1",
-    "state": r"state/0/\d+/2_[-\w]+\.changelog",
-}
 
 
 @pytest.fixture(scope="module")
@@ -58,123 +49,28 @@ def held_jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return jar
 
 
-class Stream:
-    """Files of one event each, whose amounts add up to another sum for each set of files."""
-
-    def __init__(self, folder: Path, dsn: str, jar: Path) -> None:
-        self.folder = folder
-        self.dsn = dsn
-        self.jar = jar
-        self.files: list[int] = []
-
-    def put(self, *numbers: int) -> None:
-        """Files in the order of their numbers, whenever they come."""
-        for number in numbers:
-            self.files.append(number)
-            put(self.folder / "events", number, [event(f"e{number}", "12:01", 1 << number)])
-
-    @contextmanager
-    def driver(self, name: str, held: str | None = None) -> Iterator[JobProcess]:
-        """A driver that ends when it has read all files; `held` is the name where it stands."""
-        (self.folder / name).mkdir()
-        options: tuple[str, ...] = (*QUICK, "--available-now")
-        if held is not None:
-            self._hold(name).touch()
-            settings = {
-                "spark.driver.extraClassPath": str(self.jar),
-                "spark.hadoop.fs.file.impl": "holdfast.test.HeldFileSystem",
-                "spark.hadoop.test.held": f".*/checkpoint/{held}",
-                "spark.hadoop.test.held.by": str(self._hold(name)),
-            }
-            options += tuple(
-                word for pair in settings.items() for word in ("--conf", "=".join(pair))
-            )
-        with job_process(self.folder / name, self.dsn, *options, root=str(self.folder)) as job:
-            yield job
-
-    def stands(self, name: str) -> bool:
-        return (self.folder / f"{name}.held.met").exists()
-
-    def release(self, name: str) -> None:
-        self._hold(name).unlink()
-
-    def _hold(self, name: str) -> Path:
-        return self.folder / f"{name}.held"
-
-    def finish(self, db: psycopg.Connection) -> None:
-        """Read the rest; check that the ledger has each file, and the window each event, once."""
-        self.put(LAST)
-        put(self.folder / "events", LAST + 1, [event("end", "12:40", 1)])
-        with self.driver("last") as last:
-            assert last.wait() == 0, last.said
-        plans = db.execute("SELECT source_offsets FROM holdfast.batch").fetchall()
-        rows = [row for (plan,) in plans for row in without_files(plan)[1].get(0, [])]
-        read = Counter(int(Path(row["path"]).stem) for row in rows)
-        assert read == Counter([*self.files, LAST + 1])
-        windows = db.execute(
-            "SELECT exposure_minor FROM holdfast.exposure_window"
-            " WHERE window_end <= '2024-11-04 12:15Z'"
-        ).fetchall()
-        assert windows == [(sum(1 << number for number in self.files),)]
-
-
-def _ends_by_name(driver: JobProcess) -> None:
-    assert driver.wait() == ExitCode.FAILED, driver.said
-    assert "`holdfast stream show payouts`" in driver.said
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("write", WRITES)
 def test_driver_that_stood_in_a_write_loses_and_repeats_nothing(
     tmp_path: Path, dsn: str, db: psycopg.Connection, held_jar: Path, write: str
 ) -> None:
-    stream = Stream(tmp_path, dsn, held_jar)
-    stream.put(1, 5)
-    with stream.driver("older", WRITES[write]) as older:
-        older.until(lambda: stream.stands("older"))
-        # The newer driver takes another file first than the older one.
-        stream.put(3, 6)
-        with stream.driver("newer") as newer:
-            assert newer.wait() == ExitCode.OK, newer.said
-        stream.release("older")
-        _ends_by_name(older)
-    stream.finish(db)
+    older_stands(LocalStream(tmp_path, dsn, held_jar), db, write)
 
 
 @pytest.mark.long
 def test_driver_that_stood_before_it_took_the_stream_takes_the_same_query(
     tmp_path: Path, dsn: str, db: psycopg.Connection, held_jar: Path
 ) -> None:
-    stream = Stream(tmp_path, dsn, held_jar)
-    stream.put(1, 5)
-    with stream.driver("older", "metadata") as older:
-        older.until(lambda: stream.stands("older"))
-        stream.put(3, 6)
-        with stream.driver("newer") as newer:
-            assert newer.wait() == ExitCode.OK, newer.said
-        query_id = (tmp_path / "checkpoint/metadata").read_text()
-        stream.release("older")
-        assert older.wait() == ExitCode.OK, older.said
-    assert (tmp_path / "checkpoint/metadata").read_text() == query_id
-    stream.finish(db)
+    older_stands_before_it_took_the_stream(LocalStream(tmp_path, dsn, held_jar), db)
+    query_id = json.loads((tmp_path / "checkpoint/metadata").read_text())["id"]
+    row = db.execute("SELECT DISTINCT query_id::text FROM holdfast.batch").fetchone()
+    assert row == (query_id,)
 
 
 def test_files_of_the_newer_driver_are_what_it_reads(
     tmp_path: Path, dsn: str, db: psycopg.Connection, held_jar: Path
 ) -> None:
-    stream = Stream(tmp_path, dsn, held_jar)
-    stream.put(1, 5)
-    with stream.driver("older", WRITES["source log"]) as older:
-        older.until(lambda: stream.stands("older"))
-        stream.put(3, 6)
-        # It has logged its files, and reads them from the log once its plan is written.
-        with stream.driver("newer", WRITES["offsets"]) as newer:
-            newer.until(lambda: stream.stands("newer"))
-            stream.release("older")
-            _ends_by_name(older)
-            stream.release("newer")
-            assert newer.wait() == ExitCode.OK, newer.said
-    stream.finish(db)
+    both_stand(LocalStream(tmp_path, dsn, held_jar), db)
 
 
 def test_checksum_of_the_older_driver_replaces_none_of_the_newer(

@@ -12,8 +12,15 @@ import psycopg
 import pytest
 
 from holdfast.deploy.release import checkpoint_jar
-from holdfast.sink.contract.exits import ExitCode
-from tests.support.job.two_drivers import WRITES, HdfsStream, S3Stream, Stream, ends_by_name
+from tests.support.job.two_drivers import (
+    WRITES,
+    HdfsStream,
+    S3Stream,
+    Stream,
+    both_stand,
+    older_stands,
+    older_stands_before_it_took_the_stream,
+)
 from tests.support.servers.fault_proxy import FaultProxy
 from tests.support.servers.hdfs import hdfs
 from tests.support.servers.s3 import s3
@@ -55,47 +62,18 @@ def stream(request: pytest.FixtureRequest, place: str, tmp_path: Path, dsn: str)
 def test_driver_held_in_a_remote_write_loses_and_repeats_nothing(
     stream: Stream, db: psycopg.Connection, write: str
 ) -> None:
-    stream.put(1, 5)
-    with stream.driver("older", WRITES[write]) as older:
-        older.until(lambda: stream.stands("older"))
-        # The newer driver takes another file first than the older one.
-        stream.put(3, 6)
-        with stream.driver("newer") as newer:
-            assert newer.wait() == ExitCode.OK, newer.said
-        stream.release("older")
-        ends_by_name(older)
-    stream.finish(db)
+    older_stands(stream, db, write)
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_driver_held_before_it_took_the_stream_takes_the_same_query(
     stream: Stream, db: psycopg.Connection
 ) -> None:
-    stream.put(1, 5)
-    with stream.driver("older", "metadata") as older:
-        older.until(lambda: stream.stands("older"))
-        stream.put(3, 6)
-        with stream.driver("newer") as newer:
-            assert newer.wait() == ExitCode.OK, newer.said
-        stream.release("older")
-        assert older.wait() == ExitCode.OK, older.said
-    assert db.execute("SELECT count(DISTINCT query_id) FROM holdfast.batch").fetchone() == (1,)
-    stream.finish(db)
+    older_stands_before_it_took_the_stream(stream, db)
 
 
 @pytest.mark.parametrize("place", ["on_s3"])
 def test_files_of_the_newer_remote_driver_are_what_it_reads(
     stream: Stream, db: psycopg.Connection
 ) -> None:
-    stream.put(1, 5)
-    with stream.driver("older", WRITES["source log"]) as older:
-        older.until(lambda: stream.stands("older"))
-        stream.put(3, 6)
-        # It has logged its files, and reads them from the log once its plan is written.
-        with stream.driver("newer", WRITES["offsets"]) as newer:
-            newer.until(lambda: stream.stands("newer"))
-            stream.release("older")
-            ends_by_name(older)
-            stream.release("newer")
-            assert newer.wait() == ExitCode.OK, newer.said
-    stream.finish(db)
+    both_stand(stream, db)

@@ -90,6 +90,33 @@ class Stream(ABC):
         assert windows == [(sum(1 << number for number in self.files),)]
 
 
+class LocalStream(Stream):
+    """With its checkpoint on a local disk, where a file system of the tests holds a step."""
+
+    def __init__(self, folder: Path, dsn: str, jar: Path) -> None:
+        """`jar` has `HeldFileSystem.java`, compiled."""
+        super().__init__(folder, dsn)
+        self.jar = jar
+
+    def held(self, name: str, write: str) -> dict[str, str]:
+        self._hold(name).touch()
+        return {
+            "spark.driver.extraClassPath": str(self.jar),
+            "spark.hadoop.fs.file.impl": "holdfast.test.HeldFileSystem",
+            "spark.hadoop.test.held": f".*/checkpoint/{write}",
+            "spark.hadoop.test.held.by": str(self._hold(name)),
+        }
+
+    def stands(self, name: str) -> bool:
+        return (self.folder / f"{name}.held.met").exists()
+
+    def release(self, name: str) -> None:
+        self._hold(name).unlink()
+
+    def _hold(self, name: str) -> Path:
+        return self.folder / f"{name}.held"
+
+
 class S3Stream(Stream):
     """With its checkpoint on S3, whose server holds the request."""
 
@@ -166,7 +193,50 @@ class HdfsStream(Stream):
         self._holds[name].is_released = True
 
 
-def ends_by_name(driver: JobProcess) -> None:
-    """Check that a driver was told which run has its stream."""
+def older_stands(stream: Stream, db: psycopg.Connection, write: str) -> None:
+    """The older driver stands in a write while the newer one runs; then it ends by name."""
+    stream.put(1, 5)
+    with stream.driver("older", WRITES[write]) as older:
+        older.until(lambda: stream.stands("older"))
+        # The newer driver takes another file first than the older one.
+        stream.put(3, 6)
+        with stream.driver("newer") as newer:
+            assert newer.wait() == ExitCode.OK, newer.said
+        stream.release("older")
+        _ends_by_name(older)
+    stream.finish(db)
+
+
+def both_stand(stream: Stream, db: psycopg.Connection) -> None:
+    """The older driver stands in the log of its source, the newer one in its plan."""
+    stream.put(1, 5)
+    with stream.driver("older", WRITES["source log"]) as older:
+        older.until(lambda: stream.stands("older"))
+        stream.put(3, 6)
+        # It has logged its files, and reads them from the log once its plan is written.
+        with stream.driver("newer", WRITES["offsets"]) as newer:
+            newer.until(lambda: stream.stands("newer"))
+            stream.release("older")
+            _ends_by_name(older)
+            stream.release("newer")
+            assert newer.wait() == ExitCode.OK, newer.said
+    stream.finish(db)
+
+
+def older_stands_before_it_took_the_stream(stream: Stream, db: psycopg.Connection) -> None:
+    """It stands before the query has its id; then it takes the query of the newer one."""
+    stream.put(1, 5)
+    with stream.driver("older", "metadata") as older:
+        older.until(lambda: stream.stands("older"))
+        stream.put(3, 6)
+        with stream.driver("newer") as newer:
+            assert newer.wait() == ExitCode.OK, newer.said
+        stream.release("older")
+        assert older.wait() == ExitCode.OK, older.said
+    assert db.execute("SELECT count(DISTINCT query_id) FROM holdfast.batch").fetchone() == (1,)
+    stream.finish(db)
+
+
+def _ends_by_name(driver: JobProcess) -> None:
     assert driver.wait() == ExitCode.FAILED, driver.said
     assert "`holdfast stream show payouts`" in driver.said
