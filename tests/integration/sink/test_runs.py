@@ -159,6 +159,21 @@ def test_older_run_is_fenced_once_a_newer_one_started(world: World) -> None:
 
 
 @pytest.mark.guarantee(4)
+def test_run_is_ended_only_while_it_has_the_stream(world: World) -> None:
+    older = world.driver()
+    older.batch(0)
+    newer = world.driver(query_id=older.query_id)
+    newer.batch(1)
+    older.sink._writer.end_run(older.run_id)
+    assert isinstance(newer.batch(2), Written)
+    older.sink._writer.end_run(newer.run_id)
+    before = contents(world.db)
+    with pytest.raises(Fenced):
+        newer.batch(3)
+    assert contents(world.db) == before
+
+
+@pytest.mark.guarantee(4)
 @pytest.mark.parametrize("staged", [False, True])
 def test_run_whose_epoch_a_failover_gave_out_twice_is_fenced(world: World, staged: bool) -> None:
     """A failover that lost the start of a run: the next one takes the same epoch."""
