@@ -158,7 +158,6 @@ def test_older_run_is_fenced_once_a_newer_one_started(world: World) -> None:
     assert isinstance(newer.batch(1, decision("m_2")), Written)
 
 
-@pytest.mark.guarantee(4)
 def test_run_is_ended_only_while_it_has_the_stream(world: World) -> None:
     older = world.driver()
     older.batch(0)

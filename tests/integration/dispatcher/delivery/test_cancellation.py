@@ -437,16 +437,26 @@ def test_two_operators_at_once_make_one_cancellation(world: World) -> None:
 def test_answered_cancellation_sends_nothing_while_claims_race(world: World) -> None:
     """Each decision is either cancelled and never sent, or refused and sent."""
     world.endpoint()
-    gone = set()
-    with world.dispatching() as first, world.dispatching() as second:
-        for turn in range(1, 41, 2):
-            world.write("m_1", "m_1")
+    gone, count = set(), 9
+    with (
+        world.dispatching() as first,
+        world.dispatching() as second,
+        Entries.connect(world.dsn) as store,
+    ):
+        first.says("dispatcher.started")
+        second.says("dispatcher.started")
+        for last in range(count, 10 * count + 1, count):
+            # One more than a claim takes: the last one waits for the next claim.
+            world.write(*["m_1"] * count)
+            wanted = key(world, last)
             with suppress(CommandError):
-                cancel(world, turn + 1)
-                gone.add(turn + 1)
-        first.until(lambda: world.lanes()["m_1"][:2] == (40, 40))
+                cancellations = store.beside(Cancellations)
+                cancellations.cancel(wanted, store.entry(wanted), None, "decided in error")
+                gone.add(last)
+        end = (10 * count, 10 * count)
+        first.until(lambda: [each[:2] for each in world.lanes().values()] == [end])
         second.until(lambda: world.lanes()["m_1"].token is None)
-    assert seen(world) == [n for n in range(1, 41) if n not in gone]
+    assert seen(world) == [n for n in range(1, 10 * count + 1) if n not in gone]
     assert gone
     world.check()
 
