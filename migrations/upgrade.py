@@ -4,7 +4,8 @@ It uses one connection and two transactions: the first creates roles and schema
 (`holdfast.migrations.roles`), the second runs all missing revisions as `holdfast_owner`, which
 owns every object. An advisory lock serializes upgrades of a database. A revision waits only briefly
 for a table lock of a service, because all other sessions queue behind a waiting ALTER TABLE; the
-upgrade is then rolled back and tried again, so that they continue in between.
+upgrade is then rolled back and tried again, so that they continue in between. It is also tried
+again after a deadlock with a service, which may lock the same tables in another order.
 """
 
 import io
@@ -314,7 +315,8 @@ def _cause(error: BaseException) -> BaseException | None:
 
 
 def _is_table_in_use(error: BaseException) -> bool:
-    return isinstance(_cause(error), psycopg.errors.LockNotAvailable)
+    in_use = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
+    return isinstance(_cause(error), in_use)
 
 
 def _holders(dsn: str) -> str:
@@ -337,7 +339,7 @@ def _explain(error: psycopg.Error | DBAPIError, dsn: str) -> str:
                 " changed as a whole or not at all: `holdfast db doctor` shows its revision. Repeat"
                 " the command."
             )
-        case psycopg.errors.LockNotAvailable():
+        case psycopg.errors.LockNotAvailable() | psycopg.errors.DeadlockDetected():
             what = (
                 f"a session that uses a table{_holders(dsn)} did not release its lock in time. No"
                 f" table was changed; {LOCK_TRIES} tries waited {LOCK_TIMEOUT_MS / 1000:g} s each,"

@@ -216,6 +216,24 @@ def test_table_in_use_lets_others_between(world: World, monkeypatch: pytest.Monk
         assert upgrading.result().after == head()
 
 
+def test_upgrade_that_deadlocks_with_a_service_is_tried_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The upgrade has locked `replay_item` and waits for the service, which then asks for it."""
+    monkeypatch.setattr(module, "LOCK_TIMEOUT_MS", 60_000)
+    name = psycopg.conninfo.conninfo_to_dict(world.dsn)["dbname"]
+    world.db.execute(f"ALTER DATABASE {name} SET deadlock_timeout = '3s'".encode())
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(world.dsn) as service:
+        service.execute("SET LOCAL deadlock_timeout = '60s'")
+        service.execute("LOCK TABLE holdfast.lane IN ACCESS SHARE MODE")
+        downgrading = pool.submit(downgrade, world.dsn, "0012")
+        eventually(lambda: world.db.execute(WAITING).fetchone())
+        service.execute("SELECT FROM holdfast.replay_item")
+        assert not downgrading.done()
+        service.commit()
+        assert downgrading.result().after == "0012"
+
+
 def test_table_in_use_names_its_holder(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOCK_TIMEOUT_MS", 100)
     monkeypatch.setattr(module, "LOCK_TRIES", 2)
