@@ -13,6 +13,7 @@ import pytest
 from holdfast.dispatcher.delivery.service import Report
 from holdfast.dispatcher.delivery.store.postgres import PostgresStore
 from holdfast.dispatcher.outbound.transport.engines import EngineName
+from holdfast.sink.contract.roles import application_of
 from holdfast.sink.rows.outcome import Written
 from tests.support import command
 from tests.support.dispatch import delivery, dispatching, invariants
@@ -20,6 +21,7 @@ from tests.support.dispatch.dispatching import Process
 from tests.support.dispatch.webhooks import WebhookReceiver
 from tests.support.job.decisions import Decisions
 from tests.support.job.driver import Driver
+from tests.support.waiting import eventually
 
 ENGINES = os.environ.get("HOLDFAST_TEST_ENGINES", "asyncio").split(",")
 """The engines that faults of lines and hosts are tried on: the default one, or those named.
@@ -34,6 +36,12 @@ TIMEOUTS = {"connect_timeout_ms": 500, "total_timeout_ms": 500}
 """Of an endpoint whose attempts fit into such a lease."""
 
 SHORT = ("--drain", "--lease-seconds", str(LEASE_SECONDS))
+
+
+SESSIONS = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = %s
+"""
 
 
 class World:
@@ -63,6 +71,10 @@ class World:
     def write(self, *subjects: str, **other: Any) -> Written:
         """Write a batch with a decision for each subject."""
         return self.decisions.write(*subjects, **other)
+
+    def closed(self, stream: str = "payouts") -> None:
+        """Wait for the end of a closed sink's sessions: the server ends one after its client."""
+        eventually(lambda: self.value(SESSIONS, application_of(stream)) == 0)
 
     def add_endpoint(self, url: str | None = None, **columns: Any) -> int:
         """Add an endpoint, of this world's receiver unless a URL is given."""

@@ -22,7 +22,6 @@ from holdfast.dispatcher.operators.streams.renaming import Renaming
 from holdfast.sink import Fenced, ReplayDiverged, Replayed, UnadoptedCheckpoint, Written
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.requeue import ENDINGS, REISSUED, Opened
-from holdfast.sink.contract.roles import application_of
 from holdfast.sink.requeue import requeue
 from holdfast.sink.transaction.database import statement
 from tests.support.dispatch.sender import BLOCK, RELEASE, decision
@@ -45,20 +44,8 @@ def _wait_for_lock(world: World) -> None:
     eventually(lambda: world.value("SELECT count(*) FROM pg_locks WHERE NOT granted") > 0)
 
 
-SESSIONS = """
-    SELECT count(*) FROM pg_stat_activity
-    WHERE datname = current_database() AND application_name = %s
-"""
-
-
-def _ended(world: World, stream: str) -> None:
-    """Wait for the end of a sink's sessions: the server ends one after its client closed it."""
-    name = application_of(stream)
-    eventually(lambda: world.db.execute(SESSIONS, [name]).fetchone() == (0,))
-
-
 def _rename(world: World, old: str = "payouts", new: str = "holds", *more: str) -> Any:
-    _ended(world, old)
+    world.closed(old)
     return world.holdfast("stream", "rename", old, new, *WHY, *more, "--json", code=ExitCode.OK)
 
 
@@ -517,7 +504,7 @@ def test_stream_with_a_role_is_renamed_to_one_with_a_role(world: World) -> None:
         job = world.driver(stream=old)
         job.batch(0, decision("m_1"))
         job.sink.close()
-        _ended(world, old)
+        world.closed(old)
         error = _refused(world, new, old=old, code=ExitCode.FAILED)
         assert error["code"] == "stream_role_missing"
         refused = pytest.raises(psycopg.errors.InsufficientPrivilege, match="no such role")

@@ -212,6 +212,7 @@ def former_name_of_a_stream(world: World) -> Iterator[Stop]:
     old = world.driver()
     old.batch(0, decision("m_1"))
     old.sink.close()
+    world.closed()
     _run(world, "holdfast stream rename payouts holds --reason TEXT", is_enough=True)
     yield Stop(lambda: old.batch(1, decision("m_2")), "stop the other", error=Fenced)
     restarted = world.driver(query_id=old.query_id)
