@@ -11,11 +11,14 @@ _OF_STORE: Final = re.compile(r"\.fs\.s3a\.|software\.amazon\.awssdk|s3a://")
 
 
 class StoreFault(NamedTuple):
-    """What failed, and whether another try fails in the same way until a person acts."""
+    """What failed, and what to do."""
 
     said: str
     advice: str
     is_permanent: bool = False
+    """Whether another try fails in the same way until a person acts."""
+    ends_start: bool = False
+    """Whether it does at a start. Later, what renews the credentials may be about to do so."""
 
 
 _AGAIN: Final = "It is tried again; if it stays, look at the store and the network"
@@ -25,6 +28,7 @@ _FAULTS: Final = (
         StoreFault(
             "the credentials for the object store have expired",
             "Renew them, or use a provider of credentials that does",
+            ends_start=True,
         ),
     ),
     (
@@ -33,6 +37,7 @@ _FAULTS: Final = (
             "the object store refuses the clock of this machine, which differs too much from its"
             " own",
             "Set the clock by NTP",
+            ends_start=True,
         ),
     ),
     (
@@ -49,6 +54,7 @@ _FAULTS: Final = (
         StoreFault(
             "there are no credentials for the object store",
             "Give Spark a provider of credentials (fs.s3a.aws.credentials.provider)",
+            ends_start=True,
         ),
     ),
     (
@@ -56,6 +62,7 @@ _FAULTS: Final = (
         StoreFault(
             "the credentials for the object store have expired or are invalid (400)",
             "Renew them, or use a provider of credentials that does",
+            ends_start=True,
         ),
     ),
     (
@@ -65,6 +72,7 @@ _FAULTS: Final = (
             " machine (403)",
             "The job has to list, read, write and delete below its checkpoint, and its clock to"
             " agree with the store's",
+            ends_start=True,
         ),
     ),
     (

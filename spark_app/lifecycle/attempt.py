@@ -26,7 +26,7 @@ from holdfast.spark_app.input.broker import Broker
 from holdfast.spark_app.input.file_names import FileNames
 from holdfast.spark_app.input.missing_files import require_files
 from holdfast.spark_app.lifecycle.batches import Batches
-from holdfast.spark_app.lifecycle.failure import Cause, QueryFailed, diagnose
+from holdfast.spark_app.lifecycle.failure import QueryFailed, diagnose
 from holdfast.spark_app.lifecycle.idle_clock import IdleClock, idle_clock
 from holdfast.spark_app.lifecycle.topic_watch import TopicWatch, broker_of, located
 from holdfast.spark_app.operator.job import Job, start, use_manager
@@ -119,8 +119,7 @@ def attempt(
             batches.close()
             wrote, cause = wrote or batches.wrote, batches.failure
         failure = diagnose(cause or error, jvm_gone=jvm_gone())
-        if failure.cause is Cause.KAFKA and not started.is_set():
-            # A person waits for this start: what is wrong is said at once.
+        if failure.ends_start and not started.is_set():
             failure = replace(failure, permanent=True)
         raise QueryFailed(failure, wrote=wrote) from error
     finally:

@@ -22,7 +22,7 @@ from pyspark.errors import (
 
 from holdfast.sink.contract.dsn import redact
 from holdfast.sink.contract.store_faults import StoreFault, store_fault
-from holdfast.sink.errors import Permanent, SinkError
+from holdfast.sink.errors import CheckpointUnreadable, Permanent, SinkError
 from holdfast.spark_app.exposure.errors import ExposureError
 from holdfast.spark_app.input import kafka_faults
 from holdfast.spark_app.input.file_names import UnreadableName
@@ -121,6 +121,8 @@ class Failure:
     """The cause, in one line without a full stop."""
     permanent: bool = False
     """Whether a restart certainly fails in the same way."""
+    ends_start: bool = False
+    """Whether it ends a start, for whose words a person waits; a running query is restarted."""
     guided: bool = False
     """Whether `said` already states what was not lost and what to do."""
 
@@ -153,6 +155,8 @@ def explain(error: BaseException) -> str:
 def diagnose(error: BaseException, *, jvm_gone: bool = False) -> Failure:
     """Return why a query ended. When the JVM has died, every other error follows from that."""
     match error:
+        case CheckpointUnreadable() if (found := _store_below(error)) is not None:
+            return found
         case SinkError():
             said = f"{type(error).__name__}: {error}"
             return Failure(Cause.DATABASE, said, isinstance(error, Permanent), guided=True)
@@ -174,7 +178,8 @@ def diagnose(error: BaseException, *, jvm_gone: bool = False) -> Failure:
 
 
 def _of_kafka(error: KafkaFault) -> Failure:
-    return Failure(Cause.KAFKA, f"{one_line(str(error))}.", error.permanent, guided=True)
+    said = f"{one_line(str(error))}."
+    return Failure(Cause.KAFKA, said, error.permanent, ends_start=True, guided=True)
 
 
 def _of_store(found: StoreFault, message: str) -> Failure:
@@ -182,7 +187,17 @@ def _of_store(found: StoreFault, message: str) -> Failure:
         f"{found.said} ({one_line(message)[:_STORE_CHARACTERS]}). Nothing is lost: what the ledger"
         f" has stands, and a planned batch is in the checkpoint. {found.advice}."
     )
-    return Failure(Cause.STORE, said, found.is_permanent, guided=True)
+    return Failure(Cause.STORE, said, found.is_permanent, found.ends_start, guided=True)
+
+
+def _store_below(error: BaseException) -> Failure | None:
+    """Return what the client of an object store has said below an error of the sink, if it has."""
+    below: BaseException | None = error
+    while below is not None and not isinstance(below, Py4JJavaError):
+        below = below.__cause__
+    chain = [] if below is None else list(_chain(below))
+    found = store_fault((thrown.name, thrown.message) for thrown in chain)
+    return None if found is None else _of_store(found, chain[-1].message)
 
 
 def _java_gone() -> Failure:

@@ -192,7 +192,7 @@ class SavepointFolder(CheckpointFiles):
                 "the client of its store cannot create a file only where there is none. S3 needs"
                 " hadoop-aws 3.4.2 or newer, with fs.s3a.create.conditional.enabled=true"
             )
-        elif not callable(self._manager):
+        elif not callable(self._jvm.holdfast.checkpoint.ConditionalCheckpointFileManager):
             why = (
                 "this installation was built without holdfast-checkpoint.jar, or spark-submit was"
                 " not given it with --jars"
@@ -257,7 +257,7 @@ class SavepointFolder(CheckpointFiles):
         # Also where the answer is lost: the manifest that names the files may be there.
         part.is_published = True
         try:
-            self._create_new(manifest.FILE, found.to_json())
+            self.create(manifest.FILE, found.to_json())
         except FileExistsError as error:
             part.is_published = False
             raise taken(self.checkpoint) from error
@@ -270,23 +270,6 @@ class SavepointFolder(CheckpointFiles):
                 code="savepoint_unknown",
             ) from error
         return found
-
-    def _create_new(self, name: str, text: str) -> None:
-        """Write a file that does not exist; raises FileExistsError where it does."""
-        try:
-            stream = self._manager(self._root, self._configuration).createAtomic(
-                self._path(name), False
-            )
-            stream.write(bytearray(text.encode()))
-            stream.close()
-        except Py4JJavaError as error:
-            if _is_taken(error):
-                raise FileExistsError(f"{name} in {self.checkpoint} exists") from error
-            raise
-
-    @property
-    def _manager(self) -> Any:
-        return self._jvm.holdfast.checkpoint.ConditionalCheckpointFileManager
 
     def _write(self, name: str, text: str) -> None:
         # Nobody else writes this folder, and nobody reads it before it has its place.

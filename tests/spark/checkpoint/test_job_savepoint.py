@@ -360,7 +360,6 @@ def elsewhere(
     """A place for savepoints; `inside` is a local disk that is written as an object store is."""
     if request.param == "inside":
         monkeypatch.setattr(SavepointFolder, "is_object_store", True)
-        monkeypatch.setattr(SavepointFolder, "_create_new", CheckpointFiles._create)
     with place_of(request.param, tmp_path, spark) as uri:
         yield uri
 

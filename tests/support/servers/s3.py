@@ -109,7 +109,7 @@ class S3:
         return requests
 
     def be(self, mode: str) -> None:
-        """Refuse all requests (`expired`, `skewed`) or be `silent`; without a mode, answer."""
+        """Refuse all requests (`expired`, `skewed`, `wrong`), or be `silent`; `` answers again."""
         self._control("mode", mode=mode)
 
     def delay(self, seconds: float) -> None:

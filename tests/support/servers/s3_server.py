@@ -154,6 +154,7 @@ class Server:
 REFUSALS = {
     "expired": ("400 Bad Request", "ExpiredToken"),
     "skewed": ("403 Forbidden", "RequestTimeTooSkewed"),
+    "wrong": ("403 Forbidden", "InvalidAccessKeyId"),
 }
 """What S3 answers where nothing of a request is right but its form."""
 
