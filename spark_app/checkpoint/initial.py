@@ -18,7 +18,7 @@ from pyspark.sql import GroupedData, SparkSession
 from holdfast.sink.contract import statements
 from holdfast.sink.foreach_batch import OutboxSink
 from holdfast.sink.transaction.write_batch import unadopted
-from holdfast.spark_app.exposure.schema import STATE_MERCHANTS, TIMESTAMP
+from holdfast.spark_app.exposure.schema import STATE_MERCHANTS
 from holdfast.spark_app.exposure.settings import Settings
 from holdfast.spark_app.exposure.state import GroupState, resumed
 from holdfast.spark_app.operator import initial_state
@@ -58,10 +58,11 @@ class Initial:
         return spark.createDataFrame(pa.concat_tables(rows)).groupBy("key_group")
 
     def _state(self, merchants: list[str], settings: Settings) -> GroupState:
-        ends = pa.array([self.held[merchant] for merchant in merchants], pa.int64())
-        held = pa.array([True] * len(merchants), pa.bool_())
-        columns = [pa.array(merchants, pa.string()), held, ends.cast(TIMESTAMP)]
-        table = pa.Table.from_arrays(columns, schema=STATE_MERCHANTS)
+        held = [
+            {"merchant_id": merchant, "held": True, "latest_end": self.held[merchant]}
+            for merchant in merchants
+        ]
+        table = pa.Table.from_pylist(held, schema=STATE_MERCHANTS)
         return resumed(self.settled_until_us, table, settings)
 
 

@@ -18,13 +18,25 @@ from typing import Final
 import pyarrow as pa
 
 from holdfast.spark_app.exposure.errors import StateError, StateTooNew
-from holdfast.spark_app.exposure.schema import STATE_ABSORBED, STATE_MERCHANTS, STATE_WINDOWS
+from holdfast.spark_app.exposure.schema import (
+    BY_HAND_COLUMNS,
+    STATE_ABSORBED,
+    STATE_MERCHANTS,
+    STATE_WINDOWS,
+)
 
-VERSION: Final = 2
-"""Version of the columns. Raise it with every change of a schema in `PARTS`, together with
-`shape.LAYOUT`: a checkpoint with another layout is refused before its state is read."""
+VERSION: Final = 3
+"""Version of the columns. Raise it with every change of a schema in `PARTS` that this code does not
+read as well, together with `shape.LAYOUT`: a checkpoint with another layout is refused before its
+state is read."""
+
+WITHOUT_HANDS: Final = 2
+"""What a part is written as of which no merchant is decided by hand: the Holdfast before reads it.
+"""
 
 WINDOW_END: Final = "window_end"
+
+_HAND: Final = BY_HAND_COLUMNS[0]
 
 _MAGIC: Final = b"HFS1"
 _HEADER: Final = struct.Struct("<4sIQ")
@@ -56,9 +68,27 @@ PARTS: Final[Mapping[str, pa.Schema]] = {
 """The columns of each part. Frames of windows and of ids belong to one window end, their key."""
 
 
+def version_of(table: pa.Table) -> int:
+    """Return the version as which a part of the state is written."""
+    if _HAND not in table.column_names or table[_HAND].null_count == table.num_rows:
+        return WITHOUT_HANDS
+    return VERSION
+
+
+def _schema(name: str, version: int) -> pa.Schema:
+    """Return the columns of a part in a version."""
+    if version == WITHOUT_HANDS and name == "merchants":
+        kept = [field for field in PARTS[name] if field.name not in BY_HAND_COLUMNS]
+        return pa.schema(kept)
+    return PARTS[name]
+
+
 def encode_part(name: str, table: pa.Table) -> bytes:
     """Return a part of the state (columns of `PARTS`) as one frame."""
-    schema = PARTS[name].with_metadata({_PART: name, _VERSION: str(VERSION)})
+    version = version_of(table)
+    schema = _schema(name, version)
+    table = table.select(schema.names)
+    schema = schema.with_metadata({_PART: name, _VERSION: str(version)})
     options = _PLAIN if table.nbytes < _WORTH_COMPRESSING else _COMPRESSED
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema, options=options) as writer:
@@ -111,9 +141,12 @@ def _table(name: str, stream: pa.Buffer) -> pa.Table:
             f"The stored state has version {version} and this Holdfast reads up to "
             f"{VERSION}. Nothing was written; run the newer version again."
         )
-    if part != name or version != VERSION or not table.schema.equals(PARTS[name]):
+    known = part == name and version in (WITHOUT_HANDS, VERSION)
+    if not known or not table.schema.equals(_schema(name, version)):
         raise StateError(
-            f"Expected part {name} of version {VERSION} of the state, found part "
-            f"{part or '?'} of version {version}. {_ADVICE}"
+            f"Expected part {name} of version {WITHOUT_HANDS} or {VERSION} of the state, found "
+            f"part {part or '?'} of version {version}. {_ADVICE}"
         )
+    for field in list(PARTS[name])[table.num_columns :]:
+        table = table.append_column(field, pa.nulls(table.num_rows, field.type))
     return table

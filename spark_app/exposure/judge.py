@@ -11,22 +11,22 @@ A merchant's hold is a latch. Its judged emissions act on it in ascending window
 So the latch after an emission is the result of the last emission that set or cleared it: one
 running maximum for any number of windows and merchants, no loop. An empty window never has to be
 judged again, because the release level is validated to be at least 0.
+
+Merchants for whom a decision by hand is in force follow `by_hand`, one by one.
 """
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from holdfast.spark_app.exposure import by_hand
+from holdfast.spark_app.exposure.by_hand import BLOCK, NOTHING, RELEASE
 from holdfast.spark_app.exposure.policy import Policy
 from holdfast.spark_app.exposure.schema import Bools, Int64s, integers
 from holdfast.spark_app.exposure.settings import Settings
 from holdfast.spark_app.exposure.state import Book, Windows, by_owner
-
-NOTHING: Final = 0
-BLOCK: Final = 1
-RELEASE: Final = 2
 
 Actions = npt.NDArray[np.int8]
 
@@ -46,8 +46,8 @@ def emit(
 ) -> Emissions:
     """Emit what is due, in ascending end per merchant, and update the book.
 
-    Due are an open window whose end is reached, an emitted window that changed, and the empty
-    window that follows the latest one of a held merchant.
+    Due are an open window whose end is reached, an emitted window that changed, the empty window
+    that follows the latest one of a held merchant, and one that ends what a hand decided.
     """
     windows = book.windows
     due = np.where(windows.revision == 0, windows.end <= watermark_us, changed)
@@ -63,7 +63,7 @@ def emit(
         order = by_owner(windows.owner, windows.end)
         windows = windows.where(order)
         due = np.append(due, np.ones(len(blank), np.bool_))[order]
-        action = np.append(action, np.full(len(blank), RELEASE, np.int8))[order]
+        action = np.append(action, verdict.empty_action)[order]
 
     book.windows = windows._replace(
         revision=windows.revision + due,
@@ -89,8 +89,9 @@ class Judgement(NamedTuple):
     action: Actions
     """Per emission: NOTHING, BLOCK or RELEASE."""
     empty_owner: Int64s
-    """Empty windows that a hold closes: they are emitted too, and each is a RELEASE."""
+    """Empty windows that close because of a hold or a decision by hand: they are emitted too."""
     empty_end: Int64s
+    empty_action: Actions
     held: Bools
     """Per merchant, afterwards."""
     latest: Int64s
@@ -111,11 +112,15 @@ def judge(
     book: Book, emitted: Windows, policy: Policy, watermark_us: int, window_us: int
 ) -> Judgement:
     """Judge emissions (sorted by owner and end) against the holds of the book."""
-    line = _line_up(book, emitted, policy)
+    usual = ~book.by_hand.in_force
+    # Before these change, what follows takes from the book who is not among them.
+    line = _line_up(book, emitted, policy, usual)
+    one_by_one = by_hand.judge(book, emitted, policy, watermark_us, window_us)
     action = np.full(len(emitted.end), NOTHING, np.int8)
     held, latest = book.held.copy(), book.latest.copy()
     if not len(line.owner):
-        return Judgement(action, line.owner, line.end, held, latest)
+        closed = np.zeros(0, np.int8)
+        return _with(one_by_one, Judgement(action, line.owner, line.end, closed, held, latest))
 
     first = np.insert(line.owner[1:] != line.owner[:-1], 0, True)
     last = np.append(first[1:], True)
@@ -139,14 +144,33 @@ def judge(
     merchant = line.owner[last]
     held[merchant] = (held_after & ~gap_after)[last]
     latest[merchant] = np.where(empty, closes_next, line.end)[last]
-    return Judgement(action, line.owner[empty], closes_next[empty], held, latest)
+    released = np.full(int(empty.sum()), RELEASE, np.int8)
+    return _with(
+        one_by_one,
+        Judgement(action, line.owner[empty], closes_next[empty], released, held, latest),
+    )
 
 
-def _line_up(book: Book, emitted: Windows, policy: Policy) -> _Line:
+def _with(judged: list[by_hand.Judged], others: Judgement) -> Judgement:
+    """Add the windows of merchants decided by hand."""
+    if not judged:
+        return others
+    for each in judged:
+        if each.place is not None:
+            others.action[each.place] = each.action
+    empty = [each for each in judged if each.place is None]
+    return others._replace(
+        empty_owner=np.append(others.empty_owner, [each.owner for each in empty]).astype(np.int64),
+        empty_end=np.append(others.empty_end, [each.end for each in empty]).astype(np.int64),
+        empty_action=np.append(others.empty_action, [e.action for e in empty]).astype(np.int8),
+    )
+
+
+def _line_up(book: Book, emitted: Windows, policy: Policy, usual: Bools) -> _Line:
     # A window older than the latest emitted one is published and not judged. Emissions ascend, so
     # comparing with the latest one before the batch is enough.
-    judged = np.flatnonzero(emitted.end >= book.latest[emitted.owner])
-    before = np.flatnonzero(book.held)
+    judged = np.flatnonzero((emitted.end >= book.latest[emitted.owner]) & usual[emitted.owner])
+    before = np.flatnonzero(book.held & usual)
     chosen = emitted.where(judged)
     limit, release_level = policy.limits(book.names.take(chosen.owner), chosen.end)
     owner = np.concatenate([before, chosen.owner])

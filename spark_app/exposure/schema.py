@@ -53,9 +53,15 @@ STATE_MERCHANTS: Final = pa.schema(
         pa.field("merchant_id", pa.string(), nullable=False),
         pa.field("held", pa.bool_(), nullable=False),
         pa.field("latest_end", TIMESTAMP),  # null: nothing was emitted yet
+        pa.field("hand_number", pa.int64()),  # null: no decision by hand is in force, as below
+        pa.field("hand_decided_at", TIMESTAMP),
+        pa.field("hand_until", TIMESTAMP),  # null: until the next decision by hand
     ]
 )
-"""Every merchant that is held or has a window; sorted by merchant_id, unique."""
+"""Every merchant that is held, has a window or is decided by hand; by merchant_id, unique."""
+
+BY_HAND_COLUMNS: Final = ("hand_number", "hand_decided_at", "hand_until")
+"""The columns of `STATE_MERCHANTS` with the decision by hand that is in force."""
 
 STATE_ABSORBED: Final = _columns(
     merchant_id=pa.dictionary(pa.int32(), pa.string()),  # few merchants have most of the ids
@@ -63,6 +69,17 @@ STATE_ABSORBED: Final = _columns(
     event_id=pa.string(),
 )
 """The exact ids in the windows in state; within one window, oldest batch first."""
+
+BY_HAND: Final = pa.schema(
+    [
+        pa.field("merchant_id", pa.string(), nullable=False),
+        pa.field("number", pa.int64(), nullable=False),  # the highest one of a merchant counts
+        pa.field("block", pa.bool_(), nullable=False),  # false: a release
+        pa.field("decided_at", TIMESTAMP, nullable=False),
+        pa.field("until", TIMESTAMP),  # null: until the next decision by hand
+    ]
+)
+"""Decisions by hand of which a batch learns, in any order."""
 
 WINDOWS: Final = _columns(
     merchant_id=pa.string(),

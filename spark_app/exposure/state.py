@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from holdfast.spark_app.exposure.errors import StateError
 from holdfast.spark_app.exposure.schema import (
+    BY_HAND_COLUMNS,
     NEVER,
     STATE_ABSORBED,
     STATE_MERCHANTS,
@@ -65,8 +66,9 @@ def resumed(settled_until_us: int | None, merchants: pa.Table, settings: Setting
     either.
     """
     held = merchants.filter(merchants["held"]).sort_by("merchant_id").combine_chunks()
-    latest = integers(held["latest_end"].cast(pa.int64()).fill_null(NEVER))
-    latest = np.maximum(latest, NEVER if settled_until_us is None else settled_until_us)
+    latest = np.maximum(
+        or_never(held["latest_end"]), NEVER if settled_until_us is None else settled_until_us
+    )
     if (latest == NEVER).any():
         merchant = held["merchant_id"][int((latest == NEVER).argmax())]
         raise StateError(
@@ -75,10 +77,11 @@ def resumed(settled_until_us: int | None, merchants: pa.Table, settings: Setting
         )
     # A hold that another producer set may have any time; windows end at their boundaries.
     latest = latest // settings.window_us * settings.window_us
-    columns = [held["merchant_id"], held["held"], pc.cast(pa.array(latest), TIMESTAMP)]
+    place = STATE_MERCHANTS.get_field_index("latest_end")
+    field = STATE_MERCHANTS.field(place)
     return GroupState(
         windows=STATE_WINDOWS.empty_table(),
-        merchants=pa.Table.from_arrays(columns, schema=STATE_MERCHANTS),
+        merchants=held.set_column(place, field, pc.cast(pa.array(latest), TIMESTAMP)),
         absorbed=STATE_ABSORBED.empty_table(),
         settled_until_us=settled_until_us,
     )
@@ -105,6 +108,25 @@ class Windows(NamedTuple):
         return Windows(*(column[chosen] for column in self))
 
 
+class ByHand(NamedTuple):
+    """The decision by hand that is in force for each merchant, as columns; NEVER for none."""
+
+    number: Int64s
+    decided: Int64s
+    until: Int64s
+
+    @classmethod
+    def none(cls, count: int) -> "ByHand":
+        """Return columns for merchants without any."""
+        return cls(*(np.full(count, NEVER) for _ in cls._fields))
+
+    @property
+    def in_force(self) -> Bools:
+        """For which merchants there is one."""
+        mask: Bools = self.number != NEVER
+        return mask
+
+
 @dataclass(slots=True)
 class Book:
     """The merchants of a key group and their windows in state."""
@@ -113,6 +135,7 @@ class Book:
     held: Bools
     latest: Int64s
     """End of each merchant's latest emitted window; NEVER when there is none."""
+    by_hand: ByHand
     windows: Windows
 
     @classmethod
@@ -128,7 +151,10 @@ class Book:
         latest = np.full(len(names), NEVER)
         mine = _numbers(known, names)
         held[mine] = state.merchants["held"].to_numpy()
-        latest[mine] = integers(state.merchants["latest_end"].cast(pa.int64()).fill_null(NEVER))
+        latest[mine] = or_never(state.merchants["latest_end"])
+        by_hand = ByHand.none(len(names))
+        for column, name in zip(by_hand, BY_HAND_COLUMNS, strict=True):
+            column[mine] = or_never(state.merchants[name])
         windows = Windows(
             owner=_numbers(one_chunk(state.windows["merchant_id"]), names),
             end=integers(state.windows["window_end"]),
@@ -138,19 +164,22 @@ class Book:
             releases=integers(state.windows["releases"]),
         )
         windows = windows.where(by_owner(windows.owner, windows.end))
-        return cls(names, held, latest, windows), _numbers(batch_names, names)
+        return cls(names, held, latest, by_hand, windows), _numbers(batch_names, names)
 
     def close(self, absorbed: pa.Table, settled_until_us: int | None) -> GroupState:
-        """Return the book as state, without merchants that have neither hold nor windows."""
+        """Return the book as state, without merchants of which nothing is to be known."""
         # The windows of one end are stored together; within an end, merchants stay in order.
         windows = self.windows.where(np.argsort(self.windows.end, kind="stable"))
-        stays = self.held.copy()
+        stays = self.held | self.by_hand.in_force
         stays[windows.owner] = True
-        latest = self.latest[stays]
+        times = (self.latest, *self.by_hand)
         merchants = [
             self.names.filter(pa.array(stays)),
             pa.array(self.held[stays]),
-            pa.array(latest, mask=latest == NEVER).cast(STATE_MERCHANTS.field("latest_end").type),
+            *(
+                pa.array(column[stays], mask=column[stays] == NEVER).cast(field.type)
+                for column, field in zip(times, list(STATE_MERCHANTS)[2:], strict=True)
+            ),
         ]
         columns = [
             self.names.take(pa.array(windows.owner)),
@@ -164,6 +193,11 @@ class Book:
             absorbed=absorbed,
             settled_until_us=settled_until_us,
         )
+
+
+def or_never(column: pa.ChunkedArray) -> Int64s:
+    """Return a column of numbers or times as integers; NEVER for a null."""
+    return integers(column.cast(pa.int64()).fill_null(NEVER))
 
 
 def by_owner(owner: Int64s, moment: Int64s) -> Int64s:

@@ -14,10 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.sink.contract.canonical import rfc3339_from_micros
+from holdfast.spark_app.exposure import by_hand
+from holdfast.spark_app.exposure.by_hand import BLOCK, NOTHING
 from holdfast.spark_app.exposure.errors import ExposureOverflow
-from holdfast.spark_app.exposure.judge import BLOCK, NOTHING, Emissions, emit, forget
+from holdfast.spark_app.exposure.judge import Emissions, emit, forget
 from holdfast.spark_app.exposure.policy import Policy
 from holdfast.spark_app.exposure.schema import (
+    BY_HAND,
     DECISIONS,
     LATE,
     NEVER,
@@ -79,19 +82,24 @@ class StepOutput:
         )
 
 
+NO_DECISIONS = BY_HAND.empty_table()
+
+
 def step(
     state: GroupState,
     rows: pa.Table,
     watermark_us: int | None,
     policy: Policy,
     settings: Settings,
+    decisions: pa.Table = NO_DECISIONS,
 ) -> tuple[GroupState, StepOutput]:
     """Absorb rows, emit and judge what is due at the watermark, forget what is past its cutoff.
 
     `rows` has the columns of `schema.ROWS`, for any number of merchants; none at a timer. Without
     rows, `state.absorbed` is not read: it may be empty.
     `watermark_us` is in microseconds since 1970, never less than in the call before; None before
-    the first watermark. The given state is not modified.
+    the first watermark. `decisions` by hand (`schema.BY_HAND`) are in force for the windows of this
+    batch. The given state is not modified.
 
     Raises RowsError, PolicyError (no default in force) or ExposureOverflow.
     """
@@ -99,13 +107,17 @@ def step(
     if watermark_us is not None:
         watermark, closed = watermark_us, watermark_us - settings.late_cutoff_us
     settled = NEVER if state.settled_until_us is None else state.settled_until_us
-    if not rows.num_rows and not (_alarms(state, settings) <= watermark).any():
+    is_silent = not rows.num_rows and not decisions.num_rows
+    if is_silent and not (_alarms(state, settings) <= watermark).any():
         return state, StepOutput.empty()
 
     table = check_rows(rows)
     merchant = one_chunk(table["merchant_id"]).dictionary_encode()
-    book, number = Book.open(state, merchant.dictionary)
+    decided = one_chunk(decisions["merchant_id"])
+    book, number = Book.open(state, pa.concat_arrays([merchant.dictionary, decided]))
     batch = in_row_order(table, number[merchant.indices.to_numpy()])
+    owner, over = number[len(merchant.dictionary) :], max(settled, closed)
+    by_hand.learn(book, decisions, owner, over, settings.window_us)
     ends = batch.occurred // settings.window_us * settings.window_us + settings.window_us
 
     fate = fates(batch, ends, state.absorbed, closed, settled)
@@ -140,8 +152,12 @@ def _alarms(state: GroupState, settings: Settings) -> Int64s:
     or the settled windows are late."""
     end = integers(state.windows["window_end"])
     is_open = integers(state.windows["revision"]) == 0
-    latest = integers(state.merchants["latest_end"].filter(state.merchants["held"]))
+    merchants = state.merchants
+    usual = merchants.filter(pc.and_(merchants["held"], merchants["hand_number"].is_null()))
+    latest = integers(usual["latest_end"])
     moments = [end[is_open], end + settings.late_cutoff_us, latest + settings.window_us]
+    if len(merchants) > merchants["hand_number"].null_count:
+        moments.append(by_hand.alarms(merchants, settings.window_us))
     if state.settled_until_us is not None:
         moments.append(np.array([state.settled_until_us + settings.late_cutoff_us]))
     return np.concatenate(moments)

@@ -53,7 +53,7 @@ class Manifest:
     """For people: which version wrote it."""
     spark: str
     codec: int
-    """Version of the columns of the state."""
+    """Version of the columns of the state, as the newest of its frames has it."""
     begun: dict[str, Any]
     """What the checkpoint was begun with, as in `checkpoint.shape`."""
     watermark_ms: int
@@ -147,7 +147,7 @@ class Manifest:
 
     def require_readable(self, folder: str) -> None:
         """Raise CommandError for columns of the state that this version does not read."""
-        if self.codec != codec.VERSION:
+        if self.codec not in (codec.WITHOUT_HANDS, codec.VERSION):
             raise CommandError(
                 f"the state in the savepoint {folder} has version {self.codec}, and this Holdfast"
                 f" reads {codec.VERSION}. Nothing was changed; run the version that wrote it"

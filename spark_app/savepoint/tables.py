@@ -1,7 +1,7 @@
 """The state in a savepoint as three tables, and the rows of another number of key groups of them.
 
     windows    merchant_id, window_end_us, exposure_minor, revision, blocks, releases
-    merchants  merchant_id, held, latest_end_us
+    merchants  merchant_id, held, latest_end_us, hand_number, hand_decided_at_us, hand_until_us
     ids        merchant_id, window_end_us, event_id, position
 
 Times are microseconds since 1970. `position` orders the ids of one window and one merchant, oldest
@@ -47,7 +47,14 @@ SCHEMAS: Final = {
         }
     ),
     MERCHANTS: pa.schema(
-        {"merchant_id": pa.string(), "held": pa.bool_(), "latest_end_us": pa.int64()}
+        {
+            "merchant_id": pa.string(),
+            "held": pa.bool_(),
+            "latest_end_us": pa.int64(),
+            "hand_number": pa.int64(),
+            "hand_decided_at_us": pa.int64(),
+            "hand_until_us": pa.int64(),
+        }
     ),
     IDS: pa.schema(
         {

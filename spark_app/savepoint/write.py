@@ -138,7 +138,7 @@ def _save(
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
             holdfast=version("holdfast"),
             spark=spark.version,
-            codec=codec.VERSION,
+            codec=_codec(spark, part),
             begun=begun,
             watermark_ms=plan.watermark_ms,
             next_watermark_ms=plan.next_watermark_ms,
@@ -227,6 +227,15 @@ def _tables(
         [newest] = values[stored.GROUP].agg(F.max("moment").alias("moment")).collect()
     moment: int | None = newest.moment
     return moment
+
+
+def _codec(spark: SparkSession, part: SavepointFolder) -> int:
+    """Return the version of the state: the Holdfast before must refuse what it would leave out."""
+    merchants = spark.read.schema(tables.DDL[tables.MERCHANTS])
+    decided = merchants.parquet(part.location_of(tables.MERCHANTS)).filter(
+        "hand_number IS NOT NULL"
+    )
+    return codec.WITHOUT_HANDS if decided.isEmpty() else codec.VERSION
 
 
 def _sources(

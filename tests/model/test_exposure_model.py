@@ -8,17 +8,18 @@ watermarks. Each placement is a merchant of its own, so one call of the step tri
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement, product
+from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
 
-from holdfast.deploy.local.demo.reference import Event
+from holdfast.deploy.local.demo.reference import Event, Hand
 from holdfast.spark_app.exposure.policy import Policy
 from holdfast.spark_app.exposure.settings import Settings
 from holdfast.spark_app.exposure.state import GroupState
 from holdfast.spark_app.exposure.step import StepOutput, step
 from tests.support import models
-from tests.support.job.exposure import START, WINDOW, arrow
+from tests.support.job.exposure import START, WINDOW, arrow, decisions
 from tests.support.models import Constants
 from tests.support.twins import exposure, graph
 from tests.support.twins.exposure import NO_HAND, ByHand, Memory, Result, Row, Rules, Window
@@ -85,6 +86,18 @@ def _by_hand(decision: Value) -> ByHand:
     return ByHand(**decision)
 
 
+class Person(NamedTuple):
+    """Who blocks or releases in a batch, at its watermark."""
+
+    batch: int
+    act: str
+    lasts: int | None
+
+
+NEVER = 99
+"""As in the model: no end."""
+
+
 @dataclass
 class Comparison:
     """The job's step beside the twin, for many merchants at once."""
@@ -95,6 +108,8 @@ class Comparison:
     tables: list[pa.Table] = field(init=False)
     results: dict[tuple[Memory, frozenset[Row], int], Result] = field(default_factory=dict)
     steps: int = 0
+    by_hand: Sequence[Person] | None = None
+    """For each merchant, what a person decides; None for nothing."""
 
     def __post_init__(self) -> None:
         self.names = [f"m{number:05}" for number in range(len(self.placements))]
@@ -129,7 +144,9 @@ class Comparison:
             return
         for following in range(mark, LATEST + 1):
             watermark = START + following * UNIT
-            after, output = step(state, self.tables[batch], watermark, self.policy, self.settings)
+            by_hand = decisions(list(self._decided(batch, following)))
+            rows, policy, settings = self.tables[batch], self.policy, self.settings
+            after, output = step(state, rows, watermark, policy, settings, by_hand)
             results = [
                 self._result(number, memory, batch, following)
                 for number, memory in enumerate(memories)
@@ -138,8 +155,21 @@ class Comparison:
             self._require_same(output, after, batch, results)
             self._run(batch + 1, following, after, [each.memory for each in results])
 
+    def _decided(self, batch: int, mark: int) -> Iterator[Hand]:
+        for name, person in zip(self.names, self.by_hand or (), strict=False):
+            if person.batch == batch:
+                at = START + mark * UNIT
+                until = None if person.lasts is None else at + person.lasts * UNIT
+                yield Hand(name, 1, person.act == "block", at, until)
+
     def _result(self, number: int, memory: Memory, batch: int, mark: int) -> Result:
         placement = self.placements[number]
+        if self.by_hand is not None:
+            person, before = self.by_hand[number], frozenset().union(*placement[:batch])
+            until = NEVER if person.lasts is None else mark + person.lasts
+            decision = ByHand(person.act, mark, until) if person.batch == batch else memory.by
+            rows, sequence = placement[batch], int(batch >= person.batch)
+            return exposure.step(self.rules, memory, rows, mark, decision, sequence, before)
         key = memory, placement[batch], mark
         result = self.results.get(key)
         if result is None or memory.ids:
@@ -172,7 +202,9 @@ class Comparison:
         assert _columns(after.merchants, "merchant_id", "held") == [
             (name, result.memory.held != "no")
             for name, result in named
-            if result.memory.held != "no" or any(each.there for each in result.memory.win)
+            if result.memory.held != "no"
+            or result.memory.muted
+            or any(each.there for each in result.memory.win)
         ]
 
 
@@ -232,6 +264,23 @@ def test_step_decides_as_its_model(size: str, cutoff: int) -> None:
     comparison = Comparison(rules, placements(batches, events, (1, 3, 4), amounts))
     comparison.run()
     assert comparison.steps == len(comparison.placements) * STEPS[batches]
+
+
+@pytest.mark.parametrize("cutoff", [1, pytest.param(3, marks=pytest.mark.rest)])
+def test_step_follows_a_person_as_its_model(cutoff: int) -> None:
+    rules = Rules(windows=4, cutoff=cutoff, limit=1, release_level=0)
+    people = [
+        Person(batch, act, lasts)
+        for batch in range(2)
+        for act in ("block", "release")
+        for lasts in (None, 2)
+    ]
+    each = list(product(placements(3, 1, (1, 3, 4), (2, -1)), people))
+    comparison = Comparison(
+        rules, [placement for placement, _ in each], by_hand=[person for _, person in each]
+    )
+    comparison.run()
+    assert comparison.steps == len(each) * STEPS[3]
 
 
 STEPS = {3: 219, 4: 714}

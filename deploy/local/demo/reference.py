@@ -10,12 +10,16 @@ integers, dicts and lists, so that a reader can check it against the rules:
     decide     on the merchant's latest emitted window: over the limit blocks, at or below the
                release level releases
     held       a merchant under a hold closes the next window even if nothing happened in it
+    by hand    a person blocks or releases; windows are still published, and none decides, until a
+               block reaches a window at or after its `until`, or a release one after it that is
+               within the limit (or at or after its `until`); that window is judged as usual, and
+               closes even if nothing happened in it
 
 Amounts are integers in minor units, times are microseconds since 1970-01-01 UTC.
 """
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -36,6 +40,16 @@ class Event(NamedTuple):
     currency: str
     occurred_at_us: int
     future_dated: bool = False
+
+
+class Hand(NamedTuple):
+    """A decision by hand; of two for a merchant the higher number counts."""
+
+    merchant_id: str
+    number: int
+    block: bool
+    decided_us: int
+    until_us: int | None
 
 
 class Emission(NamedTuple):
@@ -100,7 +114,8 @@ class _Window:
 class _Merchant:
     windows: dict[int, _Window] = field(default_factory=dict)  # by the end of the window
     held: bool = False
-    latest: int | None = None  # end of the latest window ever published
+    latest: int | None = None  # end of the latest window ever published, or over for good
+    hand: Hand | None = None  # the decision by hand that is in force
 
 
 class Reference:
@@ -124,8 +139,13 @@ class Reference:
         self._settled_us = settled_until_us
         self._merchants: dict[str, _Merchant] = {}
 
-    def batch(self, rows: list[Event], watermark_us: int | None) -> BatchResult:
-        """Apply one batch. `watermark_us` comes from earlier batches; None before the first."""
+    def batch(
+        self, rows: list[Event], watermark_us: int | None, by_hand: Sequence[Hand] = ()
+    ) -> BatchResult:
+        """Apply one batch. `watermark_us` comes from earlier batches; None before the first.
+
+        The decisions `by_hand` are in force for its windows.
+        """
         result = BatchResult([], [], [])
         arrived = {
             merchant_id: list(events)
@@ -133,6 +153,8 @@ class Reference:
                 sorted(rows, key=lambda row: row.merchant_id), key=lambda row: row.merchant_id
             )
         }
+        for decision in by_hand:
+            self._learn(decision, watermark_us)
         # Time advances for every merchant, also without events.
         for merchant_id in sorted(self._merchants.keys() | arrived.keys()):
             merchant = self._merchants.setdefault(merchant_id, _Merchant())
@@ -184,6 +206,19 @@ class Reference:
         window.exposure += event.amount_minor
         window.absorbed.add(event.event_id)
 
+    def _learn(self, decision: Hand, watermark: int | None) -> None:
+        merchant = self._merchants.setdefault(decision.merchant_id, _Merchant())
+        if merchant.hand is not None and merchant.hand.number >= decision.number:
+            return
+        merchant.hand, merchant.held = decision, decision.block
+        # Windows that can no longer change were published, or never will be.
+        over = [self._settled_us] if self._settled_us else []
+        if watermark is not None:
+            over.append((watermark - self._cutoff_us) // self._window_us * self._window_us)
+        if merchant.latest is not None:
+            over.append(merchant.latest)
+        merchant.latest = max(over, default=None)
+
     def _close(
         self, merchant_id: str, merchant: _Merchant, watermark: int, result: BatchResult
     ) -> None:
@@ -217,19 +252,42 @@ class Reference:
         done: int | None = None
         while True:
             due = {end for end in merchant.windows if end <= watermark}
-            if merchant.held and merchant.latest is not None:
-                following = merchant.latest + self._window_us
-                if following <= watermark:
-                    due.add(following)
+            following = self._following(merchant)
+            if following is not None and following <= watermark:
+                due.add(following)
             later = [end for end in due if done is None or end > done]
             if not later:
                 return
             done = min(later)
             yield done
 
+    def _following(self, merchant: _Merchant) -> int | None:
+        """Return the end of the window that closes next, even without events."""
+        after = -(2**62) if merchant.latest is None else merchant.latest
+        if merchant.hand is None:
+            return after + self._window_us if merchant.held else None
+        decided, until = merchant.hand.decided_us, merchant.hand.until_us
+        if not merchant.hand.block:
+            first = decided - decided % self._window_us + self._window_us
+        elif until is None:
+            return None
+        else:
+            first = until if until % self._window_us == 0 else self._end_of(until)
+        return first if first > after else after + self._window_us
+
+    def _end_of(self, moment: int) -> int:
+        return moment - moment % self._window_us + self._window_us
+
     def _judge(self, merchant_id: str, merchant: _Merchant, end: int, result: BatchResult) -> None:
         window = merchant.windows[end]
         limit, release_level = self._limits(merchant_id, end)
+        if (hand := merchant.hand) is not None:
+            over = hand.until_us is not None and hand.until_us <= end
+            if not hand.block:
+                over = over or (hand.decided_us < end and window.exposure <= limit)
+            if not over:
+                return
+            merchant.hand = None
         if not merchant.held and window.exposure > limit:
             action = "block"
         elif merchant.held and window.exposure <= release_level:
@@ -257,7 +315,7 @@ class Reference:
     def _forget(self, merchant_id: str, merchant: _Merchant, watermark: int) -> None:
         for end in [end for end in merchant.windows if self._expired(end, watermark)]:
             del merchant.windows[end]
-        if not merchant.windows and not merchant.held:
+        if not merchant.windows and not merchant.held and merchant.hand is None:
             del self._merchants[merchant_id]
 
     def _expired(self, end: int, watermark: int | None) -> bool:

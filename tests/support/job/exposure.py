@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from holdfast.deploy.local.demo.reference import BatchResult, Event
+from holdfast.deploy.local.demo.reference import BatchResult, Event, Hand
 from holdfast.spark_app.exposure.policy import Policy
-from holdfast.spark_app.exposure.schema import ROWS, STATE_ABSORBED
+from holdfast.spark_app.exposure.schema import BY_HAND, ROWS, STATE_ABSORBED
 from holdfast.spark_app.exposure.settings import Settings
 from holdfast.spark_app.exposure.state import GroupState
 from holdfast.spark_app.exposure.step import StepOutput, next_timer_us, step
@@ -68,11 +68,13 @@ class Group:
         self.watermark: int | None = None
         self.output = StepOutput.empty()
 
-    def batch(self, watermark: str | None, *rows: dict[str, Any]) -> "Group":
+    def batch(
+        self, watermark: str | None, *rows: dict[str, Any], by_hand: Sequence[Hand] = ()
+    ) -> "Group":
         """Take one batch; what it put out is in `emitted`, `decided` and `refused`."""
         self.watermark = None if watermark is None else at(watermark)
         self.state, self.output = step(
-            self.state, table(*rows), self.watermark, self.policy, self.settings
+            self.state, table(*rows), self.watermark, self.policy, self.settings, decisions(by_hand)
         )
         return self
 
@@ -158,6 +160,7 @@ class Batch:
 
     rows: Sequence[Event]
     watermark: int | None
+    by_hand: Sequence[Hand] = ()
 
 
 @dataclass(frozen=True)
@@ -219,7 +222,23 @@ def _entry(head: str, limits: tuple[int, int], since: str) -> str:
 
 
 @st.composite
-def runs(draw: st.DrawFn, merchants: Sequence[str] = MERCHANTS) -> Run:
+def hands(draw: st.DrawFn, clock: int) -> Hand:
+    """A decision by hand about now, of any number: also one that came before another."""
+    decided = clock + draw(moments(-20, 5)) - START
+    lasts = draw(st.sampled_from([None, None, 1, 10, 15, 16, 40]))
+    until = None if lasts is None else decided + lasts * MINUTE
+    merchant = draw(st.sampled_from(MERCHANTS))
+    return Hand(merchant, draw(st.integers(1, 9)), draw(st.booleans()), decided, until)
+
+
+def decisions(by_hand: Sequence[Hand]) -> pa.Table:
+    """Decisions by hand as the step takes them."""
+    columns = [list(column) for column in zip(*by_hand, strict=True)] or [[]] * len(BY_HAND)
+    return pa.table(dict(zip(BY_HAND.names, columns, strict=True)), schema=BY_HAND)
+
+
+@st.composite
+def runs(draw: st.DrawFn, merchants: Sequence[str] = MERCHANTS, *, by_hand: bool = False) -> Run:
     """Batches around a clock that stands still, creeps or jumps; rows early, late and far ahead."""
     merchant_rows = events(merchant_id=st.sampled_from(merchants))
     clock, watermark, batches = START, None, []
@@ -231,7 +250,8 @@ def runs(draw: st.DrawFn, merchants: Sequence[str] = MERCHANTS) -> Run:
         # Whether a row is believed depends on its time alone, as it does on the batch's clock.
         horizon = clock + draw(st.sampled_from([15, 15, 5])) * MINUTE
         rows = [row._replace(future_dated=row.occurred_at_us > horizon) for row in rows]
-        batches.append(Batch(rows, watermark))
+        few = st.lists(hands(clock), max_size=2, unique_by=lambda hand: hand.number)
+        batches.append(Batch(rows, watermark, draw(few) if by_hand else ()))
         clock += draw(st.sampled_from([0, 1, 1, 2, 5, 14, 15, 60])) * MINUTE
         if draw(st.integers(0, 3)):
             watermark = clock
@@ -287,7 +307,8 @@ def apply(
     state: GroupState, batch: Batch, policy: Policy, settings: Settings
 ) -> tuple[GroupState, StepOutput]:
     """One step."""
-    return step(state, arrow(batch.rows), batch.watermark, policy, settings)
+    rows, by_hand = arrow(batch.rows), decisions(batch.by_hand)
+    return step(state, rows, batch.watermark, policy, settings, by_hand)
 
 
 def plain(output: StepOutput) -> BatchResult:
