@@ -26,6 +26,7 @@ from holdfast.sink.contract.numbers import exact
 
 DECLARED = ""
 COMMANDS = {
+    "triage": DECLARED,
     "status": "overview:status",
     "overview": "overview:overview",
     "database": DECLARED,

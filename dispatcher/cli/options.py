@@ -11,10 +11,10 @@ import typer
 
 from holdfast.dispatcher.cli.output import set_wide
 from holdfast.dispatcher.operators.common.times import FORMS, When, exact, when
+from holdfast.dispatcher.operators.overview.rules import UNDELIVERED_MINUTES_MAX
 from holdfast.sink.contract.exits import CommandError, ExitCode
 
 NUMBER_MAX = 2**63 - 1
-UNDELIVERED_MINUTES_MAX = 99_999
 
 Dsn = Annotated[
     str | None,

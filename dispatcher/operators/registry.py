@@ -22,6 +22,7 @@ _MODULES = {
     "subject": "subjects.hold_verbs",
     "suppressed": "suppressed.verbs",
     "token": "tokens.verbs",
+    "triage": "triage.verbs",
 }
 
 

@@ -23,6 +23,7 @@ def _declared(word: str) -> APIRouter:
 
 
 ROUTERS: tuple[APIRouter, ...] = (
+    _declared("triage"),
     overview.status_router,
     overview.router,
     endpoints.router,

@@ -29,6 +29,8 @@ CLOCK_SECONDS = 60.0
 UNDELIVERED_MINUTES = 15
 """An entry that is not delivered after this time needs a person, whatever it waits for."""
 
+UNDELIVERED_MINUTES_MAX = 99_999
+
 DAYS_AHEAD_MIN = 2
 """Same limit as `holdfast db doctor`."""
 
@@ -82,8 +84,8 @@ def overview_needs(facts: Mapping[str, Any]) -> list[Need]:
     """Return what needs a person, the most urgent first.
 
     `facts` has the columns of `common/heartbeats` and `overview/counts`, `endpoints` (rows
-    of `endpoints`), `undelivered` (rows of the shared `undelivered`; the oldest also with
-    the columns of `last_answer`) with `undelivered_seconds`, `stale` (the endpoint of each
+    of `endpoints`), `undelivered` (rows of the shared `undelivered`; the late ones also with
+    the columns of `last_answers`) with `undelivered_seconds`, `stale` (the endpoint of each
     decision that it answered `stale` without an explanation) with `stale_complete`, the columns of
     `ahead`, `days_ahead` (the minimum over entry, attempt and suppressed) and `snapshots` (rows
     of `database/snapshots`).
@@ -243,13 +245,14 @@ def _undelivered(rows: Sequence[Mapping[str, Any]], seconds: float) -> Iterator[
     sentence = (
         f"{_some(count, 'subject waits', 'subjects wait')} for an entry that has not been delivered"
         f" to {_names(names)} for more than {span(seconds)}. The oldest is of"
-        f" {one_line(oldest['subject'])}, for {span(oldest['age_seconds'])}: {_answer(oldest)}"
+        f" {one_line(oldest['subject'])}, for {span(oldest['age_seconds'])}: {answer_of(oldest)}"
     )
     command = f"holdfast why --endpoint {oldest['endpoint']} {last_word(oldest['subject'])}"
     yield Need(NeedKind.UNDELIVERED, count, sentence, command)
 
 
-def _answer(row: Mapping[str, Any]) -> str:
+def answer_of(row: Mapping[str, Any]) -> str:
+    """Return how the last attempt of a row of `last_answers` ended."""
     if row["outcome"] is None:
         return "no attempt is recorded"
     reply = f"HTTP {row['status']}" if row["status"] else one_line(row["error"] or "no answer")

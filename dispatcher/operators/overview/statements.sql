@@ -195,20 +195,22 @@ LEFT JOIN leased ON leased.endpoint_id = p.id
 ORDER BY p.name
 
 
--- name: last_answer
--- The subject of a lane, and the newest attempt after its last delivery. Uses pk_subject, pk_attempt; the time of the lane's head
--- prunes partitions.
+-- name: last_answers
+-- The subject of each of some lanes, and the newest attempt after its last delivery, in the order of the lanes. Uses pk_subject,
+-- pk_attempt; the time of the lane's head prunes partitions.
 SELECT s.name AS subject, tried.number, tried.outcome, tried.status, tried.error
-FROM holdfast.subject s
+FROM unnest(%(endpoint_id)s::integer[], %(subject_id)s::bigint[], %(delivered_sequence)s::bigint[], %(head_created_at)s::timestamptz[])
+    WITH ORDINALITY AS l (endpoint_id, subject_id, delivered_sequence, head_created_at, number)
+JOIN holdfast.subject s ON s.id = l.subject_id
 LEFT JOIN LATERAL (
     SELECT a.number, a.outcome::text AS outcome, a.status, a.error
     FROM holdfast.attempt a
-    WHERE a.endpoint_id = %(endpoint_id)s AND a.subject_id = s.id AND a.sequence > %(delivered_sequence)s
-      AND a.finished_at >= %(head_created_at)s::timestamptz - interval '1 hour'
+    WHERE a.endpoint_id = l.endpoint_id AND a.subject_id = l.subject_id AND a.sequence > l.delivered_sequence
+      AND a.finished_at >= l.head_created_at - interval '1 hour'
     ORDER BY a.sequence DESC, a.number DESC, a.finished_at DESC
     LIMIT 1
 ) tried ON true
-WHERE s.id = %(subject_id)s
+ORDER BY l.number
 
 
 -- name: last_batches

@@ -82,8 +82,7 @@ class Overview(OperatorSession):
         10,000. An entry older than `undelivered_minutes` that is not delivered needs a person.
         """
         with self._transaction():
-            undelivered = self._undelivered(undelivered_minutes)
-            return self._needs(self._counts(), self._all("overview/endpoints"), undelivered)
+            return _needs(self.facts(undelivered_minutes))
 
     def overview(self, minutes: int = 60, undelivered_minutes: int = UNDELIVERED_MINUTES) -> Row:
         """Return the state of delivery; rates and latency are of the last `minutes` (1 to 180).
@@ -134,7 +133,7 @@ class Overview(OperatorSession):
             endpoints = self._all("overview/endpoints")
             undelivered = self._undelivered(undelivered_minutes)
             batches = self._all("overview/last_batches", {"limit": BATCHES_SHOWN})
-            needs = self._needs(counts, endpoints, undelivered)
+            needs = _needs(self._facts(counts, endpoints, undelivered))
         rows, totals = series(since, at, tried["minutes"], written["minutes"])
         return {
             "at": at,
@@ -162,24 +161,33 @@ class Overview(OperatorSession):
         return heartbeats | self._one("overview/counts", limits | heartbeats)
 
     def _undelivered(self, minutes: int) -> Row:
-        """Return the oldest undelivered entry of each endpoint; of the oldest, its answer too."""
+        """Return the oldest undelivered entry of each endpoint; of a late one, its answer too."""
         late = 60.0 * minutes
         rows = self._all("undelivered", {"late_seconds": late, "most": COUNTED_MAX})
-        if heads := [row for row in rows if row["late"]]:
-            oldest = min(heads, key=itemgetter("head_created_at"))
-            oldest.update(self._one("overview/last_answer", oldest))
+        if late_rows := [row for row in rows if row["late"]]:
+            names = ("endpoint_id", "subject_id", "delivered_sequence", "head_created_at")
+            heads = {name: [row[name] for row in late_rows] for name in names}
+            answers = self._all("overview/last_answers", heads)
+            for row, answer in zip(late_rows, answers, strict=True):
+                row.update(answer)
         return {"undelivered": rows, "undelivered_seconds": late}
 
-    def _needs(self, counts: Row, endpoints: list[Row], undelivered: Row) -> list[Row]:
-        """Read the rest; later statements of this transaction have the rights of the login."""
+    def facts(self, undelivered_minutes: int = UNDELIVERED_MINUTES) -> Row:
+        """Return what `overview_needs` takes.
+
+        Later statements of the transaction have the rights of the login.
+        """
+        undelivered = self._undelivered(undelivered_minutes)
+        return self._facts(self._counts(), self._all("overview/endpoints"), undelivered)
+
+    def _facts(self, counts: Row, endpoints: list[Row], undelivered: Row) -> Row:
         stale, days_ahead = self._stale(), self._one("days_ahead")["days"]
         watermarks = self._one("overview/ahead", {"most": LATE_SCANNED})
         # The login, not the role, has the right to see other sessions.
         self._run("common/login")
         snapshots = self._all("database/snapshots", {"limit": SNAPSHOTS_SHOWN})
         more = {"endpoints": endpoints, "days_ahead": days_ahead, "snapshots": snapshots}
-        facts = {**counts, **undelivered, **stale, **watermarks, **more}
-        return [need.row() for need in overview_needs(facts)]
+        return {**counts, **undelivered, **stale, **watermarks, **more}
 
     def _stale(self) -> Row:
         """Return the endpoint of each decision that it answered `stale` without an explanation.
@@ -212,6 +220,10 @@ class Overview(OperatorSession):
             },
         )
         return _percentiles(sample["seconds"], sample["deliveries"])
+
+
+def _needs(facts: Row) -> list[Row]:
+    return [need.row() for need in overview_needs(facts)]
 
 
 def _oldest(endpoints: Sequence[Row]) -> float:

@@ -138,6 +138,7 @@ attempt list: --before {attempts_middle}
 dead: list | list --all | list --endpoint ledger | list --reason exhausted | show {dead}
 replay: list | show {planned} | show {planned} --items | status {applying}
 endpoint: list | show payouts | show archive | show partner-1
+triage:
 status:
 overview:
 database:
@@ -308,7 +309,7 @@ PLAIN = """
 /streams/{stream} /batches/{stream}/{batch} /batches/{stream}/{diverged}/diff
 /quarantine/{quarantined} /suppressed/{suppressed} /dead-letters/{dead} /replays/{planned}
 /replays/{planned}/status /replays/{applying} /replays/{applying}/status /proposals/{proposal}
-/endpoints /endpoints/payouts /endpoints/archive /endpoints/partner-1 /status /dispatchers
+/triage /endpoints /endpoints/payouts /endpoints/archive /endpoints/partner-1 /status /dispatchers
 /database /tokens
 """
 """Paths without a filter."""

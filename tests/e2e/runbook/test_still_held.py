@@ -1,5 +1,7 @@
 """A merchant is still held: the page, followed after an operator paused the endpoint."""
 
+from datetime import timedelta
+
 import pytest
 
 from holdfast.sink.contract.exits import ExitCode
@@ -23,6 +25,7 @@ def test_release_behind_a_pause_arrives_after_it(site: Site, reader: Reader) -> 
     spark.sink.close()
     site.until(lambda: site.value("SELECT count(*) = count(routed_at) FROM holdfast.batch"))
     assert site.applied() == [("m_482", "block", "applied")]
+    site.age(timedelta(hours=1))
 
     agreed = "whoever paused the endpoint agrees to resume it"
     reader.follow("still-held", {agreed: lambda: None})

@@ -30,7 +30,7 @@ LEAST = {
             /entries/{key}/attempts /entries/{key}/trace /entries/{key}/why /overview /proposals
             /quarantine /quarantine/{number} /receipts /replays /replays/{id} /replays/{id}/items
             /replays/{id}/status /status /streams /streams/{name} /subjects /subjects/named
-            /subjects/named/why /suppressed /suppressed/{key}
+            /subjects/named/why /suppressed /suppressed/{key} /triage
         """,
         OPERATOR: "/proposals/{proposal_id}",
         ADMIN: "/tokens",

@@ -67,6 +67,7 @@ SAME = (
     ("/replays", ("replay", "list")),
     ("/dispatchers", ("dispatcher", "list")),
     ("/database", ("database",)),
+    ("/triage", ("triage",)),
     ("/check", ("check",)),
     ("/receipts?endpoint=payouts", ("receipts", "--endpoint", "payouts")),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Overview: how delivery is doing, and what needs a person."""
+"""Overview: what is wrong, and how delivery is doing."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,6 +14,7 @@ from holdfast.dispatcher.api.console.rendering.filters import counted, lasting, 
 from holdfast.dispatcher.api.requests import DIGITS, no_others
 from holdfast.dispatcher.operators.dispatchers.verbs import Dispatchers
 from holdfast.dispatcher.operators.overview.store import MINUTES_MAX, Overview
+from holdfast.dispatcher.operators.triage.store import Triage
 from holdfast.sink.contract.states import Outcome
 
 WIDTH = 460
@@ -207,13 +208,13 @@ TONES = {
 PLACES = {
     "cannot_write": "/database",
     "no_dispatcher": "/dispatchers",
+    "job_stopped": "/batches",
     "not_routed": "/database",
     "not_claimed": "/endpoints",
     "clock_behind": "/database",
     "schema": "/database",
     "partitions": "/database",
     "undelivered": "/subjects?held=any",
-    "stopped_lanes": "/subjects?held=stopped",
     "subjects_on_hold": "/subjects?held=on_hold",
     "dead_letters": "/dead",
     "silenced_subjects": "/subjects?silenced=yes",
@@ -229,7 +230,7 @@ PLACES = {
     "proposals_waiting": "/audit",
     "old_snapshot": "/database",
 }
-"""The page for each kind of need."""
+"""The page for each kind of finding."""
 
 
 @router.get("/")
@@ -241,6 +242,8 @@ def overview(
     """Show the overview."""
     with person.session.open(Overview) as store:
         found = store.overview(minutes, request.app.state.settings.undelivered_minutes)
+    with person.session.open(Triage) as triage:
+        findings = triage.report(request.app.state.settings.undelivered_minutes)["findings"]
     with person.session.open(Dispatchers) as known:
         instances = known.instances()
     return page(
@@ -250,7 +253,7 @@ def overview(
         minutes=minutes,
         choices=MINUTES,
         found=found,
-        needs=[{**each, "place": PLACES.get(each["kind"], "/")} for each in found["needs"]],
+        findings=[{**each, "place": PLACES.get(each["kind"], "/")} for each in findings],
         rates=rates(found["series"]),
         durations=percentiles("Attempt duration", _shares(found["duration_ms"]), unit=MILLISECOND),
         latency=percentiles("Commit to delivery", _shares(found["latency_seconds"]), unit=1.0),

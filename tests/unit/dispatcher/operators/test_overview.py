@@ -13,7 +13,6 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.dispatcher.api.console.routes.overview import PLACES
 from holdfast.dispatcher.cli.main import application
 from holdfast.dispatcher.operators.overview.rules import (
     BREAKER_SECONDS,
@@ -29,7 +28,8 @@ from holdfast.dispatcher.operators.subjects.rules import beyond
 from holdfast.dispatcher.shared.states import BARRED, CREDENTIALS
 
 
-def _endpoint(name: str, **facts: Any) -> dict[str, Any]:
+def endpoint_row(name: str, **facts: Any) -> dict[str, Any]:
+    """Return a row of the overview's statement `endpoints`: active, and nothing is wrong."""
     return {
         "name": name,
         "state": "active",
@@ -42,7 +42,7 @@ def _endpoint(name: str, **facts: Any) -> dict[str, Any]:
 
 
 QUIET: dict[str, Any] = {
-    "endpoints": [_endpoint("payouts")],
+    "endpoints": [endpoint_row("payouts")],
     "unrouted_batches": 0,
     "unrouted_seconds": None,
     "clock_behind_seconds": -5.0,
@@ -98,16 +98,18 @@ def test_clock_that_is_behind_what_is_stored_is_named() -> None:
 
 def test_nothing_needs_anybody_where_all_is_well() -> None:
     assert overview_needs(QUIET) == []
-    nearly = _endpoint("a", breaker_open_seconds=BREAKER_SECONDS, due_lanes=9)
+    nearly = endpoint_row("a", breaker_open_seconds=BREAKER_SECONDS, due_lanes=9)
     young = {**SESSION, "age_seconds": SNAPSHOT_SECONDS}
-    off = _endpoint("b", state="paused", due_lanes=9, breaker_open_seconds=1e9)
+    off = endpoint_row("b", state="paused", due_lanes=9, breaker_open_seconds=1e9)
     assert overview_needs({**QUIET, "endpoints": [nearly, off], "snapshots": [young]}) == []
     just_written = {"unrouted_batches": 1, "unrouted_seconds": ROUTING_SECONDS}
     assert overview_needs({**QUIET, **just_written}) == []
 
 
 def test_each_kind_has_its_count_and_command() -> None:
-    nobody = _one(dispatchers_alive=0, unrouted_batches=2, endpoints=[_endpoint("a", due_lanes=1)])
+    nobody = _one(
+        dispatchers_alive=0, unrouted_batches=2, endpoints=[endpoint_row("a", due_lanes=1)]
+    )
     assert (nobody["kind"], nobody["count"], nobody["command"]) == (
         "no_dispatcher",
         3,
@@ -124,7 +126,7 @@ def test_each_kind_has_its_count_and_command() -> None:
     unrouted = _one(unrouted_batches=2, unrouted_seconds=ROUTING_SECONDS + 1)
     assert (unrouted["kind"], unrouted["count"]) == ("not_routed", 2)
     assert unrouted["sentence"].startswith("2 batches wait to be routed, the oldest for 2 min")
-    idle = _one(endpoints=[_endpoint("a", due_lanes=1, not_claimed=True), _endpoint("b")])
+    idle = _one(endpoints=[endpoint_row("a", due_lanes=1, not_claimed=True), endpoint_row("b")])
     assert (idle["kind"], idle["count"], idle["command"]) == (
         "not_claimed",
         1,
@@ -161,11 +163,11 @@ def test_each_kind_has_its_count_and_command() -> None:
     waiting = _one(replays_waiting=[UUID(int=1)])
     assert (waiting["kind"], waiting["count"]) == ("replays_waiting", 1)
     assert waiting["command"].startswith("holdfast replay approve 00000000 ")
-    names = [_endpoint(name, state="disabled") for name in "abcdefg"]
+    names = [endpoint_row(name, state="disabled") for name in "abcdefg"]
     disabled = _one(endpoints=names)
     assert (disabled["count"], disabled["command"]) == (7, "holdfast endpoint show a")
     assert disabled["sentence"] == "7 endpoints are disabled: a, b, c, d, e and 2 more"
-    tripped = _one(endpoints=[_endpoint("a", breaker_open_seconds=BREAKER_SECONDS + 1)])
+    tripped = _one(endpoints=[endpoint_row("a", breaker_open_seconds=BREAKER_SECONDS + 1)])
     assert tripped["sentence"] == "1 breaker has been open for more than 10 min: a"
 
 
@@ -190,31 +192,27 @@ def test_undelivered_entry_names_subject_answer_and_command() -> None:
     assert " -- " in odd["command"]
 
 
-def test_console_has_a_page_for_each_kind_of_need() -> None:
-    assert PLACES.keys() == {kind.value for kind in NeedKind}
-
-
 def test_address_refused_by_the_guard_is_no_failing_receiver() -> None:
     facts = {"breaker_open_seconds": BREAKER_SECONDS + 1, "breaker_reason": f"{BARRED}: 10.0.0.1"}
-    need = _one(endpoints=[_endpoint("a", **facts)])
+    need = _one(endpoints=[endpoint_row("a", **facts)])
     assert (need["kind"], need["count"]) == ("addresses_refused", 1)
     assert need["command"] == "holdfast endpoint test a"
-    assert _one(endpoints=[_endpoint("a", **{**facts, "breaker_open_seconds": 0.1})]) == need
-    over = _endpoint("a", **{**facts, "breaker_open_seconds": None})
+    assert _one(endpoints=[endpoint_row("a", **{**facts, "breaker_open_seconds": 0.1})]) == need
+    over = endpoint_row("a", **{**facts, "breaker_open_seconds": None})
     assert overview_needs({**QUIET, "endpoints": [over]}) == []
 
 
 def test_refused_secret_is_named_once_and_at_once() -> None:
     reason = f"{CREDENTIALS}: the probe answered 401"
     facts = {"breaker_open_seconds": 0.1, "breaker_reason": reason}
-    need = _one(endpoints=[_endpoint("a", **facts), _endpoint("b", **facts)])
+    need = _one(endpoints=[endpoint_row("a", **facts), endpoint_row("b", **facts)])
     assert (need["kind"], need["count"]) == ("credentials_refused", 2)
     assert need["command"] == "holdfast endpoint test a"
     long = {**facts, "breaker_open_seconds": BREAKER_SECONDS + 1}
-    assert _one(endpoints=[_endpoint("a", **long)])["kind"] == "credentials_refused"
+    assert _one(endpoints=[endpoint_row("a", **long)])["kind"] == "credentials_refused"
 
 
-def test_unexplained_stale_decisions_are_counted_by_endpoint() -> None:
+def test_unexplained_stale_decisions_are_counted_byendpoint_row() -> None:
     need = _one(stale=["ledger", "a", "ledger"])
     assert (need["kind"], need["count"]) == ("stale_answers", 3)
     assert need["command"] == "holdfast receipts --endpoint a"
@@ -238,7 +236,7 @@ def test_old_snapshots_are_reported_with_a_remedy() -> None:
 
 
 def test_read_only_server_is_the_only_reason_that_nothing_moves() -> None:
-    idle = _endpoint("a", due_lanes=1, not_claimed=True)
+    idle = endpoint_row("a", due_lanes=1, not_claimed=True)
     waits = {"unrouted_batches": 2, "unrouted_seconds": ROUTING_SECONDS + 1, "endpoints": [idle]}
     need = _one(read_only=True, dispatchers_alive=2, **waits)
     assert (need["kind"], need["command"]) == ("cannot_write", "holdfast database")
@@ -248,7 +246,7 @@ def test_read_only_server_is_the_only_reason_that_nothing_moves() -> None:
 def test_most_urgent_comes_first() -> None:
     everything = {
         **QUIET,
-        "endpoints": [_endpoint("a", due_lanes=1), _endpoint("b", state="disabled")],
+        "endpoints": [endpoint_row("a", due_lanes=1), endpoint_row("b", state="disabled")],
         "dispatchers_alive": 0,
         "dead_letters": 1,
         "quarantined": 1,
