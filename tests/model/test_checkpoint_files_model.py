@@ -7,7 +7,7 @@ import pytest
 from tests.support import models
 
 
-@pytest.mark.rest
+@pytest.mark.long
 @pytest.mark.skipif(not models.JAR.exists(), reason="needs `make tla-jar`")
 @pytest.mark.parametrize("create", ["rename", "copy"])
 def test_chain_check_suffices_where_a_write_can_replace(create: str) -> None:

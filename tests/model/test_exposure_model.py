@@ -40,7 +40,7 @@ Placement = tuple[frozenset[Row], ...]
     "size",
     [
         pytest.param({"MaxTime": 4, "Falls": []}, id="few"),
-        pytest.param({"MaxRepeats": 1, "Times": [1, 2]}, id="more", marks=pytest.mark.rest),
+        pytest.param({"MaxRepeats": 1, "Times": [1, 2]}, id="more", marks=pytest.mark.long),
     ],
 )
 def test_twin_of_exposure_steps_as_the_model_does(size: Constants) -> None:
@@ -250,13 +250,13 @@ SIZES = {
 }
 """Batches, the maximum of events, and their amounts."""
 
-REST = {"three events in three batches", "two events in four batches"}
-"""Those that take longer."""
+LONG = {"three events in three batches", "two events in four batches"}
+"""Those that take longer, for `make model`."""
 
 
 @pytest.mark.parametrize("cutoff", [1, 3], ids=["cutoff below a window", "cutoff above a window"])
 @pytest.mark.parametrize(
-    "size", [pytest.param(size, marks=[pytest.mark.rest] * (size in REST)) for size in SIZES]
+    "size", [pytest.param(size, marks=[pytest.mark.long] * (size in LONG)) for size in SIZES]
 )
 def test_step_decides_as_its_model(size: str, cutoff: int) -> None:
     batches, events, amounts = SIZES[size]

@@ -33,17 +33,21 @@ TWO_CHECKPOINTS = {
 TWINS: Mapping[str, tuple[Callable[[Constants], Graph], Constants]] = {
     "delivery of one entry": (of_delivery, {"Entries": 1, "MaxFaults": 1, **ALL_ONCE}),
     "delivery of two entries": (of_delivery, {"Entries": 2, "MaxFaults": 1, "MaxReplays": 0}),
-    "sink without copies": (of_sink, {"MaxCopies": 0}),
     "sink under one checkpoint": (of_sink, {}),
-    "sink under two checkpoints": (of_sink, TWO_CHECKPOINTS),
+    "sink under two checkpoints": (of_sink, {**TWO_CHECKPOINTS, "MaxRestores": 0}),
+    "sink under two checkpoints, one restored": (of_sink, TWO_CHECKPOINTS),
 }
 """The name of the model and a size of it, its twin, and what differs from its small size."""
 
 
-REST = {"delivery of one entry", "sink under one checkpoint", "sink under two checkpoints"}
-"""Those that take longer."""
+MARKS = {
+    "delivery of one entry": [pytest.mark.rest],
+    "sink under two checkpoints": [pytest.mark.rest],
+    "sink under two checkpoints, one restored": [pytest.mark.long],
+}
+"""Of those that take longer."""
 
-ALL = [pytest.param(name, marks=[pytest.mark.rest] * (name in REST)) for name in TWINS]
+ALL = [pytest.param(name, marks=MARKS.get(name, [])) for name in TWINS]
 
 
 @explored_by_tlc
