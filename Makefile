@@ -103,7 +103,7 @@ test: $(STAMP) ## the tests that show each guarantee: real Spark, Postgres and H
 test-rest: $(STAMP) ## the other tests: every failpoint, rare faults, browser, runbook; twenty minutes and more
 	@$(BIN)/python -m tests.run rest
 
-test-both: $(STAMP) ## the tests of make test, and behind the last of them those of make test-rest, as CI does
+test-both: $(STAMP) ## the tests of make test and make test-rest, each file once, as CI does
 	@$(BIN)/python -m tests.run test rest
 
 test-all: test-both ## both, and then test-lowest
@@ -146,7 +146,8 @@ settings: $(STAMP) links ## write the page of an endpoint's settings from their 
 
 .PHONY: test-times
 test-times: $(STAMP) ## as test-all, and record how long each file takes, for the order of the next run
-	@$(BIN)/python -m tests.run test rest --record
+	@$(BIN)/python -m tests.run test --record
+	@$(BIN)/python -m tests.run rest --record
 
 LOWEST := .holdfast/lowest
 

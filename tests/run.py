@@ -1,8 +1,9 @@
 """`make test`, `make test-rest` and `make quick`: parts of the work that run side by side.
 
-A part is a few test files of one folder, run by a process of its own on a Postgres of its own. The
-parts that take longest begin first, those of a tier before those of the next one. As tests wait,
-more of them are at work than processors: another one begins while a processor is idle.
+A part is a few test files of one folder, run by a process of its own on a Postgres of its own. Of
+two tiers a file runs once, with its tests of both, which share what a module makes. The parts that
+take longest begin first. As tests wait, more of them are at work than processors: another one
+begins while a processor is idle.
 How long a file takes is in `durations.json`, which `--record` writes again. What a part prints
 follows in one piece when it has ended, of `make quick` if it failed. The last lines are how each
 part ended.
@@ -43,9 +44,10 @@ QUICK = ("tests/unit/", "tests/contract/")
 REST = re.compile(r"^pytestmark = (?:\[[^\]]*)?pytest\.mark\.rest\b", re.MULTILINE)
 """In a file that has nothing for `make test`: it is not imported to see that."""
 
-UNIT_SECONDS = 60.0
-"""What the files of a unit take together, unless one takes longer by itself. A process costs three
-seconds before its first test; the last unit to begin keeps the others waiting at most this long."""
+UNIT_SECONDS = 100.0
+"""What the files of a unit take together, unless one takes longer by itself. A process uses five
+seconds of processor time for its imports and its server; the last unit to begin keeps the others
+waiting at most this long."""
 
 FOLDER_SECONDS = {"tests/spark": 240.0}
 """The same for files that share a Spark session, which takes some ten seconds to start."""
@@ -93,19 +95,19 @@ CHECKS: Mapping[str, Sequence[str]] = {
 
 @dataclass(frozen=True)
 class Part:
-    """A command, and the seconds that it is expected to take; of tests, their tier."""
+    """A command, and the seconds that it is expected to take."""
 
     name: str
     command: Sequence[str]
     expected: float
-    tier: str | None = None
+    has_tests: bool = False
 
 
 @dataclass(frozen=True)
 class Ended:
     """A part that has ended: its exit code, its seconds, those of processors and of each file.
 
-    `at` is when. The seconds of processors leave out what outlives its parent: Postgres, and the
+    The seconds of processors leave out what outlives its parent: Postgres, and the
     JVM of Spark.
     """
 
@@ -114,7 +116,6 @@ class Ended:
     seconds: float
     processor: float
     files: Mapping[str, float]
-    at: float
 
     def __str__(self) -> str:
         end = "passed" if self.code == 0 else f"FAILED ({self.code})"
@@ -152,19 +153,27 @@ def units(
             yield sum(times[n] for n in unit), [each[n] for n in unit]
 
 
-def parts(name: str, recorded: Mapping[str, Mapping[str, float]]) -> Iterator[Part]:
-    """Yield the parts of a tier, or of `quick`."""
-    tier, options, seconds = name, ["--durations=10"], None
-    files = list(files_of("test" if name == "quick" else name, Path("tests").rglob("test_*.py")))
-    if name == "quick":
-        tier, options, seconds = "test", ["-q"], QUICK_SECONDS
-        files = [file for file in files if file.startswith(QUICK)]
+def parts(names: Sequence[str], recorded: Mapping[str, Mapping[str, float]]) -> Iterator[Part]:
+    """Yield the parts of tiers, or of `quick`."""
+    tiers, options, seconds = names, ["--durations=10"], None
+    if "quick" in names:
+        tiers, options, seconds = ["test"], ["-q"], QUICK_SECONDS
         for check, command in CHECKS.items():  # half a minute where nothing is known from before
             yield Part(check, command, 2 * QUICK_SECONDS)
-    pytest_of = [sys.executable, "-m", "pytest", "-m", TIERS[tier], *options]
-    for expected, unit in units(files, recorded.get(tier, {}), seconds):
+    times: dict[str, float] = defaultdict(float)
+    files = set[str]()
+    for tier in tiers:
+        of_tier = list(files_of(tier, Path("tests").rglob("test_*.py")))
+        files.update(of_tier)
+        for file in of_tier:
+            times[file] += recorded.get(tier, {}).get(file, NEW_SECONDS)
+    if "quick" in names:
+        files = {file for file in files if file.startswith(QUICK)}
+    marks = " or ".join(f"({TIERS[tier]})" for tier in tiers)
+    pytest_of = [sys.executable, "-m", "pytest", "-m", marks, *options]
+    for expected, unit in units(sorted(files), times, seconds):
         last = f" to {Path(unit[-1]).name} ({len(unit)} files)" if unit[1:] else ""
-        yield Part(unit[0] + last, [*pytest_of, *unit], expected, tier)
+        yield Part(unit[0] + last, [*pytest_of, *unit], expected, has_tests=True)
 
 
 class Running:
@@ -173,7 +182,7 @@ class Running:
     def __init__(self, part: Part, output: Path) -> None:
         self._part, self._began = part, time.monotonic()
         self._output, self._report = output, output.with_suffix(".xml")
-        report = [f"--junitxml={self._report}", "-ojunit_family=xunit1"] if part.tier else []
+        report = [f"--junitxml={self._report}", "-ojunit_family=xunit1"] if part.has_tests else []
         with output.open("wb") as stream:
             self.process = subprocess.Popen(
                 [*part.command, *report],
@@ -186,14 +195,13 @@ class Running:
     def end(self, status: int, processor: float, *, quiet: bool) -> Ended:
         """Write what it printed, and return how it ended, after it was waited for."""
         code = self.process.returncode = os.waitstatus_to_exitcode(status)
-        if self._part.tier and code == pytest.ExitCode.NO_TESTS_COLLECTED:
+        if self._part.has_tests and code == pytest.ExitCode.NO_TESTS_COLLECTED:
             code = 0  # its files have tests of other tiers
         files: dict[str, float] = defaultdict(float)
         if self._report.exists():
             for case in ET.parse(self._report).iter("testcase"):  # noqa: S314 - our own
                 files[case.attrib["file"]] += float(case.attrib["time"])
-        now = time.monotonic()
-        ended = Ended(self._part, code, now - self._began, processor, files, now)
+        ended = Ended(self._part, code, time.monotonic() - self._began, processor, files)
         if code or not quiet:
             sys.stdout.buffer.write(self._output.read_bytes())
         sys.stdout.buffer.write(f"{ended}\n".encode())
@@ -282,29 +290,19 @@ def main(names: Sequence[str], *, record: bool) -> int:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as below nohup
             signal.signal(number, signal.default_int_handler)
     recorded = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-    work = [
-        part
-        for name in names
-        for part in sorted(parts(name, recorded), key=lambda part: part.expected, reverse=True)
-    ]
+    work = sorted(parts(names, recorded), key=lambda part: part.expected, reverse=True)
     processors, before = os.cpu_count() or 1, psutil.cpu_times()
     workers = processors if quick else min(2 * processors, WORKERS)
     with nullcontext() if quick or PREPARED in os.environ else prepared():
         ended = run_all(work, Room(workers, workers if quick else WORKERS_MAX), quiet=quick)
     if record:
-        for name in names:
-            recorded[name] = {
-                file: round(seconds, 1)
-                for each in ended
-                if each.part.tier == name
-                for file, seconds in each.files.items()
-            }
+        (name,) = names  # what a test takes says nothing of its tier
+        recorded[name] = {
+            file: round(seconds, 1) for each in ended for file, seconds in each.files.items()
+        }
         RECORD.write_text(json.dumps(recorded, indent=0, sort_keys=True) + "\n")
     if not quick:
         sys.stdout.write("\n" + "".join(f"{each}\n" for each in ended))
-    for name in names[:-1]:
-        last = max((each.at for each in ended if each.part.tier == name), default=began)
-        sys.stdout.write(f"{last - began:7.0f} s to the end of {name}\n")
     sys.stdout.write(
         f"{time.monotonic() - began:7.0f} s of wall time,"
         f" processors {busy_percent(before, psutil.cpu_times()):.0f} % busy\n"
