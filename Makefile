@@ -113,6 +113,12 @@ test-all: test-both ## both, and then test-lowest
 test-long: $(STAMP) prometheus ## run the tests that take minutes: beside a Prometheus, on a server in Russian
 	@$(BIN)/python -m pytest -m long tests
 
+PROPERTIES = $(shell grep -rl "tests.support.examples" tests --include="test_*.py")
+
+.PHONY: properties
+properties: $(STAMP) ## the tests of properties with sixteen times the examples that CI draws: EXAMPLES=share
+	@HOLDFAST_TEST_EXAMPLES=$(or $(EXAMPLES),4) $(BIN)/python -m pytest -q -m "" --timeout=0 $(PROPERTIES)
+
 .PHONY: quick
 quick: $(STAMP) links ## unit and contract tests, lint and types, within a minute: for every save
 	@$(BIN)/python -m tests.run quick

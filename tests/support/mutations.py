@@ -22,6 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.run import prepared
+from tests.support.examples import SHARE
 from tests.support.servers.databases import PREPARED
 
 ROOT = Path(__file__).parents[2]
@@ -168,6 +169,7 @@ class Copy:
         Those of an edit to migrations make their database themselves.
         """
         environment = {
+            SHARE: "1",
             **{
                 name: os.environ[name] for name in os.environ if not (migrates and name == PREPARED)
             },

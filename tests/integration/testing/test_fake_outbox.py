@@ -25,6 +25,7 @@ from holdfast.sink.errors import Divergence
 from holdfast.sink.rows.batch import prepare
 from holdfast.sink.session import Identity
 from holdfast.testing import FakeOutbox
+from tests.support.examples import examples
 from tests.support.job.driver import PATIENT
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
@@ -222,7 +223,7 @@ def _take(step: tuple[Any, ...], stream: Stream, db: psycopg.Connection) -> None
                 stream.handed.append(batch)
 
 
-@settings(max_examples=60, phases=[Phase.generate])
+@settings(max_examples=examples(60), phases=[Phase.generate])
 @given(taken=st.lists(steps, min_size=8, max_size=14), chosen=st.tuples(policies, policies))
 def _same(
     dsn: str, db: psycopg.Connection, taken: list[tuple[Any, ...]], chosen: tuple[Any, ...]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.support.examples import SHARE
 from tests.support.mutants.tables import ROOT, Equivalent, Module, equivalents, modules
 from tests.support.mutants.worker import Mutant
 
@@ -44,6 +45,7 @@ def run(module: Module, rows: Sequence[Equivalent], jobs: int) -> tuple[Ran, set
         process = subprocess.run(
             [sys.executable, "-m", "tests.support.mutants.worker"],
             cwd=ROOT,
+            env={**os.environ, SHARE: "1"},
             input=json.dumps({**work, "folder": folder}),
             capture_output=True,
             check=False,

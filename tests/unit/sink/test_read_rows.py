@@ -20,6 +20,7 @@ from holdfast.sink.rows.json_columns import times_of
 from holdfast.sink.rows.prepared import ARRIVED
 from holdfast.sink.rows.read_rows import Rows, read_rows, read_singly
 from tests.support.dispatch.sender import alternating, decision, table
+from tests.support.examples import examples
 
 _INNER = pa.struct({"n": pa.int64(), "\u00e9": pa.string(), "\U0001f600": pa.bool_()})
 SCHEMA = pa.schema(
@@ -96,7 +97,7 @@ def _bag(rows: Rows) -> tuple[list[dict[str, Any]], list[Any]]:
 
 
 @pytest.mark.rest
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(_row, max_size=6), st.integers(0, 6))
 def test_reading_by_column_is_reading_one_by_one(rows: list[dict[str, Any]], cut: int) -> None:
     table = pa.Table.from_pylist(rows, SCHEMA)

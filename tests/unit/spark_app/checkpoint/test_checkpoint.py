@@ -33,6 +33,7 @@ from holdfast.spark_app.input.formats import Format
 from holdfast.spark_app.input.sources import Kafka
 from holdfast.spark_app.operator.job import Job
 from holdfast.spark_app.runtime.launch import FIXED
+from tests.support.examples import examples
 from tests.support.job.exposure import DELAY, Batch, apply, at, events, moments, plain, policies
 
 P0, P1 = Partition("pay", 0), Partition("pay", 1)
@@ -285,7 +286,7 @@ def _outcome(batches: Sequence[Batch], policy: Policy) -> list[Any]:
 
 @pytest.mark.rest
 @given(policies(), _triggers(), st.frozensets(st.integers(0, 40)))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_decisions_do_not_depend_on_where_the_job_was_ended(
     text: str, triggers: Triggers, ends: frozenset[int]
 ) -> None:

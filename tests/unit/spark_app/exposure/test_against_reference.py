@@ -18,6 +18,7 @@ from holdfast.spark_app.exposure.settings import Settings
 from holdfast.spark_app.exposure.state import GroupState
 from holdfast.spark_app.exposure.step import StepOutput, next_timer_us, step
 from holdfast.spark_app.lifecycle.idle_clock import IdleClock
+from tests.support.examples import examples
 from tests.support.job.exposure import (
     MINUTE,
     START,
@@ -154,7 +155,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> MakeReference:
 
 @pytest.mark.rest
 @given(runs(by_hand=True))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_every_batch_of_a_run_equals_the_reference(reference: MakeReference, run: Run) -> None:
     naive, policy, state = reference(run), Policy.parse(run.policy), GroupState.empty()
     for batch in run.batches:
@@ -166,7 +167,7 @@ def test_every_batch_of_a_run_equals_the_reference(reference: MakeReference, run
 
 @pytest.mark.rest
 @given(runs(by_hand=True), st.randoms(use_true_random=False), st.integers(1, 5))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_order_and_chunks_of_rows_do_not_matter(run: Run, random: Random, chunks: int) -> None:
     policy = Policy.parse(run.policy)
     one, other = GroupState.empty(), GroupState.empty()
@@ -181,7 +182,7 @@ def test_order_and_chunks_of_rows_do_not_matter(run: Run, random: Random, chunks
 
 @pytest.mark.rest
 @given(runs(by_hand=True))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_timer_is_set_exactly_when_an_empty_step_has_work(run: Run) -> None:
     policy, state = Policy.parse(run.policy), GroupState.empty()
     for batch in run.batches:
@@ -215,7 +216,7 @@ def idle_reference(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Ref
 
 @pytest.mark.rest
 @given(idle_runs(prompt=False))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_idle_clock_equals_reference(idle_reference: Callable[[], Reference], run: IdleRun) -> None:
     naive, policy, state = idle_reference(), Policy.parse(POLICY), GroupState.empty()
     for each in played(run):
@@ -227,7 +228,7 @@ def test_idle_clock_equals_reference(idle_reference: Callable[[], Reference], ru
 
 @pytest.mark.rest
 @given(idle_runs(prompt=False))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_watermark_never_moves_back_and_follows_the_clock_when_idle(run: IdleRun) -> None:
     batches = played(run)
     clocks, newest = run.clocks, 0
@@ -243,7 +244,7 @@ def test_watermark_never_moves_back_and_follows_the_clock_when_idle(run: IdleRun
 
 @pytest.mark.rest
 @given(idle_runs(prompt=True))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_idle_clock_makes_no_event_within_the_delay_late(run: IdleRun) -> None:
     policy, state = Policy.parse(POLICY), GroupState.empty()
     for each in played(run):
@@ -267,7 +268,7 @@ def _outcome(batches: list[Batch], policy: Policy) -> tuple[list[Any], list[Any]
 
 @pytest.mark.rest
 @given(policies(), splits())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_other_cuts_change_nothing(text: str, split: tuple[list[Batch], list[Batch]]) -> None:
     policy = Policy.parse(text)
     one, other = (_outcome(batches, policy) for batches in split)

@@ -16,6 +16,7 @@ from holdfast.spark_app.exposure.policy import Policy
 from holdfast.spark_app.exposure.schema import STATE_MERCHANTS
 from holdfast.spark_app.exposure.settings import Settings
 from holdfast.spark_app.exposure.state import GroupState, resumed
+from tests.support.examples import examples
 from tests.support.job.exposure import (
     WINDOW,
     Batch,
@@ -183,7 +184,7 @@ def _published(results: Sequence[BatchResult]) -> tuple[list[Emission], list[Dec
 
 @pytest.mark.rest
 @given(policies(), splits(), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_stream_recovers_from_a_lost_checkpoint(
     text: str, split: tuple[list[Batch], list[Batch]], data: st.DataObject
 ) -> None:
@@ -227,7 +228,7 @@ def test_stream_recovers_from_a_lost_checkpoint(
 
 @pytest.mark.rest
 @given(runs(), moments(-25, 60))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_run_that_begins_settled_equals_the_reference(
     tmp_path_factory: pytest.TempPathFactory, run: Run, moment: int
 ) -> None:

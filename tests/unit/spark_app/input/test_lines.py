@@ -25,6 +25,7 @@ from holdfast.spark_app.input.source import parse_columns
 from holdfast.spark_app.input.text_bytes import all_visible_ascii, crc32
 from holdfast.spark_app.input.validate import validate
 from holdfast.spark_app.lifecycle.failure import Cause, diagnose, one_line
+from tests.support.examples import examples
 
 GOOD = {
     "event_id": "e917",
@@ -142,7 +143,7 @@ _LINES = st.one_of(_OBJECTS, _TOKENS, _TOKENS.map(lambda text: f'{{"note":{text}
 
 @pytest.mark.rest
 @given(st.lists(_LINES.map(str.encode), min_size=1, max_size=3))
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_lines_read_together_are_the_lines_read_one_by_one(lines: list[bytes]) -> None:
     together = module._read_all(_array(*lines))
     if together is not None:
@@ -157,7 +158,7 @@ _BREAKS = st.sampled_from([b"\n", b"\r", b"\r\n", b"\n\n", b" "])
 
 @pytest.mark.rest
 @given(st.lists(_SPLIT, min_size=1, max_size=4), st.lists(_BREAKS, min_size=5), st.data())
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_values_with_line_ends_are_read_as_single_ones(
     objects: list[bytes], breaks: list[bytes], data: st.DataObject
 ) -> None:

@@ -19,6 +19,7 @@ from holdfast.spark_app.exposure.step import next_timer_us
 from holdfast.spark_app.operator import initial_state
 from holdfast.spark_app.operator.blobs import SCHEMAS, Kind, from_blob, to_blob
 from holdfast.spark_app.operator.stored import GroupValue, Segment, SegmentKey
+from tests.support.examples import examples
 from tests.support.job.exposure import (
     EPOCH,
     FIFTY_THOUSAND,
@@ -323,7 +324,7 @@ def test_refused_rows_pass_through_and_touch_no_state(operator: Operator) -> Non
 
 @pytest.mark.rest
 @given(runs())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_the_operator_keeps_what_the_step_remembers(run: Run) -> None:
     policy, memory = Policy.parse(run.policy), GroupState.empty()
     operator = Operator(policy=run.policy, settings=run.settings)
@@ -396,7 +397,7 @@ def test_a_group_without_a_past_begins_with_nothing() -> None:
 
 @pytest.mark.rest
 @given(runs(), st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_checkpoint_continues_from_a_full_initial_state(run: Run, data: st.DataObject) -> None:
     policy, state = Policy.parse(run.policy), GroupState.empty()
     first = data.draw(st.integers(0, len(run.batches)))

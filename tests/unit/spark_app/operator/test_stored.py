@@ -40,6 +40,7 @@ from holdfast.spark_app.operator.id_segments import BASE, plan_segment
 from holdfast.spark_app.operator.output import entries, select, unpack
 from holdfast.spark_app.operator.pack import PACKED, Packer
 from holdfast.spark_app.operator.stored import GroupValue, SegmentKey, combined, own_names
+from tests.support.examples import examples
 from tests.support.job.exposure import (
     WINDOW,
     Batch,
@@ -63,7 +64,7 @@ def _keep(kept: Kept, group: Group) -> tuple[set[int], set[SegmentKey]]:
 
 @pytest.mark.rest
 @given(runs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_state_stored_at_each_batch_equals_the_state_in_memory(run: Run) -> None:
     policy, memory, kept = Policy.parse(run.policy), GroupState.empty(), Kept()
     for batch in run.batches:
@@ -134,7 +135,7 @@ def test_text_that_is_not_the_state_are_refused() -> None:
 
 
 @given(st.integers(0, 1200))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_pieces_are_as_few_as_the_digits_of_their_count_allow(count: int) -> None:
     levels: dict[int, int] = {}
     held: dict[int, list[int]] = {}
@@ -470,7 +471,7 @@ def beginnings(draw: st.DrawFn) -> GroupState:
 
 @pytest.mark.rest
 @given(runs(MERCHANTS), beginnings(), st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_merged_and_split_groups_decide_as_undisturbed_ones(
     run: Run, beginning: GroupState, data: st.DataObject
 ) -> None:
@@ -491,7 +492,7 @@ def test_merged_and_split_groups_decide_as_undisturbed_ones(
     st.tuples(GROUPS_REGROUP, GROUPS_REGROUP, GROUPS_REGROUP),
     st.data(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_three_groupings_of_one_run_equal_the_reference(
     tmp_path_factory: pytest.TempPathFactory,
     run: Run,
@@ -518,7 +519,7 @@ def test_three_groupings_of_one_run_equal_the_reference(
 
 @pytest.mark.rest
 @given(runs(MERCHANTS), beginnings(), GROUPS_REGROUP)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_a_state_that_is_split_and_merged_is_the_state(
     run: Run, state: GroupState, count: int
 ) -> None:

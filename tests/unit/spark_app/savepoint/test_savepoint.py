@@ -24,6 +24,7 @@ from holdfast.spark_app.operator.stored import combined
 from holdfast.spark_app.savepoint import tables
 from holdfast.spark_app.savepoint.manifest import VERSION, File, Manifest, checksum
 from holdfast.spark_app.savepoint.read_files import entries, log_entry, log_offset
+from tests.support.examples import examples
 from tests.support.job.exposure import Group, Run, apply, row, runs
 from tests.support.job.stored_state import Kept, content, split
 
@@ -196,7 +197,7 @@ def _by_merchant(state: GroupState) -> dict[str, Any]:
 
 @pytest.mark.rest
 @given(runs(MERCHANTS), GROUPS, GROUPS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_groups_of_the_tables_are_those_of_the_state(run: Run, before: int, after: int) -> None:
     policy, numbers = Policy.parse(run.policy), group_numbers(before, 2)
     states = dict.fromkeys(numbers, GroupState.empty())
