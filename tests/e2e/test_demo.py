@@ -147,7 +147,7 @@ def test_demo_loses_and_repeats_nothing_though_both_halves_are_killed(
     assert secret not in output + logs
 
 
-@pytest.mark.rest
+@pytest.mark.long
 @pytest.mark.faults
 @pytest.mark.spark
 @pytest.mark.timeout(900)

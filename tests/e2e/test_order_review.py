@@ -56,7 +56,7 @@ def _numbers(folder: Path) -> list[int]:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("moment", ["S4", "S8"])
+@pytest.mark.parametrize("moment", [pytest.param("S4", marks=pytest.mark.long), "S8"])
 def test_stopped_job_leaves_no_batch_for_the_new_code(world: World, moment: str) -> None:
     """SIGTERM arrives in a batch, and the next version decides the past otherwise."""
     folder, files = world.tmp_path, order_review.events(12)

@@ -345,12 +345,16 @@ def test_concurrent_savepoints_do_not_mix_their_files(
         shutil.rmtree(to)
 
 
-@pytest.fixture(
-    params=[
-        *("disk", "inside"),
-        *(pytest.param(each, marks=pytest.mark.long) for each in ("hdfs", "s3")),
+def _at(*in_ci: str) -> pytest.MarkDecorator:
+    """Take a test to every place of savepoints: CI to these, `make test-long` to the others."""
+    places = ("disk", "inside", "hdfs", "s3")
+    each = [
+        pytest.param(place, marks=[pytest.mark.long] * (place not in in_ci)) for place in places
     ]
-)
+    return pytest.mark.parametrize("elsewhere", each, indirect=True)
+
+
+@pytest.fixture
 def elsewhere(
     request: pytest.FixtureRequest,
     spark: "SparkSession",
@@ -373,6 +377,7 @@ def _files(spark: "SparkSession", uri: str) -> dict[str, Any]:
     return {"id": found.savepoint_id, "names": names, "files": found.files}
 
 
+@_at("disk", "inside")
 def test_slower_savepoint_never_replaces_the_one_that_took_its_place(
     play: Play, elsewhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,6 +402,7 @@ def test_slower_savepoint_never_replaces_the_one_that_took_its_place(
     ] == []
 
 
+@_at("disk")
 def test_savepoint_is_taken_to_another_place_and_back(
     world: World, play: Play, elsewhere: str, tmp_path: Path
 ) -> None:
@@ -463,6 +469,7 @@ def _running(play: Play, place: str, keep: int = 2) -> Iterator[Observed]:
             running.result(240)
 
 
+@_at("inside")
 def test_running_job_saves_on_schedule_and_does_not_wait_for_it(
     spark: "SparkSession",
     make_database: Callable[[str | None], str],

@@ -54,7 +54,7 @@ def _of_batch(shown: str, newest: int) -> str:
     return next(name for name, batch in found if int(batch) <= newest)
 
 
-@pytest.mark.parametrize("database", ["older", "newer"])
+@pytest.mark.parametrize("database", ["older", pytest.param("newer", marks=pytest.mark.long)])
 def test_region_that_is_lost_loses_and_repeats_no_action(
     server: BackedUp,
     spark: "SparkSession",

@@ -120,7 +120,7 @@ CRASHES = (5, 7)
 """The files at which a run dies: the batch before is the last one of its checkpoint."""
 
 
-@pytest.mark.rest
+@pytest.mark.long
 def test_stream_rescaled_twice_equals_an_undisturbed_one(world: World, run: Run) -> None:
     first, second = CRASHES
     play = Play(run.play.spark, world.dsn, run.play.folder, run.play.options)
