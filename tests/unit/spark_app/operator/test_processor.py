@@ -304,7 +304,7 @@ def test_state_of_a_newer_version_is_refused_unchanged(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as newer:
-        newer.setattr(codec, "VERSION", 99)
+        newer.setattr(codec, "version_of", lambda _: 99)
         operator.rows(table(row("e1", "12:01", 1)))
     before = deepcopy(operator.kept)
     with pytest.raises(StateTooNew, match="version 99 and this Holdfast reads up to"):
