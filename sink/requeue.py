@@ -1,7 +1,8 @@
 """Single entries that a person writes, through the sink's own transaction.
 
 They go to a stream of their own, because the original stream belongs to its query: quarantined rows
-to `<stream>.requeue`, reissued entries to `<stream>.reissue`. The query id is derived from the
+to `<stream>.requeue`, reissued entries to `<stream>.reissue`, decisions by hand to
+`<stream>.decide`. The query id is derived from the
 stream's name and the batch id is the entry's number (for a quarantined row, its quarantine id), so
 the ledger knows what was written before. The stream acts for the original one and shares its
 transition states: a requeued block makes the job's next block a repeat.

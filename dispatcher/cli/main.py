@@ -50,6 +50,7 @@ COMMANDS = {
     "subject": DECLARED,
     "dispatcher": DECLARED,
     "audit": DECLARED,
+    "decide": DECLARED,
     "quarantine": "quarantine.commands:app",
     "suppressed": DECLARED,
     "late-event": DECLARED,

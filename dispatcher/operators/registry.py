@@ -10,6 +10,7 @@ _MODULES = {
     "batch": "streams.batches",
     "database": "database.verbs",
     "dead-letter": "dead_letters.verbs",
+    "decide": "decisions.verbs",
     "dispatcher": "dispatchers.verbs",
     "entry": "cancellations.verbs",
     "late-event": "late_events.verbs",

@@ -1,9 +1,10 @@
 """Writing single entries by hand: the interface between operators' commands and the sink.
 
-`quarantine requeue` writes quarantined rows again, `reissue` writes an entry under a new key. The
-commands belong to the dispatcher, which knows only this contract of the sink; the sink provides the
-function under the entry point group `GROUP`. So the commands work without the sink's packages, and
-report what is missing only when an entry is to be written.
+`quarantine requeue` writes quarantined rows again, `reissue` writes an entry under a new key, and
+`decide` writes what a person decides. The commands belong to the dispatcher, which knows only this
+contract of the sink; the sink provides the function under the entry point group `GROUP`. So the
+commands work without the sink's packages, and report what is missing only when an entry is to be
+written.
 """
 
 import hashlib
@@ -23,7 +24,8 @@ GROUP = "holdfast.requeue"
 
 REQUEUED = ".requeue"
 REISSUED = ".reissue"
-ENDINGS = (REQUEUED, REISSUED)
+DECIDED = ".decide"
+ENDINGS = (REQUEUED, REISSUED, DECIDED)
 """Name endings of the streams that hold entries written by hand."""
 
 

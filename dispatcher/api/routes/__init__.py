@@ -40,6 +40,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     replays.router,
     _declared("redeliver"),
     _declared("reissue"),
+    _declared("decide"),
     _declared("proposal"),
     check.router,
     receipts.router,

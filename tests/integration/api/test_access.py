@@ -39,7 +39,8 @@ LEAST = {
     "PATCH": {ADMIN: "/endpoints/{name}"},
     "POST": {
         OPERATOR: """
-            /dead-letters/dismiss /endpoints/{name}/pause /endpoints/{name}/resume
+            /dead-letters/dismiss /decisions/block /decisions/release
+            /endpoints/{name}/pause /endpoints/{name}/resume
             /entries/{key}/cancel
             /proposals/{proposal_id}/cancel /quarantine/dismiss /quarantine/requeue
             /reissues/{replay_id}/apply

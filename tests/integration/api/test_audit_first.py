@@ -73,6 +73,8 @@ API: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
     ("POST", "/proposals/{proposal_id}/approve"): ("", {}),
     ("POST", "/proposals/{proposal_id}/cancel"): ("", {}),
     ("POST", "/entries/{key}/cancel"): (WAITS, {}),
+    ("POST", "/decisions/block"): ("", {"subject": "m_new", "stream": "test"}),
+    ("POST", "/decisions/release"): ("", {"subject": "m_3", "stream": "test"}),
     ("POST", "/dead-letters/dismiss"): ("", {"ids": [1], "skip": True}),
     ("POST", "/subjects/hold"): ("", {"subject": "m_1", "endpoint": "payouts"}),
     ("POST", "/subjects/resume"): ("", {"subject": "m_2", "endpoint": "payouts"}),

@@ -1,0 +1,1 @@
+"""Decisions by hand: a person blocks or releases a subject."""
