@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any
 
 from holdfast.dispatcher.operators.common.text import span
+from holdfast.dispatcher.operators.dead_letters.rules import without_answer
 from holdfast.dispatcher.operators.overview.rules import (
     BREAKER_SECONDS,
     Need,
@@ -205,7 +206,7 @@ def _dead(facts: Mapping[str, Any]) -> Iterator[Finding]:
                 f"{row['endpoint']}: {more}{letters:,} dead {are} open ({row['reason']}), of"
                 f" {_subjects(row['subjects'])}; what follows for them waits"
             ),
-            cause=f"the newest: {one_line(row['detail'])}",
+            cause=f"the newest: {one_line(without_answer(row['detail']))}",
             since=row["since"],
             subjects=row["subjects"],
             amounts=amounts(row["money"]),

@@ -40,7 +40,7 @@ class FindingNow(TypedDict):
         list[Amount],
         verbs.Doc(
             "Sums of `amount_minor`, else `exposure_minor`, by `currency` in the `data` of the"
-            " oldest 2,000 entries that wait."
+            " oldest 2,000 entries that wait; empty for viewers."
         ),
     ]
     command: Annotated[str, verbs.Doc("The command to start with.")]
@@ -78,6 +78,11 @@ def _facts(each: Row) -> Row:
     return {name: display(value) for name, value in facts.items()}
 
 
+def without_amounts(report: Row) -> Row:
+    """Return the report without what comes from the data of merchants."""
+    return report | {"findings": [each | {"amounts": []} for each in report["findings"]]}
+
+
 @GROUP.verb(
     "",
     help="Show what is wrong, in order of harm: since when, how many subjects and how much money"
@@ -86,6 +91,7 @@ def _facts(each: Row) -> Row:
     text=_show,
     route=verbs.Route("Show what is wrong, in order of harm."),
     result=TriageNow,
+    bodies=verbs.Bodies(without_amounts, for_operators=True),
     ends=lambda report: ExitCode.DEGRADED if report["findings"] else ExitCode.OK,
 )
 def triage(

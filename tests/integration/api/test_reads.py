@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
+import psycopg
 import pytest
 
 from holdfast.dispatcher.operators.dead_letters.rules import without_answer
 from holdfast.dispatcher.operators.entries import store as store_entries
 from tests.support.command import holdfast
-from tests.support.console.admin_api import ANSWERED, DEAD, SET_ASIDE, STRANGE, Api, key_text
+from tests.support.console.admin_api import ANSWERED, DEAD, SET_ASIDE, STRANGE, Api, key_text, world
 
 KEY, DEAD_KEY, UNUSED = key_text("m_1"), key_text(DEAD), f"hf_{'0' * 32}"
 SUPPRESSED_KEY = key_text("j_1", 3)
@@ -330,3 +331,19 @@ def test_odd_text_finds_nothing_and_breaks_nothing(reading: Api, text: str) -> N
         (f"/endpoints/{text}", 422),
     ):
         assert reading.ask("GET", path, "viewer").status_code == status
+
+
+IN_DOLLARS = """
+    UPDATE holdfast.entry SET body = convert_to(replace(convert_from(body, 'UTF8'),
+        '"exposure_minor"', '"currency":"USD","exposure_minor"'), 'UTF8')
+"""
+
+
+def test_money_that_waits_is_for_operators(server_dsn: str, template_database: str) -> None:
+    """One merchant alone may wait: the sum is then a part of its body."""
+    with world(server_dsn, template_database) as api:
+        with psycopg.connect(api.dsn, autocommit=True) as db:
+            db.execute(IN_DOLLARS)
+        for who, sums in (("viewer", {0}), ("operator", {0, 1})):
+            findings = found(api, "/triage", who)["findings"]
+            assert {len(each["amounts"]) for each in findings} == sums

@@ -15,7 +15,8 @@ from holdfast.dispatcher.api.requests import DIGITS, no_others
 from holdfast.dispatcher.operators.dispatchers.verbs import Dispatchers
 from holdfast.dispatcher.operators.overview.store import MINUTES_MAX, Overview
 from holdfast.dispatcher.operators.triage.store import Triage
-from holdfast.sink.contract.states import Outcome
+from holdfast.dispatcher.operators.triage.verbs import without_amounts
+from holdfast.sink.contract.states import AccessRole, Outcome
 
 WIDTH = 460
 HEIGHT = 150
@@ -243,7 +244,9 @@ def overview(
     with person.session.open(Overview) as store:
         found = store.overview(minutes, request.app.state.settings.undelivered_minutes)
     with person.session.open(Triage) as triage:
-        findings = triage.report(request.app.state.settings.undelivered_minutes)["findings"]
+        report = triage.report(request.app.state.settings.undelivered_minutes)
+    if not person.may(AccessRole.OPERATOR):
+        report = without_amounts(report)
     with person.session.open(Dispatchers) as known:
         instances = known.instances()
     return page(
@@ -253,7 +256,7 @@ def overview(
         minutes=minutes,
         choices=MINUTES,
         found=found,
-        findings=[{**each, "place": PLACES.get(each["kind"], "/")} for each in findings],
+        findings=[{**each, "place": PLACES.get(each["kind"], "/")} for each in report["findings"]],
         rates=rates(found["series"]),
         durations=percentiles("Attempt duration", _shares(found["duration_ms"]), unit=MILLISECOND),
         latency=percentiles("Commit to delivery", _shares(found["latency_seconds"]), unit=1.0),
