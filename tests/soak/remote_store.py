@@ -81,8 +81,15 @@ def test_each_bad_day_is_said_within_a_minute_and_survived(
         put(tmp_path / "events", 8, [event("end", "12:40", 1)])
         job.until(lambda: _exposures(db))
         assert _exposures(db) == [((1 << len(DAYS) + 1) - 1,)]
+
+
+def test_job_whose_bucket_is_gone_ends_within_a_minute(store: S3, dsn: str, tmp_path: Path) -> None:
+    put(tmp_path / "events", 0, [event("e0", "12:01", 1)])
+    options = (*QUICK, *_options(store, f"{store.uri}/checkpoint"))
+    with job_process(tmp_path, dsn, *options, root=str(tmp_path)) as job:
+        job.until(lambda: _events_of(job) == 1)
         store.remove_bucket()
-        put(tmp_path / "events", 9, [event("e9", "12:50", 1)])
+        put(tmp_path / "events", 1, [event("e1", "12:02", 1)])
         started = time.monotonic()
         assert job.wait() == ExitCode.FAILED
         assert time.monotonic() - started < SECONDS
@@ -122,11 +129,33 @@ def test_kills_beside_a_checkpoint_on_s3_change_no_row(
     assert ledger == list(range(len(played.stream.files) + 1))
 
 
-def test_store_that_is_away_at_the_start_is_named(store: S3, dsn: str, tmp_path: Path) -> None:
+STARTS: dict[str, tuple[Callable[[S3], None], str]] = {
+    "an endpoint that never answers": (lambda store: store.be("silent"), "does not answer"),
+    "a bucket that does not exist": (lambda store: store.remove_bucket(), "bucket does not exist"),
+    "expired credentials": (lambda store: store.be("expired"), "credentials for the object store"),
+}
+
+
+@pytest.mark.parametrize("day", STARTS)
+def test_start_on_a_bad_day_names_it_within_a_minute(
+    store: S3, dsn: str, db: psycopg.Connection, tmp_path: Path, day: str
+) -> None:
+    harm, said = STARTS[day]
     put(tmp_path / "events", 0, [event("e0", "12:00", 1)])
-    store.be("silent")
+    before = store.asked
+    harm(store)
     options = (*QUICK, *_options(store, f"{store.uri}/checkpoint"), "--max-restarts", "1")
     with job_process(tmp_path, dsn, *options, root=str(tmp_path)) as job:
+        job.until(lambda: store.asked > before)
+        started = time.monotonic()
         eventually(lambda: "restart=" in job.said or job.process.poll() is not None, 360)
-        assert "does not answer" in job.said
-        store.be("")
+        print(f"{day}: {time.monotonic() - started:.0f} s: {job.said.splitlines()[-1]}")
+        assert time.monotonic() - started < SECONDS
+        assert said in job.said
+        if day == "an endpoint that never answers":
+            store.be("")
+            job.until(lambda: _events_of(job) == 1)
+            return
+        assert job.wait() == ExitCode.FAILED
+        assert "restart=" not in job.said
+    assert db.execute("SELECT name FROM holdfast.stream").fetchall() == []

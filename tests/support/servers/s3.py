@@ -108,6 +108,11 @@ class S3:
         requests: list[dict[str, Any]] = self._control("log")
         return requests
 
+    @property
+    def asked(self) -> int:
+        """How many requests have come, answered or not."""
+        return int(self._control("asked"))
+
     def be(self, mode: str) -> None:
         """Refuse all requests (`expired`, `skewed`, `wrong`), or be `silent`; `` answers again."""
         self._control("mode", mode=mode)

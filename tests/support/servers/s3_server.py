@@ -49,6 +49,7 @@ class Server:
         self.down = False
         self.mode = ""
         self.healed = threading.Event()
+        self.asked = 0
         self.delay = 0.0
         self.blind = False
 
@@ -57,6 +58,7 @@ class Server:
         if path.startswith("/_control/"):
             query = dict(parse_qsl(environ["QUERY_STRING"], keep_blank_values=True))
             return _answer(start, "200 OK", json.dumps(self.control(path[10:], query)).encode())
+        self.asked += 1
         rule = self._rule(f"{environ['REQUEST_METHOD']} {path}?{environ['QUERY_STRING']}")
         if rule and rule.kind == "before":
             rule.released.wait(HOLD_SECONDS)
@@ -81,6 +83,8 @@ class Server:
         if verb == "rule":
             self.rules.append(Rule(query["kind"], re.compile(query["match"])))
             return len(self.rules) - 1
+        if verb == "asked":
+            return self.asked
         if verb == "met" and "rule" in query:
             return self.rules[int(query["rule"])].met
         if verb == "met":
@@ -110,7 +114,8 @@ class Server:
         store: Any = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
         with self.lock:
             if verb == "drop":
-                store.buckets.pop(bucket)
+                store.buckets[bucket].keys.clear()
+                store.delete_bucket(bucket)
             if verb == "versions":
                 store.put_bucket_versioning(bucket, "Enabled")
             if verb == "upload":
