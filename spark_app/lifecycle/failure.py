@@ -84,6 +84,8 @@ _WORKER_DIED = re.compile(r"Python worker (exited unexpectedly|process terminate
 _WORKER_LATE = re.compile(r"Python worker to connect back|Python worker failed to connect back")
 _CUT_OFF = ("EOFException", "SocketException")
 _PYTHON_SIDE = re.compile(r"^org\.apache\.spark\.(\w+\.)*python\.")
+_EXCHANGE = re.compile(r"^(java|jdk|sun|scala|org\.apache\.arrow)\.")
+"""Below Spark's Python side: the exchange itself. A file whose stream ends is read by others."""
 
 _JAVA_GONE = "Spark's Java process has died: killed, or out of memory"
 _WORKER_GONE = "a Python process of Spark has died: killed, or out of memory"
@@ -274,12 +276,19 @@ def _chain(error: Py4JJavaError | PySparkException) -> Iterator[_Thrown]:
         if throwable is None:
             return
         thrown = _Thrown(throwable.getClass().getName(), "", cut_off=False)
-        cut_off = thrown.kind in _CUT_OFF and any(
-            _PYTHON_SIDE.search(frame.getClassName()) for frame in throwable.getStackTrace()
-        )
+        cut_off = thrown.kind in _CUT_OFF and _is_exchange(throwable)
         message = throwable.getMessage() or thrown.kind
         yield replace(thrown, message=message, cut_off=cut_off)
         throwable = throwable.getCause()
+
+
+def _is_exchange(throwable: Any) -> bool:
+    """Return whether an error was thrown while Spark exchanged rows with a Python process."""
+    for frame in throwable.getStackTrace():
+        name = frame.getClassName()
+        if not _EXCHANGE.match(name):
+            return _PYTHON_SIDE.match(name) is not None
+    return False
 
 
 def _is_damage(thrown: _Thrown) -> bool:

@@ -1,5 +1,6 @@
 """How a job ends: each failure in one line that says what to do, and a stop between two batches."""
 
+import gzip
 import json
 from contextlib import closing
 from dataclasses import replace
@@ -186,6 +187,18 @@ def test_a_file_that_is_not_parquet_is_named(play: Play) -> None:
     broken = _failure(play, format=Format.PARQUET)
     assert "000.json is not a Parquet file" in broken.said
     assert (broken.cause, broken.permanent) == ("file", False)
+
+
+@pytest.mark.rest
+def test_compressed_file_that_was_cut_is_named(play: Play) -> None:
+    """The stream ends within the exchange with a Python worker, which did not die."""
+    folder = play.folder / "events"
+    folder.mkdir()
+    whole = gzip.compress(b"\n".join(event(f"e{n}", "12:01", n) for n in range(200)))
+    (folder / "cut.json.gz").write_bytes(whole[: len(whole) // 2])
+    broken = _failure(play)
+    assert (broken.cause, broken.permanent) == ("file", False)
+    assert "cut.json.gz" in broken.said
 
 
 @pytest.mark.rest

@@ -1,8 +1,9 @@
 """What a failed query is, and what is done about it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event, Thread
+from typing import NamedTuple
 
 import pytest
 from py4j.protocol import Py4JNetworkError
@@ -241,6 +242,8 @@ def test_failed_connection_is_reported_without_an_address() -> None:
 class _Throwable:
     """What Spark hands on of an error in Java."""
 
+    frames: Sequence[str] = ()
+
     def __init__(self, name: str, message: str, cause: "_Throwable | None" = None) -> None:
         self._name, self._message, self._cause = name, message, cause
 
@@ -256,8 +259,15 @@ class _Throwable:
     def getCause(self) -> "_Throwable | None":  # noqa: N802 - as in Java
         return self._cause
 
-    def getStackTrace(self) -> list[object]:  # noqa: N802 - as in Java
-        return []
+    def getStackTrace(self) -> list["_Frame"]:  # noqa: N802 - as in Java
+        return [_Frame(name) for name in self.frames]
+
+
+class _Frame(NamedTuple):
+    name: str
+
+    def getClassName(self) -> str:  # noqa: N802 - as in Java
+        return self.name
 
 
 def _failed(*chain: tuple[str, str]) -> Failure:
@@ -286,3 +296,31 @@ def test_an_error_within_a_client_of_kafka_is_one_of_kafka() -> None:
     message = "Cannot fetch record for offset 150 in 60000 milliseconds"
     late = _failed(("java.util.concurrent.TimeoutException", message))
     assert (late.cause, late.permanent) == (Cause.KAFKA, False)
+
+
+RUNNER = "org.apache.spark.sql.execution.python.PythonArrowOutput$$anon$1"
+RESET = "java.net.SocketException"
+
+
+@pytest.mark.parametrize(
+    ("name", "frames", "cause"),
+    [
+        ("java.io.EOFException", ("java.io.DataInputStream", RUNNER), Cause.WORKER),
+        (RESET, ("sun.nio.ch.NioSocketImpl", "java.io.DataInputStream", RUNNER), Cause.WORKER),
+        (RESET, ("org.apache.arrow.vector.ipc.WriteChannel", RUNNER), Cause.WORKER),
+        (
+            "java.io.EOFException",
+            ("org.apache.hadoop.io.compress.DecompressorStream", "java.io.InputStream", RUNNER),
+            Cause.QUERY,
+        ),
+        ("java.io.EOFException", ("java.io.DataInputStream",), Cause.QUERY),
+    ],
+)
+def test_worker_died_if_the_exchange_with_it_broke(
+    name: str, frames: tuple[str, ...], cause: Cause
+) -> None:
+    error = PySparkException("the query failed")
+    thrown = _Throwable(name, "Unexpected end of input stream")
+    thrown.frames = frames
+    error._origin = thrown  # type: ignore[attr-defined]
+    assert diagnose(error).cause is cause
