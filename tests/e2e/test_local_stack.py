@@ -105,7 +105,7 @@ def _newest(events: Path) -> timedelta:
     return min((age for age in ages if age >= timedelta()), default=timedelta.max)
 
 
-@pytest.mark.rest
+@pytest.mark.long
 def test_stack_decides_delivers_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with stack(tmp_path / "stack", free_ports(), "files") as process:
         started = read(process)

@@ -44,7 +44,7 @@ def test_real_outbox_of_the_page_is_empty(tmp_path: Path) -> None:
     assert "1 passed" in (shown := _pytest(tmp_path)), shown
 
 
-@pytest.mark.rest
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_kills_of_the_page_change_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "order_review"

@@ -20,7 +20,7 @@ SECONDS = "HOLDFAST_TEST_MODEL_SECONDS"
 SEED = "HOLDFAST_TEST_MODEL_SEED"
 """The variable with the first seed."""
 
-SECONDS_DEFAULT = 20.0
+SECONDS_DEFAULT = 10.0
 
 EXAMPLES = 10
 """Of each seed. The time is looked at in between."""
