@@ -118,6 +118,11 @@ class CheckpointFiles:
         finally:
             stream.close()
 
+    def _opened_by(self, builder: Any) -> Any:
+        """Return the stream of Hadoop's `openFile`, whose errors are those of `open`."""
+        helper = self._jvm.org.apache.hadoop.util.functional.FutureIO
+        return helper.awaitFuture(builder.build())
+
     def owning(self, work: Callable[[], _Result]) -> _Result:
         """Return the result of `work`, which changes files, while the stream is this driver's."""
         return self._owned(work)

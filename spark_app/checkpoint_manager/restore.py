@@ -11,7 +11,8 @@ belong to a batch.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -237,12 +238,28 @@ def _run(tree: Tree, steps: Steps) -> None:
     for name, text in cut.written.items():
         tree.put(name, text)
     # The commits first: a plan without its commit is what a crash of the job leaves too.
-    for name in sorted(cut.moved, key=lambda each: (not each.startswith("commits"), each)):
-        tree.move(name, f"{intent.removed}/{name}")
-        failpoint("O5")
+    for first in (True, False):
+        names = sorted(name for name in cut.moved if name.startswith("commits/") is first)
+        _move(tree, names, intent.removed)
     tree.remove_orphaned_sums()
     failpoint("O6")
     tree.move(INTENT, f"{intent.removed}/{INTENT}")
+
+
+def _move(tree: Tree, names: Sequence[str], to: str) -> None:
+    """Move files, several at once where each waits for a network; in any order."""
+
+    def move(name: str) -> None:
+        tree.move(name, f"{to}/{name}")
+        failpoint("O5")
+
+    if tree.readers == 1:
+        for name in names:
+            move(name)
+        return
+    with ThreadPoolExecutor(tree.readers) as pool:
+        for _ in pool.map(move, names):
+            pass
 
 
 # What a checkpoint needs to repeat its later batches as they were planned (`checkpoint.repeats`).

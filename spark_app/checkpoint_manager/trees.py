@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISREG
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from holdfast.sink.contract.checkpoint import local_folder
+from holdfast.sink.contract.checkpoint import local_folder, needs_manager
 from holdfast.sink.contract.exits import CommandError
 from holdfast.spark_app.checkpoint.checksums import damaged_beside, hadoop_file, hadoop_sums
-from holdfast.spark_app.checkpoint.files import CONDITIONAL_CREATE, CheckpointFiles
+from holdfast.spark_app.checkpoint.files import CheckpointFiles
 from holdfast.spark_app.input.source import absolute, local
 from holdfast.spark_app.lifecycle.failure import diagnose, one_line
 from holdfast.spark_app.runtime.engine import start_quietly
@@ -208,6 +208,8 @@ class RemoteTree(CheckpointFiles):
         self.spark = spark
         self._folders: set[str] = set()
         """Those that were made here."""
+        self._statuses: dict[str, Any] = {}
+        """What the last listing has of each file: with it, a store is not asked again."""
         bulk = self._system.createBulkDelete(self._root)
         self.page = int(bulk.pageSize())
         bulk.close()
@@ -226,6 +228,7 @@ class RemoteTree(CheckpointFiles):
             status = files.next()
             name = str(status.getPath().toString()).removeprefix(root)
             if not name.rpartition("/")[2].startswith("."):
+                self._statuses[name] = status
                 yield name, Stat(status.getLen(), status.getModificationTime() / 1000)
 
     def folders(self) -> list[str]:
@@ -245,7 +248,20 @@ class RemoteTree(CheckpointFiles):
         return self._answer(lambda: self._content(name))
 
     def _content(self, name: str) -> bytes:
-        stream = self._system.open(self._path(name))
+        status = self._statuses.get(name)
+        try:
+            return self._bytes(name, status)
+        except Py4JJavaError as error:
+            changed = _class_of(error) == "RemoteFileChangedException"
+            if status is None or not changed:
+                raise
+            return self._bytes(name, None)  # it was replaced since
+
+    def _bytes(self, name: str, status: Any) -> bytes:
+        builder = self._system.openFile(self._path(name))
+        if status is not None:
+            builder.withFileStatus(status)
+        stream = self._opened_by(builder)
         try:
             return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
         finally:
@@ -258,8 +274,9 @@ class RemoteTree(CheckpointFiles):
         return set()
 
     def put(self, name: str, text: str) -> None:
+        self._statuses.pop(name, None)
         # A store shows a file when it is closed, and then the whole of it.
-        is_store = self._system.hasPathCapability(self._root, CONDITIONAL_CREATE)
+        is_store = needs_manager(self.location)
         self._answer(
             lambda: self._written_part(name, text, name) if is_store else self._replace(name, text)
         )
@@ -270,16 +287,25 @@ class RemoteTree(CheckpointFiles):
 
     def _move(self, name: str, to: str) -> None:
         source, target = self._path(name), self._path(to)
-        if not self._system.exists(source):
-            return
         folder = to.rpartition("/")[0]
         if folder not in self._folders:
             self._system.mkdirs(self._path(folder))
             self._folders.add(folder)
-        # A store copies, and then deletes.
+        if self._renamed(source, target) or not self._system.exists(source):
+            return
+        # A store copies, and then deletes: a crash between the two has left both.
         self._system.delete(target, False)
-        if not self._system.rename(source, target):
+        if not self._renamed(source, target):
             raise OSError(f"{name} in {self.checkpoint} cannot be moved to {to}")
+
+    def _renamed(self, source: Any, target: Any) -> bool:
+        """Rename a file; return False where it is not there, or the other name is taken."""
+        try:
+            return bool(self._system.rename(source, target))
+        except Py4JJavaError as error:
+            if _class_of(error) not in ("FileNotFoundException", "FileAlreadyExistsException"):
+                raise
+            return False
 
     def remove_files(self, names: Sequence[str]) -> None:
         self._answer(lambda: self._remove_files(names))
@@ -318,13 +344,17 @@ _OF_A_FILE = ("FileNotFoundException", "ChecksumException", "BlockMissingExcepti
 """Errors of one file, by the class's name; all others are those of the file system."""
 
 
+def _class_of(error: Py4JJavaError) -> str:
+    return str(error.java_exception.getClass().getSimpleName())
+
+
 def _answering(checkpoint: str, ask: Callable[[], _Result]) -> _Result:
     """Return the result; an error of a file raises OSError, any other one CommandError."""
     try:
         return ask()
     except Py4JJavaError as error:
         thrown = error.java_exception
-        if (name := str(thrown.getClass().getSimpleName())) in _OF_A_FILE:
+        if (name := _class_of(error)) in _OF_A_FILE:
             raise OSError(None, one_line(f"{name}: {thrown.getMessage()}")) from error
         said = one_line(str(thrown.toString()))
     except (PySparkException, Py4JError, ConnectionError) as error:

@@ -12,14 +12,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from holdfast.sink.contract.canonical import rfc3339_from_micros
+from holdfast.sink.contract.checkpoint import needs_manager
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.errors import SinkError
 from holdfast.sink.foreach_batch import OutboxSink
+from holdfast.spark_app.checkpoint.files import CheckpointFiles
 from holdfast.spark_app.checkpoint.shape import FILE
 from holdfast.spark_app.exposure.settings import MILLISECOND_US
 from holdfast.spark_app.input.source import absolute
 from holdfast.spark_app.inspection.reader import CheckpointInfo, no_checkpoint
 from holdfast.spark_app.lifecycle.failure import diagnose, explain
+from holdfast.spark_app.operator.job import use_manager
 from holdfast.spark_app.runtime import session
 from holdfast.spark_app.runtime.engine import start_quietly
 from holdfast.spark_app.runtime.java import require_java
@@ -77,6 +80,8 @@ def write(spark: SparkSession, checkpoint: str, to: str, dsn: str, batch: int | 
         stream = CheckpointInfo(spark, checkpoint).settings().stream
         with closing(_sink(dsn, stream, checkpoint)) as sink:
             sink.check()
+            if needs_manager(checkpoint):
+                use_manager(spark, CheckpointFiles(spark, checkpoint))
             sink.use_session(spark)
             return save(spark, checkpoint, to, sink, batch)
     except SinkError as error:

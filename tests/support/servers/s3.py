@@ -46,11 +46,20 @@ def why_not() -> str | None:
 class S3:
     """One server with one empty bucket. A `match` is a pattern of `METHOD /bucket/key?query`."""
 
-    uri = f"s3a://{BUCKET}"
+    bucket = BUCKET
+    # A client that gave up would send its write again, past the server's hold.
+    patience = {  # noqa: RUF012 - nobody changes it
+        "spark.hadoop.fs.s3a.connection.timeout": "900s",
+        "spark.hadoop.fs.s3a.connection.request.timeout": "900s",
+    }
 
     def __init__(self, port: int) -> None:
         self.port = port
         self._address = f"http://127.0.0.1:{port}"
+
+    @property
+    def uri(self) -> str:
+        return f"s3a://{self.bucket}"
 
     @property
     def settings(self) -> dict[str, str]:
@@ -73,6 +82,10 @@ class S3:
         """Those of a job's `--conf`, with the client's jars."""
         jars = {"spark.jars": ",".join(map(str, sorted(FOLDER.absolute().glob("*.jar"))))}
         return jars | {f"spark.hadoop.{name}": value for name, value in self.settings.items()}
+
+    def write_of(self, name: str) -> str:
+        """Return the pattern of the write of an object; `name` is a pattern itself."""
+        return rf"^PUT /{self.bucket}/{name}\?"
 
     def hold(self, match: str, *, carried_out: bool = False) -> int:
         """Hold the next request that matches, before it is carried out or before its answer.
@@ -121,17 +134,17 @@ class S3:
         """Answer each request so much later."""
         self._control("delay", seconds=seconds)
 
-    def keep_versions(self) -> None:
+    def keep_versions(self, bucket: str = BUCKET) -> None:
         """Keep every version of an object from now on."""
-        self._control("versions", bucket=BUCKET)
+        self._control("versions", bucket=bucket)
 
-    def begin_upload(self, name: str) -> None:
+    def begin_upload(self, name: str, bucket: str = BUCKET) -> None:
         """Begin an upload in parts that nobody completes."""
-        self._control("upload", bucket=BUCKET, prefix=name)
+        self._control("upload", bucket=bucket, prefix=name)
 
-    def fill(self, prefix: str, count: int) -> None:
-        """Put so many objects whose names begin so."""
-        self._control("fill", bucket=BUCKET, prefix=prefix, count=count)
+    def fill(self, prefix: str, count: int, suffix: str = "", *, bucket: str = BUCKET) -> None:
+        """Put so many objects whose names begin and end so."""
+        self._control("fill", bucket=bucket, prefix=prefix, count=count, suffix=suffix)
 
     def remove_bucket(self, name: str = BUCKET) -> None:
         """Remove a bucket with everything in it."""

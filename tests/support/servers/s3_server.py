@@ -60,13 +60,14 @@ class Server:
             return _answer(start, "200 OK", json.dumps(self.control(path[10:], query)).encode())
         self.asked += 1
         rule = self._rule(f"{environ['REQUEST_METHOD']} {path}?{environ['QUERY_STRING']}")
+        began = time.monotonic()
         if rule and rule.kind == "before":
             rule.released.wait(HOLD_SECONDS)
         if self.mode == "silent":
             self.healed.wait(HOLD_SECONDS)
         if self.delay:
             time.sleep(self.delay)
-        status, headers, body = self._carry_out(environ)
+        status, headers, body = self._carry_out(environ, began)
         if rule and rule.kind == "after":
             rule.released.wait(HOLD_SECONDS)
         if rule and rule.kind == "cut":
@@ -109,7 +110,9 @@ class Server:
             return log
         return None
 
-    def _change(self, verb: str, bucket: str, prefix: str = "", count: str = "0") -> None:
+    def _change(
+        self, verb: str, bucket: str, prefix: str = "", count: str = "0", suffix: str = ""
+    ) -> None:
         """Change a bucket as somebody else would."""
         store: Any = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
         with self.lock:
@@ -121,7 +124,7 @@ class Server:
             if verb == "upload":
                 store.create_multipart_upload(bucket, prefix, {}, "STANDARD", {}, None, "", "")
             for number in range(int(count)):
-                store.put_object(bucket, f"{prefix}{number:05}", b"")
+                store.put_object(bucket, f"{prefix}{number:05}{suffix}", b"")
 
     def _rule(self, line: str) -> Rule | None:
         with self.lock:
@@ -131,7 +134,9 @@ class Server:
                     return rule
         return None
 
-    def _carry_out(self, environ: Environ) -> tuple[str, list[tuple[str, str]], bytes]:
+    def _carry_out(
+        self, environ: Environ, began: float
+    ) -> tuple[str, list[tuple[str, str]], bytes]:
         entry = {
             "method": environ["REQUEST_METHOD"],
             "path": environ["PATH_INFO"],
@@ -152,6 +157,7 @@ class Server:
                 body = b"".join(self.store(environ, lambda *words: reply.extend(words[:2])))
                 status, headers = reply[0], list(reply[1])
             entry |= {"status": int(status[:3]), "received": len(body)}
+            entry |= {"began": began, "ended": time.monotonic()}
             self.log.append(entry)
         return status, headers, body
 
