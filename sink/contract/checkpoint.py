@@ -38,8 +38,8 @@ _CONDITIONAL: Final = (
     " name (If-None-Match); a rename there would copy, and replace it"
 )
 _GENERATIONS: Final = (
-    "it can create a file only where there is none, but Spark's files of a checkpoint were not"
-    " tried there with two drivers"
+    "a file that must be new is one upload, which the store refuses where there is a file of that"
+    " name (ifGenerationMatch=0); a rename there would copy, and replace it"
 )
 _HIERARCHICAL: Final = (
     "its rename is atomic and refuses a taken name only with a hierarchical namespace; flat blob"
@@ -56,9 +56,9 @@ FILE_SYSTEMS: Final = {
     "abfs": FileSystem(Safety.UNTRIED, _HIERARCHICAL),
     "abfss": FileSystem(Safety.UNTRIED, _HIERARCHICAL),
     "s3a": FileSystem(Safety.WITH_MANAGER, _CONDITIONAL),
+    "gs": FileSystem(Safety.WITH_MANAGER, _GENERATIONS),
     "s3": FileSystem(Safety.REFUSED, _COPIES),
     "s3n": FileSystem(Safety.REFUSED, _COPIES),
-    "gs": FileSystem(Safety.REFUSED, _GENERATIONS),
     "oss": FileSystem(Safety.REFUSED, _COPIES),
     "cos": FileSystem(Safety.REFUSED, _COPIES),
     "cosn": FileSystem(Safety.REFUSED, _COPIES),
@@ -103,7 +103,7 @@ def refusal(location: str) -> str | None:
     return (
         f"{location} is on an object store ({scheme_of(location)}), which is refused:"
         f" {system.reason}. Name a directory on a local disk or a shared volume (a path), or on"
-        " HDFS (hdfs://), or in a bucket of S3 (s3a://)"
+        " HDFS (hdfs://), or in a bucket of S3 (s3a://) or of Google's store (gs://)"
     )
 
 

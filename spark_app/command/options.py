@@ -13,7 +13,12 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from holdfast.sink.contract.checkpoint import MANAGER_CLASS, MANAGER_SETTING, needs_manager
+from holdfast.sink.contract.checkpoint import (
+    MANAGER_CLASS,
+    MANAGER_SETTING,
+    needs_manager,
+    scheme_of,
+)
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.rows.quarantine_limit import REFUSED_ROWS
 from holdfast.spark_app.command.sources import Source
@@ -303,9 +308,10 @@ def written(options: JobOptions) -> Iterator[str]:
         is_text = _written_as(get_args(kind)[0]) is str
         yield f"{name} = {_toml(str(value) if is_text else value)}"
     if needs_manager(options.checkpoint):
-        yield "# For a checkpoint on S3 Spark also gets, unless `conf` has another value:"
+        yield "# For a checkpoint there Spark also gets, unless `conf` has another value:"
         given = {each.partition("=")[0].strip() for each in options.conf}
-        for name, value in STORE_LIMITS.items():
+        limits = STORE_LIMITS if scheme_of(options.checkpoint) == "s3a" else {}
+        for name, value in limits.items():
             if f"spark.hadoop.{name}" not in given:
                 yield f"# spark.hadoop.{name}={value}"
         yield f"# {MANAGER_SETTING}={MANAGER_CLASS}"

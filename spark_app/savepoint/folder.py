@@ -37,8 +37,10 @@ PART = ".part"
 FILES = "files-"
 """The beginning of the name of a folder that is written inside the savepoint's place."""
 
-IN_PLACE: Final = frozenset({"s3a"})
+IN_PLACE: Final = frozenset({"s3a", "gs"})
 """The schemes of object stores that can create a file only where there is none."""
+
+GOOGLES: Final = "gs"
 
 STALE_SECONDS: Final = 60
 """Age from which a folder that no process holds was left by one that was killed. A younger one may
@@ -89,6 +91,8 @@ class SavepointFolder(CheckpointFiles):
     @cached_property
     def is_object_store(self) -> bool:
         """Whether the files are written in their place, and the manifest is created at last."""
+        if scheme_of(self.location) == GOOGLES:
+            return True  # its client does not say so
         return bool(self._system.hasPathCapability(self._root, CONDITIONAL_CREATE))
 
     @property
@@ -133,10 +137,17 @@ class SavepointFolder(CheckpointFiles):
         Raises CommandError when Hadoop's own checksum does not match.
         """
         path = self._path(name)
-        if not self._system.exists(path):
-            return None
+        try:
+            status = self._system.getFileStatus(path)
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getSimpleName() == "FileNotFoundException":
+                return None
+            raise
         digest = self._jvm.org.apache.commons.codec.digest.DigestUtils
-        stream = self._system.open(path)
+        # With its status, an object store is not asked for it again.
+        builder = self._system.openFile(path)
+        builder.withFileStatus(status)
+        stream = self._opened_by(builder)
         try:
             sha256 = str(digest.sha256Hex(stream))
         except Py4JJavaError as error:
@@ -145,7 +156,7 @@ class SavepointFolder(CheckpointFiles):
             raise
         finally:
             stream.close()
-        return File(name, int(self._system.getFileStatus(path).getLen()), sha256)
+        return File(name, int(status.getLen()), sha256)
 
     def visible(self) -> Iterator[str]:
         """Yield the path of each file, in order, without checksums and temporary files."""

@@ -12,6 +12,7 @@ from holdfast.sink.contract.checkpoint import manager_jar
 from tests.support.job.jobs import Play
 from tests.support.kafka.fixtures import JARS
 from tests.support.servers.databases import copy_of
+from tests.support.servers.gcs import FOLDER as GCS_JARS
 from tests.support.servers.s3 import FOLDER as S3_JARS
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ def bare_machine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mappin
 
 
 def _jars() -> str:
-    """Of Kafka, of S3's client, and the job's own: Spark reads jars only when its JVM starts."""
+    """Of Kafka, of object stores, and the job's own: Spark reads jars only when its JVM starts."""
     jars = [*sorted((JARS / "connector").glob("*.jar")), manager_jar()]
-    jars += sorted(S3_JARS.absolute().glob("*.jar"))
+    jars += sorted([*S3_JARS.absolute().glob("*.jar"), *GCS_JARS.absolute().glob("*.jar")])
     return ",".join(str(jar) for jar in jars if jar.exists())
 
 

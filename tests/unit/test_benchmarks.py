@@ -1,5 +1,6 @@
 """What the benchmarks compute from what they measure."""
 
+import json
 import subprocess
 import sys
 from collections import Counter
@@ -11,14 +12,22 @@ import pyarrow.parquet as pq
 import pytest
 
 from holdfast.spark_app.input.lines import parse_lines
+from tests.benchmarks import object_store_page
 from tests.benchmarks.common.runner import Bench
-from tests.benchmarks.common.tables import text
+from tests.benchmarks.common.tables import markdown, text
 from tests.benchmarks.common.trees import ALIASES, HERE, Missing
 from tests.benchmarks.dispatch import jobs
 from tests.benchmarks.dispatch.__main__ import ratios
 from tests.benchmarks.dispatch.cases import ORDERED_PEERS, UNORDERED_PEERS
 from tests.benchmarks.operator.events import Shape, write
 from tests.benchmarks.source import Commit, Load, latencies, lines, partition_of
+
+
+def test_tables_of_the_object_store_are_those_of_its_report() -> None:
+    page, report = object_store_page.PAGE.read_text(), object_store_page.REPORT.read_text()
+    for name, rows in object_store_page.tables(json.loads(report)).items():
+        assert f"<!-- {name} -->\n{markdown(rows)}\n<!-- end -->" in page
+    assert json.loads(report)["date"] in object_store_page.PLOT.read_text()
 
 
 def test_ratio_pairs_the_runs_of_a_round(tmp_path: Path) -> None:

@@ -409,6 +409,7 @@ def copied(made: Play, tmp_path: Path) -> Path:
         "disk",
         pytest.param("hdfs", marks=pytest.mark.long),
         pytest.param("s3", marks=pytest.mark.long),
+        pytest.param("gcs", marks=pytest.mark.long),
     ]
 )
 def remote(

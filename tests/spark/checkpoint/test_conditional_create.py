@@ -7,14 +7,19 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 from py4j.protocol import Py4JJavaError
 
 from holdfast.deploy.release import checkpoint_jar
 from holdfast.sink.contract.checkpoint import MANAGER_CLASS, MANAGER_SETTING, manager_jar
+from tests.support.servers.gcs import FOLDER as GOOGLES
+from tests.support.servers.gcs import Gcs, gcs
 from tests.support.servers.s3 import BUCKET, FOLDER, S3, s3
+from tests.support.servers.s3_gateway import gateway
 
 pytestmark = pytest.mark.rest
 
@@ -27,7 +32,8 @@ class Jvm:
     def __init__(self, server: S3) -> None:
         from pyspark import SparkConf, java_gateway
 
-        jars = [str(manager_jar()), *map(str, sorted(FOLDER.absolute().glob("*.jar")))]
+        clients = [*sorted(FOLDER.glob("*.jar")), *GOOGLES.glob("*.jar")]
+        jars = [str(manager_jar()), *(str(each.absolute()) for each in clients)]
         conf = SparkConf(loadDefaults=False)
         conf.set("spark.driver.extraClassPath", os.pathsep.join(jars))
         conf.set("spark.driver.memory", "600m")
@@ -51,6 +57,15 @@ class Jvm:
         self._gateway.proc.stdin.close()
         self._gateway.proc.kill()
         self._gateway.proc.wait()
+
+    def use(self, server: S3 | Gcs) -> None:
+        """Reach the bucket of another server, too."""
+        settings = dict(server.settings)
+        if "fs.s3a.endpoint" in settings:
+            settings = {f"fs.s3a.bucket.{server.bucket}.endpoint": settings["fs.s3a.endpoint"]}
+        for setting in settings.items():
+            self.spark.sparkContext().hadoopConfiguration().set(*setting)
+            self.conf.set(*setting)
 
     def path(self, location: str) -> Any:
         return self.java.org.apache.hadoop.fs.Path(location)
@@ -154,8 +169,24 @@ def _rounds() -> Iterator[tuple[int, tuple[str, tuple[Writer, str]]]]:
     return itertools.islice(((n, each) for n in numbers for each in WRITERS.items()), ROUNDS)
 
 
-def test_two_drivers_never_both_create_a_file(drivers: tuple[Jvm, Jvm], store: S3) -> None:
-    folder = f"{store.uri}/race"
+@pytest.fixture(
+    params=["moto", *(pytest.param(each, marks=pytest.mark.long) for each in ("gateway", "gcs"))]
+)
+def raced(
+    request: pytest.FixtureRequest, drivers: tuple[Jvm, Jvm], store: S3, tmp_path: Path
+) -> Iterator[S3 | Gcs]:
+    """A server that both drivers reach."""
+    if request.param == "moto":
+        yield store
+        return
+    with gcs() if request.param == "gcs" else gateway(tmp_path / "gateway") as server:
+        for jvm in drivers:
+            jvm.use(server)
+        yield server
+
+
+def test_two_drivers_never_both_create_a_file(drivers: tuple[Jvm, Jvm], raced: S3 | Gcs) -> None:
+    store, folder = raced, f"{raced.uri}/race"
     for kind, (write, _) in WRITERS.items():
         assert write(drivers[0], folder, 0, "0"), kind  # its folder, and the manager's own try
     results: Counter[tuple[str, ...]] = Counter()
@@ -163,7 +194,7 @@ def test_two_drivers_never_both_create_a_file(drivers: tuple[Jvm, Jvm], store: S
         for number, (kind, (write, name)) in _rounds():
             for _ in drivers:
                 # Every tenth entry of a source's log is a compact one.
-                store.hold(rf"^PUT /{BUCKET}/race/{name.format(number)}(\.compact)?\?")
+                store.hold(store.write_of(rf"race/{name.format(number)}(\.compact)?"))
             runs = [
                 pool.submit(_result, partial(write, jvm, folder, number, who))
                 for who, jvm in zip("12", drivers, strict=True)
@@ -203,6 +234,30 @@ def test_file_that_may_be_replaced_is_replaced(drivers: tuple[Jvm, Jvm], store: 
     assert drivers[1].read(f"{store.uri}/state/0/0/1.zip") == "1.zip"
 
 
+def test_files_of_a_batch_are_written_without_a_listing(
+    drivers: tuple[Jvm, Jvm], store: S3
+) -> None:
+    """A listing costs as much as a write, and only asks whether a name is that of a folder."""
+    folder, (jvm, _) = f"{store.uri}/cheap", drivers
+    for write in (_offsets, _commits, _source_log):
+        assert write(jvm, folder, 0, "0")  # its folder
+    store.requests()
+    for write in (_offsets, _commits, _source_log):
+        assert write(jvm, folder, 1, "1")
+        assert not write(jvm, folder, 1, "1")
+    jvm.write(f"{folder}/state/0/0/1.changelog", b"state", overwrite=True)
+    asked = store.requests()
+    # A log that is opened looks at its folder.
+    listed = [parse_qs(each["query"])["prefix"][0] for each in asked if _lists(each)]
+    folders = {f"cheap/{each}/" for each in ("offsets", "commits", "sources/0")}
+    assert set(listed) <= folders, listed
+    assert sum(each["method"] == "PUT" for each in asked) == 4
+
+
+def _lists(request: dict[str, Any]) -> bool:
+    return "list-type" in request["query"]
+
+
 def test_store_without_conditional_create_is_refused(drivers: tuple[Jvm, Jvm], store: S3) -> None:
     plain = drivers[0].java.org.apache.hadoop.conf.Configuration(drivers[0].conf)
     plain.set("fs.s3a.create.conditional.enabled", "false")
@@ -217,5 +272,5 @@ def test_store_without_conditional_create_is_refused(drivers: tuple[Jvm, Jvm], s
         blind.set("fs.s3a.endpoint", other.settings["fs.s3a.endpoint"])
         manager = files.create(drivers[0].path("s3a://ignoring/refused"), blind)
         other.make_bucket("ignoring")
-        with pytest.raises(Py4JJavaError, match="the store ignores If-None-Match"):
+        with pytest.raises(Py4JJavaError, match="the store ignores the condition"):
             manager.createAtomic(drivers[0].path("s3a://ignoring/refused/0"), False)

@@ -347,7 +347,7 @@ def test_concurrent_savepoints_do_not_mix_their_files(
 
 def _at(*in_ci: str) -> pytest.MarkDecorator:
     """Take a test to every place of savepoints: CI to these, `make test-long` to the others."""
-    places = ("disk", "inside", "hdfs", "s3")
+    places = ("disk", "inside", "hdfs", "s3", "gcs")
     each = [
         pytest.param(place, marks=[pytest.mark.long] * (place not in in_ci)) for place in places
     ]

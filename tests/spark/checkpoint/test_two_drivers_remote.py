@@ -15,15 +15,17 @@ from holdfast.deploy.release import checkpoint_jar
 from tests.support.job.two_drivers import (
     WRITES,
     HdfsStream,
-    S3Stream,
+    StoreStream,
     Stream,
     both_stand,
     older_stands,
     older_stands_before_it_took_the_stream,
 )
 from tests.support.servers.fault_proxy import FaultProxy
+from tests.support.servers.gcs import gcs
 from tests.support.servers.hdfs import hdfs
 from tests.support.servers.s3 import s3
+from tests.support.servers.s3_gateway import gateway
 
 pytestmark = [pytest.mark.rest, pytest.mark.long, pytest.mark.timeout(1200)]
 
@@ -39,7 +41,19 @@ def on_s3() -> Iterator[Begin]:
             checkpoint_jar.build()
         except checkpoint_jar.NoCompilerError as error:
             pytest.skip(f"no jar of the checkpoint file manager: {error}")
-        yield lambda folder, dsn: S3Stream(folder, dsn, server)
+        yield lambda folder, dsn: StoreStream(folder, dsn, server)
+
+
+@pytest.fixture(scope="module")
+def on_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Begin]:
+    with gateway(tmp_path_factory.mktemp("gateway")) as server:
+        yield lambda folder, dsn: StoreStream(folder, dsn, server)
+
+
+@pytest.fixture(scope="module")
+def on_gcs() -> Iterator[Begin]:
+    with gcs() as server:
+        yield lambda folder, dsn: StoreStream(folder, dsn, server)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +86,7 @@ def test_driver_held_before_it_took_the_stream_takes_the_same_query(
     older_stands_before_it_took_the_stream(stream, db)
 
 
-@pytest.mark.parametrize("place", ["on_s3"])
+@pytest.mark.parametrize("place", ["on_s3", "on_gateway", "on_gcs"])
 def test_files_of_the_newer_remote_driver_are_what_it_reads(
     stream: Stream, db: psycopg.Connection
 ) -> None:

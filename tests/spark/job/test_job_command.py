@@ -59,7 +59,7 @@ MISTAKES = {
         "--conf spark.sql.session.timeZone is fixed at UTC",
     ),
     "nobody listens": (["--dsn", "postgresql://me:pw@127.0.0.1:1/x"], 1, "SinkUnavailable"),
-    "an object store": (["--checkpoint", "gs://bucket/payouts"], 2, "(gs), which is refused"),
+    "an object store": (["--checkpoint", "oss://bucket/payouts"], 2, "(oss), which is refused"),
     "no DSN": (["--dsn", "what?"], 2, "the DSN cannot be read"),
 }
 

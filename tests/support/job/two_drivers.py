@@ -16,7 +16,8 @@ from holdfast.sink.contract.source_offsets import without_files
 from tests.support.job.job_process import QUICK, JobProcess, job_process
 from tests.support.job.jobs import event, put
 from tests.support.servers.fault_proxy import FaultProxy, Line, Way
-from tests.support.servers.s3 import BUCKET, S3
+from tests.support.servers.gcs import Gcs
+from tests.support.servers.s3 import S3
 
 LAST = 8
 """The file that comes when all drivers but the last one have ended."""
@@ -117,10 +118,10 @@ class LocalStream(Stream):
         return self.folder / f"{name}.held"
 
 
-class S3Stream(Stream):
-    """With its checkpoint on S3, whose server holds the request."""
+class StoreStream(Stream):
+    """With its checkpoint on an object store, whose server holds the request."""
 
-    def __init__(self, folder: Path, dsn: str, store: S3) -> None:
+    def __init__(self, folder: Path, dsn: str, store: S3 | Gcs) -> None:
         super().__init__(folder, dsn)
         self.store = store
         self._rules: dict[str, int] = {}
@@ -130,14 +131,11 @@ class S3Stream(Stream):
         return f"{self.store.uri}/{self.folder.name}"
 
     def settings(self) -> dict[str, str]:
-        # A client that gave up would send its write again, past the server's hold.
-        patient = {"connection.timeout": "900s", "connection.request.timeout": "900s"}
-        return self.store.spark_settings | {
-            f"spark.hadoop.fs.s3a.{name}": value for name, value in patient.items()
-        }
+        return self.store.spark_settings | self.store.patience
 
     def held(self, name: str, write: str) -> dict[str, str]:
-        self._rules[name] = self.store.hold(rf"^PUT /{BUCKET}/{self.folder.name}/{write}\?")
+        match = self.store.write_of(f"{self.folder.name}/{write}")
+        self._rules[name] = self.store.hold(match)
         return {}
 
     def stands(self, name: str) -> bool:

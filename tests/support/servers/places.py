@@ -1,10 +1,11 @@
-"""Where savepoints and checkpoints of tests lie: a local disk, a real HDFS, a real S3."""
+"""Where savepoints and checkpoints of tests lie: a local disk, a real HDFS, object stores."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.support.servers.gcs import Gcs, gcs
 from tests.support.servers.hdfs import hdfs
 from tests.support.servers.s3 import S3, s3
 
@@ -21,18 +22,21 @@ def place(kind: str, folder: Path, spark: "SparkSession") -> Iterator[str]:
     elif kind == "s3":
         with s3() as server, in_session(server, spark) as uri:
             yield f"{uri}/places"
+    elif kind == "gcs":
+        with gcs() as storage, in_session(storage, spark) as uri:
+            yield f"{uri}/places"
     else:
         yield f"file://{folder}"
 
 
 @contextmanager
-def in_session(server: S3, spark: "SparkSession") -> Iterator[str]:
+def in_session(server: S3 | Gcs, spark: "SparkSession") -> Iterator[str]:
     """Yield the URI of a bucket of the server, which the session can read and write."""
     # Hadoop keeps the client of a bucket, with its server's port, until the JVM ends.
     bucket = f"bucket-{server.port}"
     server.make_bucket(bucket)
     with hadoop_settings(spark, server.settings):
-        yield f"s3a://{bucket}"
+        yield f"{server.uri.partition(':')[0]}://{bucket}"
 
 
 @contextmanager

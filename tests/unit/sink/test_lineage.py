@@ -308,7 +308,7 @@ def test_location_invalid_for_spark_is_refused(location: Any) -> None:
         OutboxSink(DSN, stream="payouts", checkpoint=location)
 
 
-@pytest.mark.parametrize("scheme", ["s3", "s3n", "gs", "oss", "cos", "S3"])
+@pytest.mark.parametrize("scheme", ["s3", "s3n", "oss", "cos", "S3"])
 def test_object_store_is_refused_by_name_with_the_reason(scheme: str) -> None:
     location = f"{scheme}://bucket/payouts"
     reason = FILE_SYSTEMS[scheme.lower()].reason
@@ -326,7 +326,9 @@ def test_place_where_spark_has_a_path_is_compared_too() -> None:
 def test_local_paths_and_hdfs_are_tried_and_others_are_not() -> None:
     tried = ["/checkpoints/a:b", "file:///a", "hdfs://namenode:8020/a", "relative"]
     untried = ["abfs://box@account/a", "abfss://box@account/a", "viewfs://cluster/a", "dbfs:/a"]
+    with_manager = ["s3a://bucket/a", "gs://bucket/a"]
     assert {file_system(each).safety for each in tried} == {Safety.TRIED}
+    assert {file_system(each).safety for each in with_manager} == {Safety.WITH_MANAGER}
     assert {file_system(each).safety for each in untried} == {Safety.UNTRIED}
     assert file_system("s3a://bucket/a").safety is Safety.WITH_MANAGER
     for each in (*untried, "s3a://bucket/a"):
