@@ -4,11 +4,11 @@ An entry of them goes to the stream `<stream>.decide`, which acts for `<stream>`
 state by which repeats are told. One that would follow a newer decision needs a second person.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from holdfast.dispatcher.operators.common.overtaking import overtaken
 from holdfast.dispatcher.operators.common.session import Row
@@ -74,6 +74,25 @@ class Decisions(Proposals):
             "newest": None if newest["type"] is None else newest,
             "overtakes": overtaken(newest, now, action.type),
         }
+
+    def offers(self, subject: str, streams: Iterable[Row]) -> dict[str, str]:
+        """Return what a person may decide about a subject now, by stream.
+
+        `streams` are its transition states.
+        """
+        return {
+            row["stream"]: action.value
+            for row in streams
+            for action in Action
+            if self._may(row["stream"], subject, action)
+        }
+
+    def _may(self, stream: str, subject: str, action: Action) -> bool:
+        try:
+            self.foresee(stream, subject, action, uuid4(), None)
+        except CommandError:
+            return False
+        return True
 
     def written(self, decision: ByHand) -> Row | None:
         """Return the entry of a decision that was written before, or None."""

@@ -190,6 +190,7 @@ Subject that is stopped                   | /subjects/show?name={stopped}
 Subject, to hold                          | /subjects/hold?name={stopped}&endpoint=payouts
 Subject, to resume                        | /subjects/resume?name={stopped}&endpoint=payouts
 Subject, to pass                          | /subjects/pass?name={stopped}&endpoint=payouts
+Subject, to release by hand               | /decisions/release?name={subject}&stream={stream}
 Batches of a stream                       | /batches?stream={stream}
 Batches page in the middle                | /batches?stream={stream}&before={diverged}
 Batch                                     | /batches/show?stream={stream}&batch_id={batch}

@@ -107,6 +107,7 @@ CONSOLE: dict[str, dict[str, str]] = {
     "/quarantine/requeue": {"id": "2"},
     f"/entries/{KEY}/redeliver": {},
     f"/entries/{WAITS}/cancel": {},
+    "/decisions/release": {"name": "m_3", "stream": "test", "id": str(NEW), "seen": "1"},
 }
 
 

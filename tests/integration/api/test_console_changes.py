@@ -355,6 +355,31 @@ def test_operator_cancels_an_entry_from_its_page(world: World, desk: Desk) -> No
     assert world.receiver.sequences("m_taken_back") == [2]
 
 
+def test_operator_releases_a_subject_by_hand_from_its_page(world: World, desk: Desk) -> None:
+    desk.deliver("m_by &")
+    shown = desk.ask("/subjects/show?name=m_by+%26")
+    ask = link_to(shown, "Release by hand…")
+    assert ask == "/decisions/release?name=m_by+%26&stream=test"
+    with logged_in(desk.api, "viewer") as viewer:
+        assert link_to(viewer.get("/subjects/show?name=m_by+%26"), "Release by hand…") is None
+    question = desk.ask(ask)
+    assert '"origin":"hand"' in text_of(question)
+    before = len(desk.api.audited())
+    done = desk.done(question, "/decisions/release", reason=WHY)
+    assert "payout_hold.release is decided" in text_of(done)
+    # Posted twice it is decided once; what another page showed is no longer the newest.
+    assert desk.answer(question, "/decisions/release", reason=WHY).status_code == 303
+    stale = desk.ask("/decisions/block?name=m_by+%26&stream=test")
+    desk.done(
+        desk.ask("/decisions/block?name=m_by+%26&stream=test"), "/decisions/block", reason=WHY
+    )
+    refused = desk.answer(stale, "/decisions/block", reason=WHY)
+    assert (refused.status_code, "since this one was shown" in text_of(refused)) == (409, True)
+    assert [each[0] for each in desk.since(before)] == ["decide.release", "decide.block"]
+    drain(desk.api.dsn)
+    assert world.receiver.sequences("m_by &") == [1, 2, 3]
+
+
 def test_operator_holds_and_resumes_a_subject_from_its_page(world: World, desk: Desk) -> None:
     shown = "/subjects/show?name=m_held+%26"
     desk.deliver("m_held &")

@@ -6,6 +6,7 @@ from holdfast.dispatcher.api.console import verbs
 from holdfast.dispatcher.api.console.routes import (
     batches,
     cancel,
+    decide,
     endpoints,
     entries,
     live,
@@ -24,6 +25,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     entries.router,
     redeliver.router,
     cancel.router,
+    decide.router,
     subjects.router,
     search.router,
     live.router,

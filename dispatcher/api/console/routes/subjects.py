@@ -16,6 +16,7 @@ from holdfast.dispatcher.api.routes.why import CachedTrace, explaining
 from holdfast.dispatcher.operators.common.session import Row
 from holdfast.dispatcher.operators.common.text import display
 from holdfast.dispatcher.operators.common.verbs import Question
+from holdfast.dispatcher.operators.decisions.store import Decisions
 from holdfast.dispatcher.operators.subjects.holding import Holding
 from holdfast.dispatcher.operators.subjects.rules import repair_commands
 from holdfast.dispatcher.operators.subjects.skip_gap import GapSkipper
@@ -31,6 +32,7 @@ Operator = Annotated[Login, Depends(Acting(AccessRole.OPERATOR))]
 Named = Annotated[str, Query(min_length=1)]
 
 ROWS = 50
+
 
 SILENCED = ("yes",)
 
@@ -84,7 +86,16 @@ def show_subject(request: Request, person: Person, name: str) -> Response:
         gap=Verdict.GAP,
         repairs=repair_commands(found),
         acts=acts(person),
+        decides=_offers(person, found),
     )
+
+
+def _offers(person: Login, found: Row) -> dict[str, str]:
+    """Return what this person may decide about a subject, by stream."""
+    if not acts(person):
+        return {}
+    with person.session.open(Decisions) as store:
+        return store.offers(found["name"], found["transitions"])
 
 
 @router.get("/subjects/pass")
