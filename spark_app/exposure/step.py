@@ -6,6 +6,7 @@ chunking of the rows. It uses no Spark, files or clocks.
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
 from typing import Self
 
 import numpy as np
@@ -82,7 +83,17 @@ class StepOutput:
         )
 
 
-NO_DECISIONS = BY_HAND.empty_table()
+# Arrow imports pandas when it makes an array, which a process that only describes the job need not.
+
+
+@cache
+def _no_decisions() -> pa.Table:
+    return BY_HAND.empty_table()
+
+
+@cache
+def _words(*words: str) -> pa.Array:
+    return pa.array(words)
 
 
 def step(
@@ -91,7 +102,7 @@ def step(
     watermark_us: int | None,
     policy: Policy,
     settings: Settings,
-    decisions: pa.Table = NO_DECISIONS,
+    decisions: pa.Table | None = None,
 ) -> tuple[GroupState, StepOutput]:
     """Absorb rows, emit and judge what is due at the watermark, forget what is past its cutoff.
 
@@ -107,6 +118,7 @@ def step(
     if watermark_us is not None:
         watermark, closed = watermark_us, watermark_us - settings.late_cutoff_us
     settled = NEVER if state.settled_until_us is None else state.settled_until_us
+    decisions = _no_decisions() if decisions is None else decisions
     is_silent = not rows.num_rows and not decisions.num_rows
     if is_silent and not (_alarms(state, settings) <= watermark).any():
         return state, StepOutput.empty()
@@ -319,8 +331,8 @@ def _break_ties(table: pa.Table, order: Int64s, same: Bools) -> Int64s:
 
 # The output tables of a step.
 
-_REASONS = pa.array([fate.name.lower() for fate in Fate])
-_ACTIONS = pa.array(["release", "block"])
+_REASONS = tuple(fate.name.lower() for fate in Fate)
+_ACTIONS = "release", "block"
 
 
 def window_table(names: pa.Array, emissions: Emissions, policy: Policy, window_us: int) -> pa.Table:
@@ -354,7 +366,7 @@ def decision_table(
     ordinal = np.where(blocks, windows.blocks, windows.releases)
     columns = [
         merchant,
-        _ACTIONS.take(pa.array(blocks.astype(np.int8))),
+        _words(*_ACTIONS).take(pa.array(blocks.astype(np.int8))),
         moments(windows.end - window_us),
         moments(windows.end),
         pa.array(windows.revision.astype(np.int32)),
@@ -376,7 +388,7 @@ def late_table(batch: Batch, fate: Fates, watermark_us: int) -> pa.Table:
     rows = batch.table.take(pa.array(batch.order[refused]))
     watermark = None if watermark_us == NEVER else watermark_us
     columns = {
-        "reason": _REASONS.take(pa.array(fate[refused])),
+        "reason": _words(*_REASONS).take(pa.array(fate[refused])),
         "watermark": pa.repeat(pa.scalar(watermark, TIMESTAMP), len(refused)),
     }
     return pa.Table.from_arrays(

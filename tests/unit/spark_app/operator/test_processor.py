@@ -1,5 +1,7 @@
 """The operator around the step, in Spark's own tester: what it stores, and which timer it arms."""
 
+import subprocess
+import sys
 from collections import Counter
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
@@ -310,6 +312,16 @@ def test_state_of_a_newer_version_is_refused_unchanged(
     with pytest.raises(StateTooNew, match="version 99 and this Holdfast reads up to"):
         operator.rows(table(row("e2", "12:02", 1)))
     assert operator.kept == before
+
+
+def test_process_that_describes_the_operator_imports_no_pandas() -> None:
+    """Spark starts one for each start of a query, which would use twice the processor time."""
+    program = (
+        "import sys, pyspark.sql.streaming.transform_with_state_driver_worker;"
+        "import holdfast.spark_app.operator.processor, holdfast.spark_app.operator.pack;"
+        "sys.exit('pandas' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_refused_rows_pass_through_and_touch_no_state(operator: Operator) -> None:
