@@ -21,7 +21,7 @@ from holdfast.migrations.upgrade import Upgraded, script, undo
 from holdfast.migrations.upgrade import upgrade as run_upgrade
 from holdfast.sink.contract.checks import Check, Level, exit_code
 from holdfast.sink.contract.exits import CommandError, ExitCode
-from holdfast.sink.contract.numbers import whole_days
+from holdfast.sink.contract.numbers import counted, whole_days
 
 app = typer.Typer(help="The database schema.", no_args_is_help=True)
 
@@ -240,10 +240,10 @@ def _print_plan(planned: Plan, as_json: bool) -> None:
             for lock in each.locks:
                 _print(escape(f"    locks {lock.table}: {lock.mode}"))
             for work in each.work:
-                rows = "unknown" if work.rows is None else f"{work.rows:,}"
+                rows = "unknown rows" if work.rows is None else counted(work.rows, "row")
                 _print(
                     escape(
-                        f"    {_DOES[work.kind]} {work.table}: {rows} rows,"
+                        f"    {_DOES[work.kind]} {work.table}: {rows},"
                         f" {work.bytes / 1e6:,.2f} MB, {work.total_bytes / 1e6:,.2f} MB with"
                         f" indexes: {_about(work.seconds)}"
                     )

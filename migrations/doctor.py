@@ -17,6 +17,7 @@ from holdfast.migrations.upgrade import SERVER_VERSION_MIN, current
 from holdfast.sink.contract.checks import Check, Level
 from holdfast.sink.contract.compatibility import UTC
 from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.numbers import counted
 from holdfast.sink.contract.roles import ALL
 from holdfast.sink.contract.schema import CODE, Code, misfit
 
@@ -222,7 +223,7 @@ def _memberships(facts: Facts) -> Check:
 def _partitions(facts: Facts) -> Check:
     fewest = min(facts.days_ahead.values(), default=-1)
     detail = ", ".join(
-        f"{parent}: {'today is missing' if days < 0 else f'{days} days ahead'}"
+        f"{parent}: " + ("today is missing" if days < 0 else f"{counted(days, 'day')} ahead")
         for parent, days in facts.days_ahead.items()
     )
     return _check(

@@ -111,11 +111,11 @@ def whole_days(text: str) -> int:
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun, in the plural unless it is 1.
 
-    >>> counted(1, "entry"), counted(2, "entry"), counted(0, "batch"), counted(3, "key")
-    ('1 entry', '2 entries', '0 batches', '3 keys')
+    >>> counted(1, "entry"), counted(2, "entry"), counted(0, "batch"), counted(3_000, "key")
+    ('1 entry', '2 entries', '0 batches', '3,000 keys')
     """
     if count == 1:
         return f"1 {noun}"
     if noun.endswith("ry"):
-        return f"{count} {noun[:-1]}ies"
-    return f"{count} {noun}{'es' if noun.endswith('ch') else 's'}"
+        return f"{count:,} {noun[:-1]}ies"
+    return f"{count:,} {noun}{'es' if noun.endswith('ch') else 's'}"

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from holdfast.sink.contract.numbers import counted
 from holdfast.spark_app.checkpoint_manager.listing import Document
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -63,15 +64,15 @@ def shown(answer: Document) -> Iterator[str]:
         snapshot = each["snapshot_batch_id"]
         start = "no intact snapshot" if snapshot is None else f"snapshot of batch {snapshot}"
         yield (
-            f"partition {each['partition']}: {start} and {each['changelogs']} changelogs,"
-            f" {size(each['bytes'])}"
+            f"partition {each['partition']}: {start} and"
+            f" {counted(each['changelogs'], 'changelog')}, {size(each['bytes'])}"
         )
     if answer["changes"] is not None:
         changes = (f"{kind} {size(count)}" for kind, count in answer["changes"].items())
         yield f"changed, uncompressed: {', '.join(changes) or 'nothing'}; {answer['changes_note']}"
     yield _retention(answer["retention"])
     sizes = [each["bytes"] or 0 for each in answer["files"]]
-    yield f"needs {len(sizes)} files, {size(sum(sizes))}"
+    yield f"needs {counted(len(sizes), 'file')}, {size(sum(sizes))}"
     for each in (*answer["problems"], *answer["replaced"]):
         yield f"{each['file']}: {each['problem']}"
     yield "can be restored" if answer["restorable"] else "cannot be restored"
@@ -80,7 +81,7 @@ def shown(answer: Document) -> Iterator[str]:
 def verified(answer: Document) -> Iterator[str]:
     """Yield the lines of `verify`."""
     yield (
-        f"{answer['checkpoint']}: {answer['result']}; read {answer['files']} files,"
+        f"{answer['checkpoint']}: {answer['result']}; read {counted(answer['files'], 'file')},"
         f" {size(answer['bytes'])}"
     )
     for each in answer["damaged"]:
@@ -90,8 +91,9 @@ def verified(answer: Document) -> Iterator[str]:
     deep = answer["deep"]
     if deep is not None:
         yield (
-            f"state after batch {deep['batch_id']}: {deep['merchants']} merchants,"
-            f" {deep['windows']} rows of windows, {deep['event_ids']} event ids"
+            f"state after batch {deep['batch_id']}: {counted(deep['merchants'], 'merchant')},"
+            f" {counted(deep['windows'], 'row')} of windows,"
+            f" {counted(deep['event_ids'], 'event id')}"
             + (f"; {deep['problem']}" if deep["problem"] else ", all decoded")
         )
     intact = [each["batch_id"] for each in answer["batches"] if each["restorable"]]
@@ -112,8 +114,9 @@ def restored(answer: Document) -> Iterator[str]:
         repeats = "would repeat" if dry_run else "repeats"
         yield (
             f"The next start {repeats} {_batches(first, exact)} with the input of before. The"
-            f" ledger has {again['recorded']} of them, with {again['entries']} entries: of those"
-            " nothing is written or delivered a second time."
+            f" ledger has {again['recorded']} of them, with"
+            f" {counted(again['entries'], 'entry')}: of those nothing is written or"
+            " delivered a second time."
         )
     if last > exact:
         yield (
@@ -137,7 +140,7 @@ def pruned(answer: Document) -> Iterator[str]:
     verb = "would remove" if answer["dry_run"] else "removed"
     files = len(answer["removed_files"])
     yield (
-        f"{verb} {len(answer['removed_batch_ids'])} batches and {files} files,"
+        f"{verb} {counted(len(answer['removed_batch_ids']), 'batch')} and {counted(files, 'file')},"
         f" {size(answer['removed_bytes'])}; kept batches {_ranges(answer['kept_batch_ids'])}"
     )
     for name in answer["removed_folders"]:
@@ -185,7 +188,7 @@ def _retention(retention: dict[str, Any] | None) -> str:
         f"{name.removeprefix('spark.sql.streaming.')}={value}"
         for name, value in retention["spark"].items()
     )
-    return f"keeps {retention['keep_batches']} batches ({spark})"
+    return f"keeps {counted(retention['keep_batches'], 'batch')} ({spark})"
 
 
 def _effect(damaged: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.sink.contract.exits import CommandError
+from holdfast.sink.contract.numbers import counted
 from holdfast.spark_app.lifecycle.batches import Batches
 from holdfast.spark_app.reporting.batch_counts import FinishedBatch
 from holdfast.spark_app.reporting.metrics import Metrics
@@ -61,11 +62,11 @@ def refuse_dropped_rows(progress: StreamingQueryProgress) -> None:
     dropped = dropped_rows(progress)
     if dropped:
         raise CommandError(
-            f"Spark dropped {dropped} rows of batch {progress.batchId} behind its watermark, before"
-            " the exposure step could judge and record them. The events are still in their files;"
-            " the batch is written without them. The job stops so that no more are dropped: a"
-            " change of the job lets the watermark column reach the operator. Run the previous"
-            " version.",
+            f"Spark dropped {counted(dropped, 'row')} of batch {progress.batchId} behind its"
+            " watermark, before the exposure step could judge and record them. The events are"
+            " still in their files; the batch is written without them. The job stops so that no"
+            " more are dropped: a change of the job lets the watermark column reach the operator."
+            " Run the previous version.",
             code="rows_dropped",
         )
 

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from holdfast.sink.contract.canonical import rfc3339_from_micros
 from holdfast.sink.contract.checkpoint import needs_manager
 from holdfast.sink.contract.exits import CommandError, ExitCode
+from holdfast.sink.contract.numbers import counted
 from holdfast.sink.errors import SinkError
 from holdfast.sink.foreach_batch import OutboxSink
 from holdfast.spark_app.checkpoint.files import CheckpointFiles
@@ -197,7 +198,7 @@ def text(found: Manifest, to: str) -> list[str]:
         f"savepoint of {found.stream} after batch {found.batch_id}: {to}",
         (
             f"watermark {_moment(found.watermark_ms) or 'none yet'}; {', '.join(counts)};"
-            f" {size:,} bytes in {len(found.files)} files"
+            f" {size:,} bytes in {counted(len(found.files), 'file')}"
         ),
     ]
 

@@ -152,7 +152,7 @@ def test_doctor_counts_partitions_without_a_gap(dsn: str, db: psycopg.Connection
         assert gather(looking).days_ahead == {"attempt": 7, "entry": 1, "suppressed": 7}
     result = _run("doctor", "--dsn", dsn)
     assert result.exit_code == ExitCode.DEGRADED
-    assert "entry: 1 days ahead" in result.output
+    assert "entry: 1 day ahead" in result.output
     assert _run("upgrade", "--dsn", dsn).exit_code == ExitCode.OK
     assert _run("doctor", "--dsn", dsn).exit_code == ExitCode.OK
 

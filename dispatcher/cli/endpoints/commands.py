@@ -16,6 +16,7 @@ from holdfast.dispatcher.operators.endpoints.actions import refuse_references
 from holdfast.dispatcher.operators.endpoints.settings import DEFAULTS, option_of
 from holdfast.dispatcher.operators.endpoints.store import Endpoints
 from holdfast.dispatcher.outbound.operator_headers import LITERALS
+from holdfast.sink.contract.numbers import counted
 from holdfast.sink.contract.states import EndpointState
 
 app = typer.Typer(
@@ -195,7 +196,7 @@ def backfill(name: Name, dsn: Dsn = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"name": name, "lanes": lanes})
     else:
-        typer.echo(f"endpoint {name}: {lanes} lanes created")
+        typer.echo(f"endpoint {name}: {counted(lanes, 'lane')} created")
 
 
 @app.command("list")

@@ -30,6 +30,7 @@ from holdfast.dispatcher.operators.replays.rules import (
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from holdfast.sink.contract.failpoints import failpoint
 from holdfast.sink.contract.key import Key
+from holdfast.sink.contract.numbers import counted
 from holdfast.sink.contract.states import ReplayKind, ReplayState, ReplayVerb
 
 ITEMS_MAX = 1_000_000
@@ -355,17 +356,18 @@ class Replays(ReissueSettling, Repeats):
             changed = self._one("replays/plan/changed", {"id": id_})
             taken = f" {changed['taken']} are now in another replay." if changed["taken"] else ""
             raise CommandError(
-                f"replay {id_.hex[:8]} is no longer what was planned: {changed['added']} entries"
-                f" came and {changed['missing']} went since.{taken} Nothing was sent; plan again"
-                " with `holdfast replay plan`.",
+                f"replay {id_.hex[:8]} is no longer what was planned:"
+                f" {counted(changed['added'], 'entry')} came and"
+                f" {changed['missing']} went since.{taken} Nothing was sent; plan again with"
+                " `holdfast replay plan`.",
                 code="plan_outdated",
             )
         forgotten = matches.counts["outside_window"]
         if forgotten and not shown["outside_window"]:
             raise CommandError(
-                f"{forgotten} entries were first tried longer ago than their receiver keeps keys:"
-                " sending them again could repeat the action. Nothing was sent; compare with"
-                " `holdfast receipts`, or plan again with --outside-window.",
+                f"{counted(forgotten, 'entry')} first tried longer ago than the receiver keeps"
+                " keys would be sent again, which could repeat the action. Nothing was sent;"
+                " compare with `holdfast receipts`, or plan again with --outside-window.",
                 code="outside_window",
             )
         return int(forgotten)

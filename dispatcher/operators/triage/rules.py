@@ -20,6 +20,7 @@ from holdfast.dispatcher.operators.overview.rules import (
 )
 from holdfast.dispatcher.shared.states import BARRED, CREDENTIALS
 from holdfast.dispatcher.shared.text import last_word, one_line
+from holdfast.sink.contract.numbers import counted
 
 JOB_STOPPED = "job_stopped"
 """The kind of a finding that is no need: a stream without a sink may have ended on purpose."""
@@ -204,7 +205,7 @@ def _dead(facts: Mapping[str, Any]) -> Iterator[Finding]:
             where=row["endpoint"],
             sentence=(
                 f"{row['endpoint']}: {more}{letters:,} dead {are} open ({row['reason']}), of"
-                f" {_subjects(row['subjects'])}; what follows for them waits"
+                f" {counted(row['subjects'], 'subject')}; what follows for them waits"
             ),
             cause=f"the newest: {one_line(without_answer(row['detail']))}",
             since=row["since"],
@@ -235,7 +236,7 @@ def _endpoints(facts: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(
             kind=kind.value,
             where=name,
-            sentence=f"{name}: {_subjects(row['subjects'])} {verb}{oldest}",
+            sentence=f"{name}: {counted(row['subjects'], 'subject')} {verb}{oldest}",
             cause=cause,
             since=row["since"],
             subjects=row["subjects"],
@@ -289,10 +290,6 @@ def amounts(money: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
     for currency, minor in money:
         sums[currency] = sums.get(currency, 0) + int(minor)
     return [{"currency": each, "minor": sums[each]} for each in sorted(sums)]
-
-
-def _subjects(count: int) -> str:
-    return f"{count:,} {'subject' if count == 1 else 'subjects'}"
 
 
 def _ago(moment: datetime, facts: Mapping[str, Any]) -> str:
