@@ -1,7 +1,10 @@
-"""The job with its events and its checkpoint on a real HDFS: what a local path has, too."""
+"""The job with its events and its checkpoint on a real HDFS: what a local path has, too.
+
+One that moves from there, or from S3, to a local disk and back.
+"""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -22,9 +25,10 @@ from holdfast.spark_app.checkpoint_manager.verify import verified
 from tests.support.command import holdfast
 from tests.support.dispatch.sender import decision
 from tests.support.job.driver import Driver
-from tests.support.job.job_stream import published
+from tests.support.job.job_stream import lasting, published
 from tests.support.job.jobs import Play, event
 from tests.support.servers.hdfs import Hdfs, hdfs
+from tests.support.servers.places import place
 from tests.support.world import World
 
 if TYPE_CHECKING:
@@ -228,3 +232,47 @@ def test_state_is_read_saved_and_continued_on_hdfs(made: Play, cluster: Hdfs) ->
         ("payout_hold.block", "2024-11-04T13:00:00Z"),
         ("payout_hold.release", "2024-11-04T13:15:00Z"),
     ]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["hdfs", "s3"])
+def test_stream_moves_from_a_store_to_a_disk_and_back(
+    spark: "SparkSession",
+    make_database: Callable[[str | None], str],
+    template_database: str,
+    tmp_path: Path,
+    kind: str,
+) -> None:
+    """By savepoints on both; and its checkpoint goes back by a batch on the store."""
+    unmoved, moved = (
+        Play(spark, make_database(template_database), tmp_path / name)
+        for name in ("unmoved", "moved")
+    )
+    files = [*FILES, [event("e5", "12:50", 9_000_000), event("e6", "13:20", 1, "m_2")]]
+
+    def read(number: int, checkpoint: str, savepoint: str | None = None) -> None:
+        for each in (unmoved, moved):
+            each.folder.mkdir(exist_ok=True)
+            each.put(files[number], first=number)
+        unmoved.command()
+        moved.command(checkpoint=checkpoint, savepoint=savepoint)
+
+    with place(kind, tmp_path, spark) as uri:
+        first, again = f"{uri}/first", f"{uri}/again"
+        on_disk = str(tmp_path / "on-disk")
+        read(0, first)
+        read(1, first)
+        moved.save(first, f"{uri}/saved")
+        read(2, on_disk, f"{uri}/saved")
+        moved.save(on_disk, str(tmp_path / "saved"))
+        read(3, again, str(tmp_path / "saved"))
+
+        def there() -> Folder:
+            return Folder(RemoteTree(spark, again))
+
+        assert verified(there())[1] == ExitCode.OK
+        assert restored(there(), 0, moved.dsn, dry_run=False)["repeated"]["last_batch_id"] > 0
+        moved.command(checkpoint=again)
+        assert verified(there())[1] == ExitCode.OK
+        assert lasting(moved.dsn) == lasting(unmoved.dsn)
+    assert len(published(moved.dsn)[0]) == 4
