@@ -19,6 +19,7 @@ import pytest
 from holdfast.deploy.release import checkpoint_jar
 from holdfast.sink.contract.checkpoint import manager_jar
 from tests.support.job.two_drivers import (
+    SAVEPOINTS,
     WRITES,
     LocalStream,
     both_stand,
@@ -65,6 +66,14 @@ def test_driver_that_stood_before_it_took_the_stream_takes_the_same_query(
     query_id = json.loads((tmp_path / "checkpoint/metadata").read_text())["id"]
     row = db.execute("SELECT DISTINCT query_id::text FROM holdfast.batch").fetchone()
     assert row == (query_id,)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("story", SAVEPOINTS)
+def test_driver_that_stood_in_its_savepoint_loses_and_repeats_nothing(
+    tmp_path: Path, dsn: str, db: psycopg.Connection, held_jar: Path, story: str
+) -> None:
+    SAVEPOINTS[story](LocalStream(tmp_path, dsn, held_jar), db)
 
 
 def test_files_of_the_newer_driver_are_what_it_reads(

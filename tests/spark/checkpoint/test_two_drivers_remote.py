@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.deploy.release import checkpoint_jar
 from tests.support.job.two_drivers import (
+    SAVEPOINTS,
     WRITES,
     HdfsStream,
     StoreStream,
@@ -86,7 +87,15 @@ def test_driver_held_before_it_took_the_stream_takes_the_same_query(
     older_stands_before_it_took_the_stream(stream, db)
 
 
-@pytest.mark.parametrize("place", ["on_s3", "on_gateway", "on_gcs"])
+@pytest.mark.parametrize("story", SAVEPOINTS)
+@pytest.mark.parametrize("place", PLACES)
+def test_driver_held_in_its_remote_savepoint_loses_and_repeats_nothing(
+    stream: Stream, db: psycopg.Connection, story: str
+) -> None:
+    SAVEPOINTS[story](stream, db)
+
+
+@pytest.mark.parametrize("place", [*PLACES, "on_gateway", "on_gcs"])
 def test_files_of_the_newer_remote_driver_are_what_it_reads(
     stream: Stream, db: psycopg.Connection
 ) -> None:
