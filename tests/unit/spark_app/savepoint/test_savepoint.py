@@ -196,7 +196,7 @@ def _by_merchant(state: GroupState) -> dict[str, Any]:
 
 
 @pytest.mark.rest
-@given(runs(MERCHANTS), GROUPS, GROUPS)
+@given(runs(MERCHANTS, by_hand=True), GROUPS, GROUPS)
 @settings(max_examples=examples(60), deadline=None)
 def test_groups_of_the_tables_are_those_of_the_state(run: Run, before: int, after: int) -> None:
     policy, numbers = Policy.parse(run.policy), group_numbers(before, 2)
@@ -207,7 +207,8 @@ def test_groups_of_the_tables_are_those_of_the_state(run: Run, before: int, afte
         watermark = batch.watermark
         for number in numbers:
             rows = [r for r in batch.rows if key_group(r.merchant_id, numbers) == number]
-            part = type(batch)(rows, watermark)
+            decided = [d for d in batch.by_hand if key_group(d.merchant_id, numbers) == number]
+            part = type(batch)(rows, watermark, decided)
             states[number], output = apply(states[number], part, policy, run.settings)
             stored_groups[number].save(states[number], output.absorbed)
 
