@@ -162,7 +162,7 @@ class LocalStream(Stream):
         return {
             "spark.driver.extraClassPath": str(self.jar),
             "spark.hadoop.fs.file.impl": "holdfast.test.HeldFileSystem",
-            "spark.hadoop.test.held": f"{self.folder}/{write}",
+            "spark.hadoop.test.held": f".*{self.folder}/{write}",
             "spark.hadoop.test.held.by": str(self._hold(name)),
         }
 
