@@ -124,7 +124,7 @@ class Stream(ABC):
     def take_over(self, db: psycopg.Connection, saved: str) -> None:
         """Begin a new checkpoint with a savepoint: nothing is lost or repeated."""
         before = lasting(self.dsn, "entries", "windows")
-        words = ("--from-savepoint", saved, "--checkpoint", f"{self.place}/again")
+        words = ("--from-savepoint", saved, "--checkpoint", f"{self.place}/continued")
         with self.reader("again", None, *words) as again:
             assert again.wait() == 0, again.said
         assert lasting(self.dsn, "entries", "windows") == before
