@@ -359,5 +359,5 @@ def test_rows_dropped_by_spark_end_the_job(play: Play) -> None:
         query.stop()
     progress = next(each for each in query.recentProgress if each.numInputRows == 2)
     refuse_dropped_rows(query.recentProgress[0])
-    with pytest.raises(CommandError, match=r"^Spark dropped \d rows of batch"):
+    with pytest.raises(CommandError, match=r"^Spark dropped 1 row of batch"):
         refuse_dropped_rows(progress)

@@ -467,7 +467,7 @@ def test_outdated_plan_is_refused(world: World) -> None:
         assert store.apply(delivered["id"])["state"] == "applying"
         world.write("m_dead")
         world.drain()
-        with pytest.raises(CommandError, match="1 entries came and 1 went"):
+        with pytest.raises(CommandError, match="1 entry came and 1 went"):
             store.apply(everything["id"])
         store.cancel(everything["id"], "enough")
         for ended, state in ((everything, "cancelled"), (delivered, "applied")):
