@@ -226,6 +226,7 @@ NAMES = {
     "number": "1",
     "name": "payouts",
     "do": "pause",
+    "action": "block",
 }
 
 PATHS = {

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from holdfast.spark_app.exposure.schema import BY_HAND_COLUMNS
 from holdfast.spark_app.exposure.state import GroupState
 from holdfast.spark_app.operator import stored
 from holdfast.spark_app.operator.groups import key_group
@@ -50,13 +51,18 @@ class Kept:
 
 
 def content(state: GroupState) -> dict[str, Any]:
-    """A state in plain words; ids in the order in which each window absorbed them."""
+    """A state in plain words, without what no person decided; ids in the order of each window."""
     ids: dict[Any, list[tuple[str, str]]] = {}
     for row in state.absorbed.to_pylist():
         ids.setdefault(row["window_end"], []).append((row["merchant_id"], row["event_id"]))
     return {
         "windows": state.windows.to_pylist(),
-        "merchants": state.merchants.to_pylist(),
+        "merchants": [
+            each
+            if each["hand_number"] is not None
+            else {name: each[name] for name in each if name not in BY_HAND_COLUMNS}
+            for each in state.merchants.to_pylist()
+        ],
         "ids": ids,
         "settled": state.settled_until_us,
     }
