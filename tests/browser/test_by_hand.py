@@ -100,7 +100,7 @@ def test_click_that_began_before_a_refresh_ended_leads_on(opened: Window, looked
 
     page.route(f"{looked_at.url}/", hold)
     eventually(lambda: refresh(page, refreshes))
-    page.get_by_role("link", name=re.compile("dead letters? (is|are) open")).hover()
+    page.get_by_role("link", name=re.compile("dead letters? (is|are) open")).first.hover()
     page.mouse.down()
     with page.expect_event("requestfinished"):
         refreshes[0].continue_()

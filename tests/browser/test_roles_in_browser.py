@@ -28,7 +28,7 @@ def refusals(browser: Browser, looked_at: Api) -> dict[str, tuple[int, str]]:
         assert csrf
         for path in CHANGES:
             form = {"csrf": csrf, "reason": "by hand", "do": "pause", "id": "1"}
-            address = path.format(do="pause", **VALUES)
+            address = path.format(do="pause", action="block", **VALUES)
             answer = opened.context.request.post(address, form=form, max_redirects=0)
             reply[path] = answer.status, answer.text()
     changes = [each for each in looked_at.audited()[len(before) :] if each[0] != "login"]
