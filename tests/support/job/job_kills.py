@@ -304,14 +304,16 @@ def play(
     attack_dsn: str,
     each: int = KILLS_EACH,
     *,
+    files: int = FILES_FOR_EACH,
     options: tuple[str, ...] = (),
     names: Callable[[str], Iterable[str]] | None = None,
 ) -> Round:
     """Run the job over the stream of a seed into two databases, the second time under attack.
 
-    With `options`, and the `names` of its files, the attacked one has its checkpoint elsewhere.
+    The stream has `files` for each driver that is killed. With `options`, and the `names` of its
+    files, the attacked one has its checkpoint elsewhere.
     """
-    made = stream(seed, FILES_FOR_EACH * each)
+    made = stream(seed, files * each)
     for name in ("peace", "attack"):
         (folder / name).mkdir()
         made.put(folder / name / "events")
