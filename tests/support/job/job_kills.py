@@ -142,7 +142,8 @@ class Assault:
             )
         )
         self.families.append(job)
-        eventually(lambda: job.ended or self._epoch() > begun, SECONDS)
+        # It may stand at a point of its first batch, before that has claimed the stream.
+        eventually(lambda: job.ended or job.stands or self._epoch() > begun, SECONDS)
         while self._next(job):
             pass
         if job.process.returncode == 0:
