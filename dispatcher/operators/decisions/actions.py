@@ -31,13 +31,13 @@ def decide(
     if before is not None:
         store.complete(before, reason)
         return _result(before, store.written(before))
-    foreseen = store.foresee(stream, subject, action, id_, seen)
-    decision = foreseen["decision"]
-    if foreseen["overtakes"] is not None:
-        made = store.propose_decision(foreseen, reason)
-        return _result(decision, None, proposal=made["id"], overtakes=foreseen["overtakes"])
-    with store.writing(foreseen, reason):
-        _write(dsn, decision, None, foreseen["last_sequence"])
+    previewed = store.preview(stream, subject, action, id_, seen)
+    decision = previewed["decision"]
+    if previewed["overtakes"] is not None:
+        made = store.propose_decision(previewed, reason)
+        return _result(decision, None, proposal=made["id"], overtakes=previewed["overtakes"])
+    with store.writing(previewed, reason):
+        _write(dsn, decision, None, previewed["last_sequence"])
     return _result(decision, store.written(decision))
 
 
@@ -65,7 +65,7 @@ def _write(dsn: str | None, decision: ByHand, overtakes: Overtakes | None, seen:
     if outcome.outcome is Outcome.WRITTEN:
         return
     if outcome.outcome in (Outcome.CHANGED, Outcome.NEWER_DECISION, Outcome.REPEATED):
-        # Not when it was foreseen, so something was written since.
+        # Not when it was previewed, so something was written since.
         raise moved(decision.subject)
     raise CommandError(
         f"the decision was not written: {outcome.detail}. Nothing was changed.",

@@ -1,4 +1,4 @@
-"""Decisions by hand: foreseen, written by the sink's transaction, recorded.
+"""Decisions by hand: previewed, written by the sink's transaction, recorded.
 
 An entry of them goes to the stream `<stream>.decide`, which acts for `<stream>`: both share the
 state by which repeats are told. One that would follow a newer decision needs a second person.
@@ -38,7 +38,7 @@ _NO_DECISION: Row = {
 class Decisions(Proposals):
     """Decisions by hand. A change and its audit row commit together."""
 
-    def foresee(
+    def preview(
         self, stream: str, subject: str, action: Action, id_: UUID, seen: int | None
     ) -> Row:
         """Return what a decision would do now: `decision`, `body`, `newest`, `overtakes`, ...
@@ -89,7 +89,7 @@ class Decisions(Proposals):
 
     def _may(self, stream: str, subject: str, action: Action) -> bool:
         try:
-            self.foresee(stream, subject, action, uuid4(), None)
+            self.preview(stream, subject, action, uuid4(), None)
         except CommandError:
             return False
         return True
@@ -116,9 +116,9 @@ class Decisions(Proposals):
             if not self._one("decisions/is_audited", known)["is_audited"]:
                 self._audit_decision(decision, reason, {})
 
-    def propose_decision(self, foreseen: Row, reason: str) -> Row:
-        """Propose what `foresee` returned; write no entry yet. Returns the proposal."""
-        decision: ByHand = foreseen["decision"]
+    def propose_decision(self, previewed: Row, reason: str) -> Row:
+        """Propose what `preview` returned; write no entry yet. Returns the proposal."""
+        decision: ByHand = previewed["decision"]
         detail = {
             "stream": decision.stream,
             "subject": decision.subject,
@@ -126,18 +126,18 @@ class Decisions(Proposals):
             "id": str(decision.id),
             "key": decision.key.text,
             "occurred_at": rfc3339(decision.occurred_at),
-            "last_sequence": foreseen["last_sequence"],
-            "body": foreseen["body"],
-            "overtakes": foreseen["overtakes"],
+            "last_sequence": previewed["last_sequence"],
+            "body": previewed["body"],
+            "overtakes": previewed["overtakes"],
         }
         return self.propose(verb(decision.action), target(decision.subject), detail, reason)
 
     @contextmanager
-    def writing(self, foreseen: Row, reason: str) -> Iterator[None]:
+    def writing(self, previewed: Row, reason: str) -> Iterator[None]:
         """Record the decision that the block writes: the row commits when the block ends well."""
-        decision: ByHand = foreseen["decision"]
+        decision: ByHand = previewed["decision"]
         with self._transaction():
-            self._audit_decision(decision, reason, {"last_sequence": foreseen["last_sequence"]})
+            self._audit_decision(decision, reason, {"last_sequence": previewed["last_sequence"]})
             yield
 
     @contextmanager

@@ -1,5 +1,6 @@
 """Deciding by hand: a person blocks or releases a subject."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 from uuid import UUID, uuid4
 
@@ -70,6 +71,16 @@ Approved = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The stream for which a person decides, or the proposal that is written."""
+
+    stream: OfStream = None
+    seen: Seen = None
+    decision_id: DecisionId = None
+    proposal: Approved = None
+
+
 class Decided(TypedDict):
     """A decision by hand: written, or proposed."""
 
@@ -88,41 +99,38 @@ class Decided(TypedDict):
     ]
 
 
-def _preview(store: Decisions, action: Action, values: Row) -> verbs.Preview:
-    proposal: UUID | None = values["proposal"]
-    if proposal is not None:
-        detail = store.proposal(proposal)["detail"]
+def _preview(store: Decisions, action: Action, subject: str, wanted: Wanted) -> verbs.Preview:
+    if wanted.proposal is not None:
+        detail = store.proposal(wanted.proposal)["detail"]
         return verbs.Preview(
-            {"proposal": proposal, **detail},
+            {"proposal": wanted.proposal, **detail},
             _approved(detail),
             f"{action.value.capitalize()} it, as approved?",
             {},
         )
-    id_ = values["decision_id"] or uuid4()
-    before = store.written_before(
-        _named(values["stream"]), values["subject"], action, values["decision_id"]
-    )
+    stream, id_ = _named(wanted.stream), wanted.decision_id or uuid4()
+    before = store.written_before(stream, subject, action, wanted.decision_id)
     if before is not None:
         row = {"id": id_, "key": before.key.text, "written": True}
         return verbs.Preview(row, (f"{before.key.text} was written before",), None, {})
-    found = store.foresee(_named(values["stream"]), values["subject"], action, id_, values["seen"])
-    decision: ByHand = found["decision"]
+    previewed = store.preview(stream, subject, action, id_, wanted.seen)
+    decision: ByHand = previewed["decision"]
     row = {
         "id": id_,
         "key": decision.key.text,
-        **{name: found[name] for name in ("sequence", "body", "endpoints", "overtakes")},
+        **{name: previewed[name] for name in ("sequence", "body", "endpoints", "overtakes")},
     }
     return verbs.Preview(
         row,
-        _foreseen(found),
-        f"{action.value.capitalize()} it?" if found["overtakes"] is None else "Propose it?",
-        {"decision_id": id_, "seen": found["last_sequence"]},
+        _previewed(previewed),
+        f"{action.value.capitalize()} it?" if previewed["overtakes"] is None else "Propose it?",
+        {"decision_id": id_, "seen": previewed["last_sequence"]},
     )
 
 
-def _foreseen(found: Row) -> verbs.Text:
-    decision: ByHand = found["decision"]
-    newest = found["newest"]
+def _previewed(previewed: Row) -> verbs.Text:
+    decision: ByHand = previewed["decision"]
+    newest = previewed["newest"]
     yield f"{decision.action.value} {visible(decision.subject)}, for stream {decision.stream}"
     if newest is None:
         yield "  newest     nobody has decided about it: check its name, it is compared exactly"
@@ -131,10 +139,10 @@ def _foreseen(found: Row) -> verbs.Text:
             f"  newest     {newest['type']} of {display(newest['occurred_at'])} in stream"
             f" {newest['stream']}"
         )
-    yield f"  receivers  {', '.join(found['endpoints'])}"
-    yield f"  body       {found['body']}"
+    yield f"  receivers  {', '.join(previewed['endpoints'])}"
+    yield f"  body       {previewed['body']}"
     yield "             (its timestamp is that of the write, and it has no window)"
-    if (over := found["overtakes"]) is not None:
+    if (over := previewed["overtakes"]) is not None:
         yield f"  WARNING    it overtakes {visible(overtaken_text(over))}: a second person approves"
 
 
@@ -178,33 +186,32 @@ def _over(result: Row) -> str:
 
 
 def _run(
-    store: Decisions,
-    action: Action,
-    dsn: str | None,
-    *,
-    subject: str,
-    stream: str | None,
-    seen: int | None,
-    decision_id: UUID | None,
-    proposal: UUID | None,
-    reason: str,
+    store: Decisions, action: Action, subject: str, wanted: Wanted, reason: str, dsn: str | None
 ) -> Row:
-    if proposal is not None:
-        return apply(dsn, store, subject, action, proposal, reason)
-    id_ = decision_id or uuid4()
-    return decide(dsn, store, _named(stream), subject, action, id_=id_, seen=seen, reason=reason)
+    if wanted.proposal is not None:
+        return apply(dsn, store, subject, action, wanted.proposal, reason)
+    return decide(
+        dsn,
+        store,
+        _named(wanted.stream),
+        subject,
+        action,
+        id_=wanted.decision_id or uuid4(),
+        seen=wanted.seen,
+        reason=reason,
+    )
 
 
 def _ends(result: Row) -> ExitCode:
     return ExitCode.OK if result["written"] else ExitCode.DEGRADED
 
 
-def _asks_block(store: Decisions, **values: Any) -> verbs.Preview:
-    return _preview(store, Action.BLOCK, values)
+def _asks_block(store: Decisions, *, subject: str, wanted: Wanted, **_: Any) -> verbs.Preview:
+    return _preview(store, Action.BLOCK, subject, wanted)
 
 
-def _asks_release(store: Decisions, **values: Any) -> verbs.Preview:
-    return _preview(store, Action.RELEASE, values)
+def _asks_release(store: Decisions, *, subject: str, wanted: Wanted, **_: Any) -> verbs.Preview:
+    return _preview(store, Action.RELEASE, subject, wanted)
 
 
 @GROUP.verb(
@@ -220,30 +227,12 @@ def _asks_release(store: Decisions, **values: Any) -> verbs.Preview:
     ends=_ends,
 )
 def block_by_hand(
-    store: Decisions,
-    *,
-    subject: Subject_,
-    stream: OfStream = None,
-    seen: Seen = None,
-    decision_id: DecisionId = None,
-    proposal: Approved = None,
-    reason: verbs.Reason,
-    dsn: verbs.Dsn,
+    store: Decisions, *, subject: Subject_, wanted: Wanted, reason: verbs.Reason, dsn: verbs.Dsn
 ) -> Row:
     """Write a block, or propose one that would follow a newer decision. With `decision_id`
     idempotent.
     """
-    return _run(
-        store,
-        Action.BLOCK,
-        dsn,
-        subject=subject,
-        stream=stream,
-        seen=seen,
-        decision_id=decision_id,
-        proposal=proposal,
-        reason=reason,
-    )
+    return _run(store, Action.BLOCK, subject, wanted, reason, dsn)
 
 
 @GROUP.verb(
@@ -259,27 +248,9 @@ def block_by_hand(
     ends=_ends,
 )
 def release_by_hand(
-    store: Decisions,
-    *,
-    subject: Subject_,
-    stream: OfStream = None,
-    seen: Seen = None,
-    decision_id: DecisionId = None,
-    proposal: Approved = None,
-    reason: verbs.Reason,
-    dsn: verbs.Dsn,
+    store: Decisions, *, subject: Subject_, wanted: Wanted, reason: verbs.Reason, dsn: verbs.Dsn
 ) -> Row:
     """Write a release, or propose one that would follow a newer decision. With `decision_id`
     idempotent.
     """
-    return _run(
-        store,
-        Action.RELEASE,
-        dsn,
-        subject=subject,
-        stream=stream,
-        seen=seen,
-        decision_id=decision_id,
-        proposal=proposal,
-        reason=reason,
-    )
+    return _run(store, Action.RELEASE, subject, wanted, reason, dsn)

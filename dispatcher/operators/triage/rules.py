@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.dispatcher.operators.common.text import span
 from holdfast.dispatcher.operators.dead_letters.rules import without_answer
@@ -29,14 +29,15 @@ SILENT_SECONDS = 900.0
 """A stream without a sink whose newest batch is older has a job that stopped."""
 
 RETIRED_SECONDS = 86_400.0
-"""A stream whose newest batch is older than this was retired, or somebody knows."""
+"""A stream whose newest batch is older than this was retired, or its stop is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(NamedTuple):
     """Why something is wrong, as far as the database shows it, and the page to follow."""
 
-    text: str
+    text: str = ""
+    """Empty: it differs from row to row."""
+
     page: str | None = None
 
 
@@ -57,12 +58,21 @@ CAUSES: Mapping[str, Cause] = {
     NeedKind.DIVERGED_REPLAYS: Cause(
         "the job's code or input changed between two runs of a batch", "batch-diverged"
     ),
+    NeedKind.NOT_CLAIMED: Cause(
+        "no dispatcher claims them: it cannot use the secret, a certificate or the URL, or its"
+        " clock is wrong; its log has `endpoint.waiting` or `clock.skew`"
+    ),
+    NeedKind.ADDRESSES_REFUSED: Cause(page="receiver-down"),
+    NeedKind.CREDENTIALS_REFUSED: Cause(),
+    NeedKind.BREAKERS_OPEN: Cause(page="receiver-down"),
+    NeedKind.UNDELIVERED: Cause(page="still-held"),
+    NeedKind.DEAD_LETTERS: Cause(page="receiver-down"),
     NeedKind.SILENCED_SUBJECTS: Cause("a source or a person dated a decision wrongly"),
-    NeedKind.WATERMARK_AHEAD: Cause("the clock of a source is ahead"),
     NeedKind.STALE_ANSWERS: Cause(
         "the receiver or the outbox was restored, or another sender uses the receiver",
         "database-behind",
     ),
+    NeedKind.WATERMARK_AHEAD: Cause("the clock of a source is ahead"),
     NeedKind.DISABLED_ENDPOINTS: Cause("a person disabled it, or its receiver answered 410"),
     NeedKind.SUBJECTS_ON_HOLD: Cause("an operator holds them"),
     NeedKind.QUARANTINE: Cause("rows that break a rule of the sink or of the job"),
@@ -70,34 +80,8 @@ CAUSES: Mapping[str, Cause] = {
     NeedKind.PROPOSALS_WAITING: Cause("a person proposed a change that needs another one"),
     NeedKind.OLD_SNAPSHOT: Cause("a session or a prepared transaction was forgotten"),
 }
-"""The likely cause of each kind that does not concern one endpoint."""
-
-ORDER: Sequence[str] = (
-    NeedKind.CANNOT_WRITE,
-    NeedKind.PARTITIONS,
-    NeedKind.NO_DISPATCHER,
-    NeedKind.NOT_ROUTED,
-    NeedKind.CLOCK_BEHIND,
-    NeedKind.SCHEMA,
-    JOB_STOPPED,
-    NeedKind.DIVERGED_REPLAYS,
-    NeedKind.NOT_CLAIMED,
-    NeedKind.ADDRESSES_REFUSED,
-    NeedKind.CREDENTIALS_REFUSED,
-    NeedKind.BREAKERS_OPEN,
-    NeedKind.UNDELIVERED,
-    NeedKind.DEAD_LETTERS,
-    NeedKind.SILENCED_SUBJECTS,
-    NeedKind.STALE_ANSWERS,
-    NeedKind.WATERMARK_AHEAD,
-    NeedKind.DISABLED_ENDPOINTS,
-    NeedKind.SUBJECTS_ON_HOLD,
-    NeedKind.QUARANTINE,
-    NeedKind.REPLAYS_WAITING,
-    NeedKind.PROPOSALS_WAITING,
-    NeedKind.OLD_SNAPSHOT,
-)
-"""The most harmful first: no decision is stored, none is made, none leaves, some do not arrive."""
+"""By kind, the most harmful first: no decision is stored, none is made, none leaves, some do not
+arrive."""
 
 OF_ENDPOINTS = {
     NeedKind.NOT_CLAIMED,
@@ -108,27 +92,30 @@ OF_ENDPOINTS = {
 }
 """What concerns the deliveries of one endpoint: a finding for each endpoint and its cause."""
 
-STOPS_DELIVERY = (NeedKind.CANNOT_WRITE, NeedKind.NO_DISPATCHER, NeedKind.CLOCK_BEHIND)
+OF_ROWS = OF_ENDPOINTS | {NeedKind.DEAD_LETTERS, NeedKind.STOPPED_LANES}
+"""What has a finding for each endpoint, or for each reason of dead letters."""
+
+STOPS_DELIVERY = (NeedKind.CANNOT_WRITE, NeedKind.NO_DISPATCHER)
 """While one of these lasts nothing leaves, whatever an endpoint does."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One thing that is wrong."""
 
     kind: str
     """A `NeedKind`, or `job_stopped`."""
 
-    where: str | None
+    where: str | None = None
     """The endpoint or the stream; None for all."""
 
     sentence: str
     cause: str
-    since: datetime | None
-    subjects: int | None
+    since: datetime | None = None
+    subjects: int | None = None
     """How many wait because of it; None where that is not known."""
 
-    amounts: Sequence[Mapping[str, Any]]
+    amounts: Sequence[Mapping[str, Any]] = ()
     """`currency` and `minor` units of the decisions that wait, where their `data` has money."""
 
     command: str
@@ -147,50 +134,47 @@ def findings(facts: Mapping[str, Any], needs: Sequence[Need]) -> list[Finding]:
     `stopped_jobs` (those of `streams` without a sink) and the row `oldest`.
     """
     kinds = {need.kind for need in needs}
-    stopped = next((kind for kind in STOPS_DELIVERY if kind in kinds), None)
+    stops = next((kind for kind in STOPS_DELIVERY if kind in kinds), None)
     made = [*_jobs(facts), *_dead(facts)]
-    if stopped is None:
-        made += _endpoints(facts)
+    made += _endpoints(facts) if stops is None else []
     for need in needs:
-        if need.kind not in OF_ENDPOINTS | {NeedKind.DEAD_LETTERS, NeedKind.STOPPED_LANES}:
-            touched = facts["waiting"] if need.kind == stopped else []
-            made.append(_as_it_is(need, facts["oldest"], touched))
-    order = list(ORDER)
+        if need.kind not in OF_ROWS:
+            touched = facts["waiting"] if need.kind == stops else []
+            made.append(_of_need(need, facts["oldest"], touched))
+    order = list(CAUSES)
     return sorted(made, key=lambda each: (order.index(each.kind), -(each.subjects or 0)))
 
 
-def _as_it_is(
+def _of_need(
     need: Need, oldest: Mapping[str, Any], waiting: Sequence[Mapping[str, Any]]
 ) -> Finding:
+    """Return a need as a finding, with what waits at the endpoint where most does."""
     cause = CAUSES[need.kind]
     most = max(waiting, key=itemgetter("subjects"), default=None)
     return Finding(
         kind=need.kind.value,
-        where=None,
         sentence=need.sentence,
         cause=cause.text,
         since=oldest.get(need.kind.value),
         subjects=most["subjects"] if most else None,
-        amounts=amounts(most["money"]) if most else [],
+        amounts=amounts(most["money"]) if most else (),
         command=need.command,
         page=cause.page,
     )
 
 
 def _jobs(facts: Mapping[str, Any]) -> Iterator[Finding]:
+    cause = CAUSES[JOB_STOPPED]
     for row in facts["stopped_jobs"]:
-        cause = CAUSES[JOB_STOPPED]
         yield Finding(
             kind=JOB_STOPPED,
             where=row["name"],
             sentence=(
                 f"no job writes {row['name']}: its newest batch, {row['batch_id']}, is"
-                f" {_ago(row['since'], facts)} old, and no sink is connected"
+                f" {_age(row['since'], facts)} old, and no sink is connected"
             ),
             cause=cause.text,
             since=row["since"],
-            subjects=None,
-            amounts=[],
             command=f"holdfast stream show {row['name']}",
             page=cause.page,
         )
@@ -212,7 +196,7 @@ def _dead(facts: Mapping[str, Any]) -> Iterator[Finding]:
             subjects=row["subjects"],
             amounts=amounts(row["money"]),
             command=f"holdfast dead-letter list --endpoint {row['endpoint']}",
-            page="one-rejected" if letters == 1 else "receiver-down",
+            page="one-rejected" if letters == 1 else CAUSES[NeedKind.DEAD_LETTERS].page,
         )
 
 
@@ -230,57 +214,56 @@ def _endpoints(facts: Mapping[str, Any]) -> Iterator[Finding]:
         row = waiting.get(name, {"subjects": 0, "since": None, "money": []})
         if (problem := _problem(endpoint, late.get(name), facts)) is None:
             continue
-        kind, cause, command, page = problem
-        oldest = f", the first for {_ago(row['since'], facts)}" if row["since"] else ""
+        oldest = f", the first for {_age(row['since'], facts)}" if row["since"] else ""
         verb = "waits" if row["subjects"] == 1 else "wait"
         yield Finding(
-            kind=kind.value,
+            kind=problem.kind.value,
             where=name,
             sentence=f"{name}: {counted(row['subjects'], 'subject')} {verb}{oldest}",
-            cause=cause,
+            cause=problem.cause,
             since=row["since"],
             subjects=row["subjects"],
             amounts=amounts(row["money"]),
-            command=command,
-            page=page,
+            command=problem.command,
+            page=CAUSES[problem.kind].page,
         )
 
 
-Problem = tuple[NeedKind, str, str, str | None]
-"""Kind, cause, command and page."""
+class Problem(NamedTuple):
+    """What keeps an endpoint from delivering, and the command to start with."""
+
+    kind: NeedKind
+    cause: str
+    command: str
 
 
 def _problem(
     endpoint: Mapping[str, Any], late: Mapping[str, Any] | None, facts: Mapping[str, Any]
 ) -> Problem | None:
-    """Return what keeps an endpoint from delivering; the breaker says it before an answer does."""
+    """Return the problem of an endpoint; its breaker names one before an answer does."""
     name, reason = endpoint["name"], one_line(endpoint["breaker_reason"] or "")
     open_for = endpoint["breaker_open_seconds"]
     if endpoint["state"] == "disabled":
         return None
     if endpoint["state"] == "paused":
-        why = one_line(endpoint["state_reason"] or "no reason")
+        cause = (
+            f"a person paused the endpoint ({one_line(endpoint['state_reason'] or 'no reason')})"
+        )
         resume = f"holdfast endpoint resume {name} --reason TEXT"
-        paused = (NeedKind.UNDELIVERED, f"a person paused the endpoint ({why})", resume, None)
-        return paused if late else None
+        return Problem(NeedKind.UNDELIVERED, cause, resume) if late else None
     if open_for is not None and reason.startswith(BARRED):
-        test = f"holdfast endpoint test {name}"
-        return NeedKind.ADDRESSES_REFUSED, reason, test, "receiver-down"
+        return Problem(NeedKind.ADDRESSES_REFUSED, reason, f"holdfast endpoint test {name}")
     if open_for is not None and reason.startswith(CREDENTIALS):
-        return NeedKind.CREDENTIALS_REFUSED, reason, f"holdfast endpoint test {name}", None
+        return Problem(NeedKind.CREDENTIALS_REFUSED, reason, f"holdfast endpoint test {name}")
     if open_for is not None and (late or open_for > BREAKER_SECONDS):
         cause = f"the breaker is open for {span(open_for)}, after {reason or 'failures'}"
-        return NeedKind.BREAKERS_OPEN, cause, f"holdfast endpoint show {name}", "receiver-down"
+        return Problem(NeedKind.BREAKERS_OPEN, cause, f"holdfast endpoint show {name}")
     if endpoint["not_claimed"] and facts["dispatchers_alive"]:
-        cause = (
-            "no dispatcher claims them: it cannot use the secret, a certificate or the URL, or its"
-            " clock is wrong; its log has `endpoint.waiting` or `clock.skew`"
-        )
-        return NeedKind.NOT_CLAIMED, cause, "holdfast config check", None
+        cause_of_all = CAUSES[NeedKind.NOT_CLAIMED].text
+        return Problem(NeedKind.NOT_CLAIMED, cause_of_all, "holdfast config check")
     if late:
-        subject = last_word(late["subject"])
-        why = f"holdfast why --endpoint {name} {subject}"
-        return NeedKind.UNDELIVERED, answer_of(late), why, "still-held"
+        why = f"holdfast why --endpoint {name} {last_word(late['subject'])}"
+        return Problem(NeedKind.UNDELIVERED, answer_of(late), why)
     return None
 
 
@@ -292,5 +275,5 @@ def amounts(money: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
     return [{"currency": each, "minor": sums[each]} for each in sorted(sums)]
 
 
-def _ago(moment: datetime, facts: Mapping[str, Any]) -> str:
+def _age(moment: datetime, facts: Mapping[str, Any]) -> str:
     return span(max((facts["oldest"]["at"] - moment) / timedelta(seconds=1), 0.0))

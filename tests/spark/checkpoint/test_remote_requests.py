@@ -50,7 +50,7 @@ class Made(NamedTuple):
     def bucket(self) -> str:
         return self.uri.rpartition("/")[2]
 
-    def there(self) -> Folder:
+    def folder(self) -> Folder:
         return Folder(RemoteTree(self.play.spark, f"{self.uri}/checkpoint"))
 
     def asked(self) -> tuple[Counter[str], Counter[str]]:
@@ -86,7 +86,7 @@ def test_s3_checkpoint_of_10000_names_is_read_and_pruned_by_page(made: Made) -> 
     prefix = "checkpoint/state/0/0/1_000"
     made.store.fill(prefix, NAMES, "-0000-0000-0000-000000000000.changelog", bucket=made.bucket)
     made.asked()
-    folder = made.there()
+    folder = made.folder()
     kinds, _ = made.asked()
     # One more asks whether there is anything.
     assert kinds["LIST"] <= NAMES / PAGE + 2, kinds
@@ -97,12 +97,12 @@ def test_s3_checkpoint_of_10000_names_is_read_and_pruned_by_page(made: Made) -> 
     # A file without content is not asked for; the listing has said how large each of them is.
     filled = {name for name, stat in folder.files.items() if stat.size}
     assert (kinds["GET"], kinds["HEAD"], set(reads.values())) == (len(filled), 0, {1})
-    removed = pruned(made.there(), 2, 0, dry_run=False)["removed_files"]
+    removed = pruned(made.folder(), 2, 0, dry_run=False)["removed_files"]
     kinds, reads = made.asked()
     assert len(removed) > NAMES
     assert kinds["POST"] <= len(removed) / BULK + 2, kinds
     assert (kinds["DELETE"], set(reads.values())) == (0, {1})
-    answer, code = verified(made.there())
+    answer, code = verified(made.folder())
     assert code == ExitCode.OK, answer
     made.play.command()
     assert published(made.play.dsn) == before
@@ -110,9 +110,9 @@ def test_s3_checkpoint_of_10000_names_is_read_and_pruned_by_page(made: Made) -> 
 
 def test_s3_checkpoint_goes_back_by_copies_of_the_store(made: Made) -> None:
     before = published(made.play.dsn)
-    batch = made.there().batches("commits")[-2]
+    batch = made.folder().batches("commits")[-2]
     made.asked()
-    answer = restored(made.there(), batch, made.play.dsn, dry_run=False)
+    answer = restored(made.folder(), batch, made.play.dsn, dry_run=False)
     kinds, reads = made.asked()
     moved = len(answer["moved_files"])
     assert moved >= 2
@@ -122,18 +122,18 @@ def test_s3_checkpoint_goes_back_by_copies_of_the_store(made: Made) -> None:
     assert max(reads.values()) <= 2, reads
     made.play.command()
     assert published(made.play.dsn) == before
-    assert pruned(made.there(), 2, 0, dry_run=False)["removed_folders"] == ["removed-1"]
-    assert verified(made.there())[1] == ExitCode.OK
+    assert pruned(made.folder(), 2, 0, dry_run=False)["removed_folders"] == ["removed-1"]
+    assert verified(made.folder())[1] == ExitCode.OK
 
 
 def test_savepoint_of_a_checkpoint_on_s3_reads_each_of_its_files_once(made: Made) -> None:
     place = f"{made.uri}/saved"
-    found = made.play.save(f"{made.uri}/checkpoint", place)
+    manifest = made.play.save(f"{made.uri}/checkpoint", place)
     made.asked()
     folder = SavepointFolder(made.play.spark, place)
     folder.verify(folder.manifest().files)
     kinds, reads = made.asked()
-    asked = len(found.files) + 1
+    asked = len(manifest.files) + 1
     # The client of this process may still have what it has read back after it was written.
     assert (kinds["HEAD"], kinds["LIST"], set(reads.values())) == (asked, 0, {1})
     assert kinds["GET"] <= asked

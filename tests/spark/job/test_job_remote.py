@@ -197,18 +197,18 @@ def test_copy_of_a_checkpoint_on_hdfs_is_verified_and_listed(cluster: Hdfs, tmp_
 def test_checkpoint_on_hdfs_goes_back_and_is_pruned_there(made: Play, cluster: Hdfs) -> None:
     before = published(made.dsn)
 
-    def there() -> Folder:
+    def opened() -> Folder:
         return Folder(RemoteTree(made.spark, f"{cluster.uri}/checkpoint"))
 
-    back = restored(there(), 1, made.dsn, dry_run=False)
+    back = restored(opened(), 1, made.dsn, dry_run=False)
     assert back["repeated"]["last_batch_id"] == NEWEST
     assert "holdfast-restore.json" in cluster.names("/checkpoint/removed-1")
     made.command()
     assert published(made.dsn) == before
-    answer, code = verified(there())
+    answer, code = verified(opened())
     assert code == ExitCode.OK, answer
-    assert pruned(there(), 1, 0, dry_run=False)["removed_folders"] == ["removed-1"]
-    assert verified(there())[1] == ExitCode.OK
+    assert pruned(opened(), 1, 0, dry_run=False)["removed_folders"] == ["removed-1"]
+    assert verified(opened())[1] == ExitCode.OK
     assert cluster.names("/checkpoint/removed-1") == []
 
 
@@ -267,12 +267,12 @@ def test_stream_moves_from_a_store_to_a_disk_and_back(
         moved.save(on_disk, str(tmp_path / "saved"))
         read(3, again, str(tmp_path / "saved"))
 
-        def there() -> Folder:
+        def opened() -> Folder:
             return Folder(RemoteTree(spark, again))
 
-        assert verified(there())[1] == ExitCode.OK
-        assert restored(there(), 0, moved.dsn, dry_run=False)["repeated"]["last_batch_id"] > 0
+        assert verified(opened())[1] == ExitCode.OK
+        assert restored(opened(), 0, moved.dsn, dry_run=False)["repeated"]["last_batch_id"] > 0
         moved.command(checkpoint=again)
-        assert verified(there())[1] == ExitCode.OK
+        assert verified(opened())[1] == ExitCode.OK
         assert lasting(moved.dsn) == lasting(unmoved.dsn)
     assert len(published(moved.dsn)[0]) == 4

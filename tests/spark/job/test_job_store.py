@@ -29,7 +29,7 @@ def store() -> Iterator[S3]:
 
 
 @pytest.fixture
-def there(store: S3, spark: "SparkSession", play: Play) -> Iterator[Play]:
+def on_store(store: S3, spark: "SparkSession", play: Play) -> Iterator[Play]:
     """The stream, with its checkpoint in a bucket."""
     play.put([event("e1", "12:01", 1)])
     with hadoop_settings(spark, STORE_LIMITS), in_session(store, spark) as bucket:
@@ -54,27 +54,27 @@ def _start(play: Play) -> tuple[str, list[Failure]]:
     ],
 )
 def test_start_with_refused_credentials_ends_at_once(
-    there: Play, store: S3, mode: str, said: str
+    on_store: Play, store: S3, mode: str, said: str
 ) -> None:
     store.be(mode)
-    message, restarts = _start(there)
+    message, restarts = _start(on_store)
     assert restarts == []
     assert message.startswith(said), message
     assert "Nothing is lost" in message
 
 
 def test_start_without_credentials_ends_at_once(
-    there: Play, store: S3, spark: "SparkSession"
+    on_store: Play, store: S3, spark: "SparkSession"
 ) -> None:
     store.make_bucket("another")  # its client is made with the settings of now
     with hadoop_settings(spark, {"fs.s3a.access.key": "", "fs.s3a.secret.key": ""}):
-        message, restarts = _start(replace(there, options={"checkpoint": "s3a://another/here"}))
+        message, restarts = _start(replace(on_store, options={"checkpoint": "s3a://another/here"}))
     assert restarts == []
     assert message.startswith("there are no credentials for the object store"), message
 
 
 @pytest.mark.long
-def test_start_at_a_store_that_is_overloaded_is_tried_again(there: Play, store: S3) -> None:
+def test_start_at_a_store_that_is_overloaded_is_tried_again(on_store: Play, store: S3) -> None:
     store.answer_503(on=True)
     restarts: list[Failure] = []
 
@@ -82,7 +82,7 @@ def test_start_at_a_store_that_is_overloaded_is_tried_again(there: Play, store: 
         restarts.append(failure)
         store.answer_503(on=False)
 
-    there.supervised(on_restart=recover)
+    on_store.supervised(on_restart=recover)
     assert [each.said.partition(" (")[0] for each in restarts] == [
         "the object store is overloaded or away"
     ]

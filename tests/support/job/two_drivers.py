@@ -60,7 +60,7 @@ class Stream(ABC):
     @contextmanager
     def driver(self, name: str, held: str | None = None, *options: str) -> Iterator[JobProcess]:
         """A driver; `held` is the name of its held write."""
-        where = ("--checkpoint", f"{self.place}/checkpoint", *self._given(name, held), *options)
+        where = ("--checkpoint", f"{self.place}/checkpoint", *self._conf(name, held), *options)
         with job_process(
             self.folder / name, self.dsn, *QUICK, *where, root=str(self.folder)
         ) as job:
@@ -76,11 +76,11 @@ class Stream(ABC):
     def saving(self, name: str, held: str | None = None) -> Iterator[JobProcess]:
         """`job savepoint` for `SAVEPOINT`."""
         where = ("--checkpoint", f"{self.place}/checkpoint", "--to", f"{self.place}/{SAVEPOINT}")
-        words = [*HOLDFAST, "savepoint", *where, *self._given(name, held)]
+        words = [*HOLDFAST, "savepoint", *where, *self._conf(name, held)]
         with running(self.folder / name, self.dsn, words) as process:
             yield process
 
-    def _given(self, name: str, held: str | None) -> list[str]:
+    def _conf(self, name: str, held: str | None) -> list[str]:
         (self.folder / name).mkdir()
         settings = self.settings() | (self.held(name, held) if held is not None else {})
         return [word for pair in settings.items() for word in ("--conf", "=".join(pair))]
@@ -134,10 +134,10 @@ class Stream(ABC):
     def saved(self) -> list[str]:
         """Return the savepoints that lie there, of which every one is intact."""
         place = f"{self.place}/savepoints"
-        given = self._given("verified", None)
-        found = holdfast("job", "savepoints", "verify", "--in", place, "--json", *given)
-        assert found.returncode in (ExitCode.OK, ExitCode.NOTHING_MATCHED), found.stdout
-        return [f"{place}/{each['savepoint']}" for each in json.loads(found.stdout)["savepoints"]]
+        conf = self._conf("verified", None)
+        done = holdfast("job", "savepoints", "verify", "--in", place, "--json", *conf)
+        assert done.returncode in (ExitCode.OK, ExitCode.NOTHING_MATCHED), done.stdout
+        return [f"{place}/{each['savepoint']}" for each in json.loads(done.stdout)["savepoints"]]
 
     def _check_windows(self, db: psycopg.Connection) -> None:
         windows = db.execute(

@@ -36,8 +36,8 @@ def ask_decide(
     """Ask for confirmation to block or release a subject."""
     id_ = uuid4()
     with person.session.open(Decisions) as store:
-        found = store.foresee(stream, name, action, id_, None)
-    over = found["overtakes"]
+        preview = store.preview(stream, name, action, id_, None)
+    over = preview["overtakes"]
     return ask(
         request,
         person,
@@ -47,14 +47,14 @@ def ask_decide(
             button=f"{action.value.capitalize()} it" if over is None else "Propose it",
             back=link("/subjects/show", name=name),
             says=(
-                f"{', '.join(found['endpoints'])} will get, as sequence {found['sequence']:,}:",
-                found["body"],
+                f"{', '.join(preview['endpoints'])} will get, as sequence {preview['sequence']:,}:",
+                preview["body"],
                 "Its timestamp is that of the write. It has no window.",
             ),
             warns=() if over is None else (_warning(over),),
             kept=(
                 *(("name", name), ("stream", stream)),
-                *(("id", str(id_)), ("seen", str(found["last_sequence"]))),
+                *(("id", str(id_)), ("seen", str(preview["last_sequence"]))),
             ),
             danger=True,
         ),
@@ -63,7 +63,7 @@ def ask_decide(
 
 @router.post("/decisions/{action}")
 def decide_by_hand(request: Request, person: Operator, action: Action, form: Form) -> Response:
-    """Decide, unless somebody else has since the page was shown."""
+    """Decide, unless another person did since the page was shown."""
     reason = reason_of(form)
     name, stream = (filled(form.get(each, "")) or "" for each in ("name", "stream"))
     with person.session.open(Decisions) as store:

@@ -33,7 +33,6 @@ Named = Annotated[str, Query(min_length=1)]
 
 ROWS = 50
 
-
 SILENCED = ("yes",)
 
 

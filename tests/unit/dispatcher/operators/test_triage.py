@@ -12,7 +12,6 @@ from holdfast.dispatcher.operators.triage.rules import (
     CAUSES,
     JOB_STOPPED,
     OF_ENDPOINTS,
-    ORDER,
     findings,
 )
 from holdfast.dispatcher.shared.states import BARRED, CREDENTIALS
@@ -35,13 +34,13 @@ def _findings(**changes: Any) -> list[dict[str, Any]]:
 
 
 def test_each_need_has_a_place_and_a_cause() -> None:
-    assert {*ORDER} == {*NeedKind, JOB_STOPPED} - {NeedKind.STOPPED_LANES}
-    of_rows = OF_ENDPOINTS | {NeedKind.DEAD_LETTERS, NeedKind.STOPPED_LANES}
-    assert {*CAUSES} == {*NeedKind, JOB_STOPPED} - of_rows
+    assert {*CAUSES} == {*NeedKind, JOB_STOPPED} - {NeedKind.STOPPED_LANES}
+    without = {kind for kind, cause in CAUSES.items() if not cause.text}
+    assert without == OF_ENDPOINTS - {NeedKind.NOT_CLAIMED} | {NeedKind.DEAD_LETTERS}
 
 
 def test_console_has_a_page_for_each_kind_of_finding() -> None:
-    assert PLACES.keys() == {*ORDER}
+    assert PLACES.keys() == CAUSES.keys()
 
 
 def test_nothing_is_wrong_where_nothing_needs_a_person() -> None:
@@ -84,12 +83,12 @@ def test_cause_of_an_endpoint_is_the_first_that_explains_it() -> None:
 
 def test_endpoint_that_touches_more_subjects_comes_first() -> None:
     late = [{"endpoint": name, **LATE, **REFUSED} for name in ("a", "b")]
-    found = _findings(
+    rows = _findings(
         endpoints=[endpoint_row("a"), endpoint_row("b")],
         undelivered=late,
         waiting=[_waiting("a", 1), _waiting("b", 40)],
     )
-    assert [each["where"] for each in found] == ["b", "a"]
+    assert [each["where"] for each in rows] == ["b", "a"]
 
 
 def test_what_stops_all_delivery_explains_every_endpoint() -> None:
@@ -105,6 +104,16 @@ def test_what_stops_all_delivery_explains_every_endpoint() -> None:
     assert one["since"] == AT - timedelta(hours=1)
 
 
+def test_clock_that_was_set_back_hides_no_endpoint() -> None:
+    """What the old clock leased waits; a receiver that is down is one more thing that is wrong."""
+    rows = _findings(
+        clock_behind_seconds=3600.0,
+        endpoints=[endpoint_row("payouts", breaker_open_seconds=1e6, breaker_reason="5 failures")],
+        waiting=[_waiting("payouts", 4)],
+    )
+    assert [each["kind"] for each in rows] == ["clock_behind", "breakers_open"]
+
+
 def test_dead_letters_are_told_apart_by_endpoint_and_reason() -> None:
     letters = {
         "since": AT,
@@ -113,7 +122,7 @@ def test_dead_letters_are_told_apart_by_endpoint_and_reason() -> None:
         "money": [["USD", 5]],
         "detail": "HTTP 422",
     }
-    found = _findings(
+    rows = _findings(
         dead_letters=4,
         stopped_lanes=2,
         dead=[
@@ -121,11 +130,11 @@ def test_dead_letters_are_told_apart_by_endpoint_and_reason() -> None:
             {"endpoint": "payouts", "reason": "exhausted", "letters": 3, **letters, "subjects": 3},
         ],
     )
-    assert [each["subjects"] for each in found] == [3, 1]
-    assert found[1]["sentence"] == (
+    assert [each["subjects"] for each in rows] == [3, 1]
+    assert rows[1]["sentence"] == (
         "payouts: 1 dead letter is open (rejected), of 1 subject; what follows for them waits"
     )
-    assert (found[1]["cause"], found[1]["page"]) == ("the newest: HTTP 422", "one-rejected")
+    assert (rows[1]["cause"], rows[1]["page"]) == ("the newest: HTTP 422", "one-rejected")
 
 
 def test_stream_without_a_sink_names_its_newest_batch() -> None:
@@ -163,7 +172,7 @@ def test_every_need_is_a_finding_or_explained_by_one_that_stops_delivery(
     kinds = [each["kind"] for each in _findings(**facts)]
     needed = {need.kind.value for need in overview_needs({**QUIET, **facts})}
     missing = needed - {*kinds}
-    stops = {"cannot_write", "no_dispatcher", "clock_behind"} & needed
+    stops = {"cannot_write", "no_dispatcher"} & needed
     assert missing <= ({*OF_ENDPOINTS} if stops else set())
     assert {*kinds} <= needed
-    assert kinds == sorted(kinds, key=[*map(str, ORDER)].index)
+    assert kinds == sorted(kinds, key=[*map(str, CAUSES)].index)
