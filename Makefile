@@ -167,15 +167,15 @@ mutants: $(STAMP) $(MUTMUT)/bin/mutmut ## change each line of the pure rules, an
 
 .PHONY: errors
 errors: $(STAMP) links ## write the errors of the product, with their codes, where a test compares them
-	@$(BIN)/python -m tests.support.error_index
+	@$(BIN)/python -m tests.support.documents.error_index
 
 .PHONY: python-reference
 python-reference: $(STAMP) links ## write the reference of the public packages from their docstrings, where a test compares it
-	@$(BIN)/python -m tests.support.python_reference
+	@$(BIN)/python -m tests.support.documents.python_reference
 
 .PHONY: settings
 settings: $(STAMP) links ## write the page of an endpoint's settings from their table, where a test compares them
-	@$(BIN)/python -m tests.support.endpoint_settings
+	@$(BIN)/python -m tests.support.documents.endpoint_settings
 
 .PHONY: test-times
 test-times: $(STAMP) ## as test-all, and record how long each file takes, for the order of the next run

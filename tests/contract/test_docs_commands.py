@@ -9,7 +9,7 @@ import typer.main
 from holdfast.deploy.release.pages import pages
 from holdfast.dispatcher.cli.main import application
 from holdfast.dispatcher.operators.registry import ALIASES
-from tests.support.pages import ROOT, name_of
+from tests.support.documents.pages import ROOT, name_of
 
 _INLINE = re.compile(r"`holdfast ([a-z][^`\n]*)`")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*(?![a-z…-])")

@@ -2,8 +2,8 @@
 
 from collections import defaultdict
 
-from tests.support.error_index import PAGE, page, undescribed
-from tests.support.errors import CAUSE, SNAPSHOT, Error, errors, lines
+from tests.support.documents.error_index import PAGE, page, undescribed
+from tests.support.documents.errors import CAUSE, SNAPSHOT, Error, errors, lines
 
 ALL = errors()
 

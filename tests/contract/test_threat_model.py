@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support import mutations
+from tests.support.documents.pages import ROOT
 from tests.support.mutants.tables import modules
-from tests.support.pages import ROOT
 
 PAGE = ROOT / "docs" / "threat-model.md"
 

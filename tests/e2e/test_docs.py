@@ -35,11 +35,11 @@ from tests.support.command import holdfast
 from tests.support.dispatch.payouts import inquiry_headers
 from tests.support.dispatch.sender import body, headers, secret_text
 from tests.support.dispatch.webhooks import WebhookReceiver, answer
+from tests.support.documents.pages import ROOT, Follower, blocks, blocks_of, shell
+from tests.support.documents.runbook import Site, decided, rows, running_site
 from tests.support.job.class_archive import OPTIONS
 from tests.support.job.driver import Driver
 from tests.support.job.jobs import POLICY, event, put
-from tests.support.pages import ROOT, Follower, blocks, blocks_of, shell
-from tests.support.runbook import Site, decided, rows, running_site
 from tests.support.servers.databases import create
 
 OPERATORS = (

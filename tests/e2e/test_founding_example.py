@@ -26,11 +26,11 @@ from holdfast.deploy.local.java import spark_environment
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.failpoints import ENVIRONMENT
 from tests.support.command import holdfast
+from tests.support.documents.pages import ROOT
+from tests.support.documents.transcript import Transcripts
 from tests.support.job.job_process import QUICK, job_process
 from tests.support.job.job_stream import ledger
 from tests.support.job.jobs import Play, commits, event
-from tests.support.pages import ROOT
-from tests.support.transcript import Transcripts
 from tests.support.world import World
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ import pytest
 from holdfast import receiver, sink
 from holdfast.deploy.local.java import spark_environment
 from tests.support.dispatch.sender import secret_text
+from tests.support.documents.pages import blocks_of
 from tests.support.job.class_archive import OPTIONS
 from tests.support.job.environments import build_wheel
-from tests.support.pages import blocks_of
 
 pytestmark = pytest.mark.rest
 

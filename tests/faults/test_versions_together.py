@@ -19,7 +19,7 @@ from holdfast.sink.contract.schema import SCHEMA_REVISION
 from tests.support.dispatch.dispatching import SECRET
 from tests.support.dispatch.payouts import payouts
 from tests.support.dispatch.sender import secret_text
-from tests.support.pages import blocks_of
+from tests.support.documents.pages import blocks_of
 from tests.support.upgrades import builds
 from tests.support.upgrades.builds import Build, Load, NotHere
 from tests.support.upgrades.stage import Stage, roll, steps

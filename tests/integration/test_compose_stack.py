@@ -16,8 +16,8 @@ from holdfast.deploy.compose.prepare import FOLDER, LOGINS, prepare
 from holdfast.deploy.local.postgres import EmbeddedPostgres
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
+from tests.support.documents.pages import ROOT
 from tests.support.job.jobs import event
-from tests.support.pages import ROOT
 from tests.support.servers.databases import server_directory
 
 pytestmark = pytest.mark.rest

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import ROOT, blocks_of
+from tests.support.documents.pages import ROOT, blocks_of
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]

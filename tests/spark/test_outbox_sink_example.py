@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import functions
 
 from holdfast.sink import OutboxSink
-from tests.support.pages import blocks_of
+from tests.support.documents.pages import blocks_of
 from tests.support.waiting import eventually
 
 SINK = "docs/spark/sink.md"

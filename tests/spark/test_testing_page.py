@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast.deploy.local.java import spark_environment
+from tests.support.documents.pages import blocks_of
 from tests.support.job.order_review import EXAMPLE, SUBMIT
-from tests.support.pages import blocks_of
 
 PAGE = "docs/spark/testing-jobs.md"
 DECISIONS, OUTBOX, CONFTEST, REAL, KILLS = blocks_of(PAGE, "python")

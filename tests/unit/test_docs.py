@@ -17,9 +17,9 @@ from holdfast.dispatcher.operators.endpoints.settings import SETTINGS as ENDPOIN
 from holdfast.dispatcher.operators.endpoints.settings import Form
 from holdfast.sink.contract.tables import metadata
 from tests.run import REST
-from tests.support.pages import PACKAGES, ROOT, blocks, name_of
-from tests.support.python_reference import PAGE
-from tests.support.python_reference import page as page_of_packages
+from tests.support.documents.pages import PACKAGES, ROOT, blocks, name_of
+from tests.support.documents.python_reference import PAGE
+from tests.support.documents.python_reference import page as page_of_packages
 
 README_WORDS_MAX = 800
 """A screen; `docs/` has the rest."""

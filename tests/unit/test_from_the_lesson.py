@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.dispatcher.cli.main import application
-from tests.support.pages import ROOT, blocks_of
+from tests.support.documents.pages import ROOT, blocks_of
 
 PAGE = "docs/from-the-lesson.md"
 TEXT = (ROOT / PAGE).read_text()

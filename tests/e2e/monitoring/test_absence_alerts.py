@@ -14,10 +14,10 @@ import pytest
 
 from holdfast.deploy.local.ports import free_port
 from tests.support.dispatch.dispatching import dispatching
+from tests.support.documents.runbook import running_site
 from tests.support.job.job_process import QUICK, job_process
 from tests.support.job.jobs import event, put
 from tests.support.monitoring.prometheus import MISSING, Watcher, program
-from tests.support.runbook import running_site
 from tests.support.servers.fault_proxy import FaultProxy
 
 pytestmark = [

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import holdfast
+from tests.support.documents.runbook import Reader, decided, rows, running_site, steps
 from tests.support.job.driver import Driver
 from tests.support.monitoring.rules import ROOT, all_rules
-from tests.support.runbook import Reader, decided, rows, running_site, steps
 
 pytestmark = pytest.mark.rest
 

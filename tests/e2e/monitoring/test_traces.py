@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.documents.runbook import running_site
 from tests.support.job.job_process import QUICK, job_process
 from tests.support.job.jobs import event, put
 from tests.support.monitoring.otlp import collecting
-from tests.support.runbook import running_site
 
 pytestmark = [pytest.mark.rest, pytest.mark.spark]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.runbook import Reader, Site, running_site
+from tests.support.documents.runbook import Reader, Site, running_site
 
 
 @pytest.fixture

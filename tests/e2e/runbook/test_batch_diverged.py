@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.sink import ReplayDiverged, Replayed
+from tests.support.documents.runbook import Reader, Site, decided, refused_as, rows
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, Site, decided, refused_as, rows
 
 pytestmark = pytest.mark.rest
 

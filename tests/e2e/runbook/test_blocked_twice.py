@@ -4,8 +4,8 @@ One block arrived twice, because the service was killed before it answered; and 
 block, of another window.
 """
 
+from tests.support.documents.runbook import Reader, Site, decided, rows
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, Site, decided, rows
 
 
 def test_block_arrives_twice_and_is_applied_once(site: Site, reader: Reader) -> None:

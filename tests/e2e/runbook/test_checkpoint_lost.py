@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from holdfast.sink import UnadoptedCheckpoint
+from tests.support.documents.runbook import Reader, Site, decided, refused_as, rows
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, Site, decided, refused_as, rows
 
 pytestmark = pytest.mark.rest
 

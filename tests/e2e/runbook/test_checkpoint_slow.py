@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.deploy.local.ports import free_port
 from holdfast.spark_app.reporting.metrics import Metrics, served
+from tests.support.documents.runbook import Reader, Site, decided, rows
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, Site, decided, rows
 
 pytestmark = pytest.mark.rest
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.documents.runbook import Reader, decided, rows, running_site
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, decided, rows, running_site
 from tests.support.servers.fault_proxy import FaultProxy
 
 pytestmark = pytest.mark.rest

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.sink import LedgerBehind, Written
+from tests.support.documents.runbook import Reader, decided, refused_as, rows, running_site
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, decided, refused_as, rows, running_site
 from tests.support.servers.databases import server_directory
 from tests.support.servers.embedded import BackedUp
 

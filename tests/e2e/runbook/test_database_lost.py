@@ -14,8 +14,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from holdfast.sink import LedgerBehind, Written
 from holdfast.sink.transaction.lineage import require_recorded
 from holdfast.spark_app.checkpoint.initial import newest_batch
+from tests.support.documents.runbook import Reader, Site, Step, decided, refused_as, rows
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, Site, Step, decided, refused_as, rows
 
 pytestmark = pytest.mark.rest
 

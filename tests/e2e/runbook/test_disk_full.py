@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.sink import SinkUnavailable, Written
 from tests.support.dispatch.delivery import OLD, age
+from tests.support.documents.runbook import Reader, decided, refused_as, rows, running_site
 from tests.support.job.driver import PATIENT, Driver
-from tests.support.runbook import Reader, decided, refused_as, rows, running_site
 from tests.support.servers.embedded import CannotMountError, FullDisk, volume
 
 pytestmark = pytest.mark.rest

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
+from tests.support.documents.runbook import Reader, Site, decided, rows
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, Site, decided, rows
 
 pytestmark = pytest.mark.rest
 

@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
+from tests.support.documents.runbook import PAGES, Reader, Step, steps
 from tests.support.monitoring.rules import ROOT, all_rules
-from tests.support.runbook import PAGES, Reader, Step, steps
 
 NAMES = sorted(path.stem for path in PAGES.glob("*.md") if path.stem != "README")
 

@@ -13,9 +13,9 @@ from holdfast.spark_app.exposure.settings import Settings
 from holdfast.spark_app.exposure.state import GroupState
 from holdfast.spark_app.exposure.step import step
 from holdfast.spark_app.operator.output import entries
+from tests.support.documents.runbook import Reader, Site
 from tests.support.job.driver import Driver
 from tests.support.job.exposure import at, row, table
-from tests.support.runbook import Reader, Site
 
 pytestmark = pytest.mark.rest
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.dispatch.dispatching import drain
 from tests.support.dispatch.webhooks import Behaviour, Seen, WebhookReceiver, answer
+from tests.support.documents.runbook import Reader, Site, decided, rows
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, Site, decided, rows
 
 pytestmark = pytest.mark.rest
 

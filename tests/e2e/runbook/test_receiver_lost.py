@@ -3,8 +3,8 @@
 import psycopg
 import pytest
 
+from tests.support.documents.runbook import Reader, Site, decided, rows
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, Site, decided, rows
 
 pytestmark = pytest.mark.rest
 

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from tests.support.dispatch.sender import Sent
+from tests.support.documents.runbook import Reader, Site, decided, rows
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, Site, decided, rows
 
 pytestmark = pytest.mark.rest
 

@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
+from tests.support.documents.runbook import Reader, Site, decided, rows
 from tests.support.job.driver import Driver
-from tests.support.runbook import Reader, Site, decided, rows
 
 pytestmark = pytest.mark.rest
 

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.sink import SinkUnavailable, Written
 from tests.support.dispatch.dispatching import Process
+from tests.support.documents.runbook import Reader, decided, refused_as, rows, running_site
 from tests.support.job.driver import PATIENT, Driver
-from tests.support.runbook import Reader, decided, refused_as, rows, running_site
 from tests.support.servers.databases import server_directory
 from tests.support.servers.embedded import OldIds
 

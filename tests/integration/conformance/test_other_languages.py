@@ -25,7 +25,7 @@ from holdfast.deploy.local.ports import free_port
 from tests.support.command import holdfast
 from tests.support.dispatch.payouts import empty_database
 from tests.support.dispatch.sender import OTHER_KEY_BYTES, body, headers, secret_text
-from tests.support.pages import ROOT, blocks, blocks_of, commands
+from tests.support.documents.pages import ROOT, blocks, blocks_of, commands
 from tests.support.servers.fault_proxy import FaultProxy
 from tests.support.waiting import eventually
 

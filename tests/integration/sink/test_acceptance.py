@@ -20,9 +20,9 @@ from holdfast.sink import BatchInput, Fenced, ReplayDiverged, Replayed, Unadopte
 from holdfast.sink.contract.exits import ExitCode
 from holdfast.sink.contract.failpoints import ENVIRONMENT
 from tests.support.dispatch.sender import REFUSED, RELEASE, decision
+from tests.support.documents.pages import blocks_of
 from tests.support.job.driver import Driver
 from tests.support.job.job_stream import contents, sequences
-from tests.support.pages import blocks_of
 from tests.support.world import World
 
 BOTH = pytest.mark.parametrize("staged", [False, True])

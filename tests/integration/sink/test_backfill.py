@@ -12,8 +12,8 @@ import pytest
 from holdfast.sink import UnadoptedCheckpoint
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.dispatch.sender import BLOCK, RELEASE, decision, secret_text
+from tests.support.documents.pages import blocks_of
 from tests.support.job.driver import Driver
-from tests.support.pages import blocks_of
 from tests.support.world import World
 
 PAGE = "docs/spark/backfill.md"

@@ -25,8 +25,8 @@ from holdfast.sink.contract.requeue import ENDINGS, REISSUED, Opened
 from holdfast.sink.requeue import requeue
 from holdfast.sink.transaction.database import statement
 from tests.support.dispatch.sender import BLOCK, RELEASE, decision
+from tests.support.documents.pages import blocks_of
 from tests.support.job.driver import Driver
-from tests.support.pages import blocks_of
 from tests.support.waiting import eventually
 from tests.support.world import World
 

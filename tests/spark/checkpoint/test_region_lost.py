@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.sink.contract.exits import CommandError
+from tests.support.documents.runbook import Reader, running_site
 from tests.support.job.job_stream import published
 from tests.support.job.jobs import Play, event
-from tests.support.runbook import Reader, running_site
 from tests.support.servers.databases import server_directory
 from tests.support.servers.embedded import BackedUp
 

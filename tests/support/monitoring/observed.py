@@ -24,10 +24,10 @@ from tests.support.command import holdfast
 from tests.support.console.admin_api import Api, serving
 from tests.support.dispatch.dispatching import Process, dispatching
 from tests.support.dispatch.webhooks import Behaviour, Seen, WebhookReceiver, answer, listening
+from tests.support.documents.runbook import Site, running_site
 from tests.support.job.job_process import QUICK, JobProcess, job_process
 from tests.support.job.jobs import event, put
 from tests.support.monitoring.prometheus import Prometheus, scraping
-from tests.support.runbook import Site, running_site
 from tests.support.waiting import eventually
 
 MERCHANTS = 40

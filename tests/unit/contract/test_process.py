@@ -19,7 +19,7 @@ from holdfast.sink.contract.failpoints import FailpointHit, failpoint
 from holdfast.sink.contract.standard_error import StandardError
 from holdfast.sink.contract.trace_export import exported_spans
 from tests.support.dispatch.dispatching import tracing
-from tests.support.pages import ROOT
+from tests.support.documents.pages import ROOT
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from holdfast.deploy.release.__main__ import main
 from holdfast.deploy.release.steps import rehearse
 from holdfast.deploy.release.version import PLACES, ROOT, Place
 from holdfast.sink.contract.exits import ExitCode
-from tests.support.pages import blocks_of
+from tests.support.documents.pages import blocks_of
 
 
 @pytest.fixture

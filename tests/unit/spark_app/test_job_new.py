@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.command import holdfast
-from tests.support.pages import ROOT
+from tests.support.documents.pages import ROOT
 
 EXAMPLE = ROOT / "docs" / "examples" / "order_review"
 

@@ -2,7 +2,7 @@
 
 from holdfast.sink.contract.exits import ExitCode
 from tests.support.dispatch.webhooks import answer
-from tests.support.runbook import decided, rows
+from tests.support.documents.runbook import decided, rows
 from tests.support.waiting import eventually
 from tests.support.world import World
 

@@ -10,7 +10,7 @@ import pytest
 from holdfast.dispatcher.cli import main as command
 from holdfast.sink.contract.exits import CommandError, ExitCode
 from tests.support.command import holdfast
-from tests.support.error_index import PAGE
+from tests.support.documents.error_index import PAGE
 
 START = "holdfast.dispatcher.cli.start"
 NO_DATABASE = "no database: pass --dsn, set HOLDFAST_DSN, or start one with `holdfast local up`."

@@ -25,7 +25,7 @@ from holdfast.dispatcher.operators.endpoints.settings import (
 )
 from holdfast.dispatcher.outbound.operator_headers import LITERALS
 from holdfast.sink.contract.tables.delivery import endpoint
-from tests.support.endpoint_settings import PAGE, page
+from tests.support.documents.endpoint_settings import PAGE, page
 
 UPKEEP = Path(delivery.__file__).parent / "store" / "sql" / "upkeep.sql"
 STATEMENTS = Path(file.__file__).with_name("statements.sql")

@@ -27,7 +27,7 @@ from holdfast.dispatcher.operators.why.rules import (
     Verdict,
     judge,
 )
-from tests.support.pages import ROOT
+from tests.support.documents.pages import ROOT
 
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
 KEY = "hf_" + "0" * 32

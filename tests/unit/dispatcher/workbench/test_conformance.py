@@ -20,7 +20,7 @@ from holdfast.dispatcher.workbench.conform.sample import Sample
 from holdfast.receiver import Refused, Secret, VerificationError, verify
 from holdfast.sink.contract.wire import KEY_WINDOW
 from tests.support.dispatch.sender import secret_text
-from tests.support.pages import ROOT
+from tests.support.documents.pages import ROOT
 
 SECRET = Secret.parse(secret_text())
 URL = "http://127.0.0.1:8099/webhooks"

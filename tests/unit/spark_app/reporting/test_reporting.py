@@ -27,7 +27,7 @@ from holdfast.spark_app.reporting.query_progress import (
     is_recorded,
     tick_rows,
 )
-from tests.support.pages import ROOT
+from tests.support.documents.pages import ROOT
 
 BEFORE_SINK = BatchCounts(
     windows=7, late=Counter(late=2, duplicate=1), quarantined=Counter(malformed=3)

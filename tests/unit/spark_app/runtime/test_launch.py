@@ -16,7 +16,7 @@ from holdfast.spark_app.command.values import mebibytes, milliseconds
 from holdfast.spark_app.runtime import session
 from holdfast.spark_app.runtime.java import require_java
 from holdfast.spark_app.runtime.launch import ELSEWHERE, FIXED, Launch, of_this_machine
-from tests.support.pages import ROOT
+from tests.support.documents.pages import ROOT
 
 PAGES = (
     "docs/spark/cluster.md",

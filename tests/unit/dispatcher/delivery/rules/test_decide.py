@@ -23,7 +23,7 @@ from holdfast.dispatcher.delivery.rules.values import Attempt, Entry, Lane
 from holdfast.dispatcher.outbound.endpoint import Endpoint
 from holdfast.dispatcher.shared.states import LaneState
 from holdfast.sink.contract.states import BreakerState, DeadReason, OrderPolicy, Outcome
-from tests.support.pages import ROOT
+from tests.support.documents.pages import ROOT
 
 NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
 ENDPOINT = Endpoint(

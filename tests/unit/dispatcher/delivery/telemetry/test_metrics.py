@@ -34,8 +34,8 @@ from holdfast.dispatcher.outbound.endpoint import Endpoint
 from holdfast.dispatcher.shared.metrics import Histogram
 from holdfast.sink.contract.states import OrderPolicy, Outcome
 from tests.support.dispatch.dispatching import tracing
+from tests.support.documents.pages import ROOT
 from tests.support.monitoring.rules import RULES
-from tests.support.pages import ROOT
 
 _TABLE = re.compile(r"^\| `(holdfast_(?!job_)\w+)` \| (\w+) \| (.*?) \|", re.MULTILINE)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.dispatcher.operators.endpoints.settings import SETTINGS, Form, Setting
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "endpoint-settings.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "endpoint-settings.md"
 
 _HEAD = "| setting | option | value | default | meaning |\n|---|---|---|---|---|\n"
 _UNITS = {Form.MILLISECONDS: " ms", Form.SECONDS: " s", Form.NUMBER: ""}

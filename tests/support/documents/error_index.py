@@ -25,7 +25,15 @@ from holdfast.sink.contract.states import (
 from holdfast.sink.contract.wire import RECEIPT_STATUS, ReceiptOutcome
 from holdfast.sink.errors import Permanent, SinkError, Transient
 from holdfast.spark_app.lifecycle.failure import Cause
-from tests.support.errors import CAUSE, OF_THE_COMMAND, ROOT, SNAPSHOT, Error, errors, lines
+from tests.support.documents.errors import (
+    CAUSE,
+    OF_THE_COMMAND,
+    ROOT,
+    SNAPSHOT,
+    Error,
+    errors,
+    lines,
+)
 
 PAGE = ROOT / "docs" / "reference" / "errors.md"
 

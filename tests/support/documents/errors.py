@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from holdfast.sink.contract.exits import ExitCode
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PACKAGES = ("deploy", "dispatcher", "migrations", "sink", "spark_app")
 SNAPSHOT = ROOT / "tests" / "contract" / "vectors" / "errors.txt"
 

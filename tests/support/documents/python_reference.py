@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "python.md"
 
 MODULES = {
     "holdfast.sink": "exceptions-of-the-sink",

@@ -15,7 +15,7 @@ from signal import SIGKILL
 from holdfast.deploy.release.pages import pages
 from tests.support.command import holdfast, runs_here
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 PACKAGES = ("sink", "dispatcher", "migrations", "spark_app", "deploy", "tests")
 

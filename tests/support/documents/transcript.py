@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.support.pages import blocks_of
+from tests.support.documents.pages import blocks_of
 
 _KILLED = re.compile(r"# killed at (\w+)\n")
 

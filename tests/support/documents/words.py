@@ -1,14 +1,14 @@
 """Words of the documents at a commit, the working tree by default.
 
-`python -m tests.support.words [COMMIT]` counts pages that people write, those that are made from
-the code, and the changelog.
+`python -m tests.support.documents.words [COMMIT]` counts pages that people write, those that are
+made from the code, and the changelog.
 """
 
 import subprocess
 import sys
 from collections import Counter
 
-from tests.support.pages import ROOT
+from tests.support.documents.pages import ROOT
 
 MADE = {f"docs/reference/{name}.md" for name in ("endpoint-settings", "errors", "python")}
 """Pages that are made from the code."""

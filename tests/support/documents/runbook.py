@@ -38,7 +38,7 @@ from tests.support.dispatch.sender import NOON, WINDOW, hold, secret_text
 from tests.support.processes import end
 from tests.support.waiting import eventually
 
-PAGES = Path(__file__).parents[2] / "deploy" / "runbook"
+PAGES = Path(__file__).parents[3] / "deploy" / "runbook"
 
 AGAIN_SECONDS = 60.0
 
