@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+import py4j.java_gateway
 import pytest
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError, get_return_value
 
 from holdfast.deploy.release import checkpoint_jar
 from holdfast.sink.contract.checkpoint import MANAGER_CLASS, MANAGER_SETTING, manager_jar
@@ -107,7 +108,10 @@ def drivers(store: S3) -> Iterator[tuple[Jvm, Jvm]]:
         pytest.skip(f"no jar of the checkpoint file manager: {error}")
     with ThreadPoolExecutor(2) as pool:
         started = list(pool.map(Jvm, [store, store]))
-    yield started[0], started[1]
+    with pytest.MonkeyPatch.context() as patch:
+        # After any session in this process PySpark asks that session's JVM what an error is.
+        patch.setattr(py4j.java_gateway, "get_return_value", get_return_value)
+        yield started[0], started[1]
     for each in started:
         each.close()
 
