@@ -41,6 +41,11 @@ def test_link_that_leads_nowhere_is_named(link: str, tmp_path: Path) -> None:
     assert list(broken(tmp_path)) == ["README.md: the link 'there' leads nowhere"]
 
 
+def test_no_page_has_the_marks_of_an_unfinished_merge() -> None:
+    mark = re.compile(r"^(<{7}|={7}|>{7})( |$)", re.MULTILINE)
+    assert [name_of(page) for page in pages() if mark.search(page.read_text())] == []
+
+
 def test_no_address_of_a_link_has_a_blank() -> None:
     """Such a link is text, so the test above does not see it."""
     split = re.compile(r"\]\([^)`]*\s[^)`]*\.md[^)`]*\)")
