@@ -132,11 +132,13 @@ def _all_held(dsn: str) -> list[dict[str, Any]]:
 def _line(row: dict[str, Any]) -> str:
     from holdfast.sink.contract.money import money  # noqa: PLC0415 - keeps other commands light
 
-    exposure = money(row["exposure_minor"], row["currency"])
-    limit = money(row["limit_minor"], row["currency"])
+    why = "by hand"
+    if row["window_end"] is not None:
+        exposure = money(row["exposure_minor"], row["currency"])
+        limit = money(row["limit_minor"], row["currency"])
+        why = f"exposure {exposure} above {limit} in the window ending {rfc3339(row['window_end'])}"
     return (
-        f"{printable(row['merchant_id'])}  held since {rfc3339(row['since'])}  exposure {exposure}"
-        f" above {limit} in the window ending {rfc3339(row['window_end'])}"
+        f"{printable(row['merchant_id'])}  held since {rfc3339(row['since'])}  {why}"
         f"  sequence {row['sequence']}  {row['key']}"
     )
 

@@ -3,7 +3,8 @@
 A transition that the current hold does not allow (a block of a held merchant, a release of one that
 is not held) changes nothing and is recorded as `refused_transition`. The sender suppresses such
 decisions and delivers in order, so the cause is an operator's skip or a fault. It is counted and
-shown, and answered as applied, because the merchant already is in the requested state.
+shown, and answered as applied, because the merchant already is in the requested state. A person may
+decide what is so already, to keep it so: that is no fault, and the hold is that person's then.
 """
 
 import hashlib
@@ -41,7 +42,8 @@ async def apply(
     """Change the merchant's hold and append to its history, in the caller's transaction."""
     values = asdict(order) | {"key": delivery.key, "sequence": delivery.body.sequence}
     changed = await connection.execute(_change(order.action), values)
-    effect = Effect.APPLIED if await changed.fetchone() else Effect.REFUSED_TRANSITION
+    is_right = await changed.fetchone() is not None or order.is_by_hand
+    effect = Effect.APPLIED if is_right else Effect.REFUSED_TRANSITION
     values |= {"arrival": arrival, "effect": effect.value, "action": order.action.value}
     await connection.execute(statement("record_transition"), values)
     return effect

@@ -1,22 +1,30 @@
 -- The payouts service's tables, in the same schema as the inbox.
--- Safe to run again: it never changes existing objects.
+-- Safe to run again: it changes of existing objects only which columns may be null, as an older version had them.
+-- A decision that a person made has no window, and nothing that belongs to one.
 
 CREATE TABLE IF NOT EXISTS payouts.hold (
     merchant_id    text        NOT NULL CONSTRAINT pk_hold PRIMARY KEY,
     held           boolean     NOT NULL,
     since          timestamptz NOT NULL,
     sequence       bigint      NOT NULL,
-    exposure_minor bigint      NOT NULL,
-    limit_minor    bigint      NOT NULL,
-    currency       text        NOT NULL,
-    window_start   timestamptz NOT NULL,
-    window_end     timestamptz NOT NULL,
+    exposure_minor bigint,
+    limit_minor    bigint,
+    currency       text,
+    window_start   timestamptz,
+    window_end     timestamptz,
     key            text        NOT NULL,
     CONSTRAINT ck_hold_sequence CHECK (sequence >= 1),
     CONSTRAINT ck_hold_window CHECK (window_start < window_end)
 );
 
 CREATE INDEX IF NOT EXISTS ix_hold_held ON payouts.hold (merchant_id) WHERE held;
+
+ALTER TABLE payouts.hold
+    ALTER COLUMN exposure_minor DROP NOT NULL,
+    ALTER COLUMN limit_minor DROP NOT NULL,
+    ALTER COLUMN currency DROP NOT NULL,
+    ALTER COLUMN window_start DROP NOT NULL,
+    ALTER COLUMN window_end DROP NOT NULL;
 
 -- One number for each verified delivery, in order of arrival.
 CREATE SEQUENCE IF NOT EXISTS payouts.arrival;
@@ -28,19 +36,29 @@ CREATE TABLE IF NOT EXISTS payouts.hold_history (
     effect              text        NOT NULL,
     key                 text        NOT NULL CONSTRAINT uq_hold_history_key UNIQUE,
     arrival             bigint      NOT NULL CONSTRAINT uq_hold_history_arrival UNIQUE,
-    window_start        timestamptz NOT NULL,
-    window_end          timestamptz NOT NULL,
-    revision            integer     NOT NULL,
-    exposure_minor      bigint      NOT NULL,
-    limit_minor         bigint      NOT NULL,
-    release_level_minor bigint      NOT NULL,
-    currency            text        NOT NULL,
-    policy_version      text        NOT NULL,
+    window_start        timestamptz,
+    window_end          timestamptz,
+    revision            integer,
+    exposure_minor      bigint,
+    limit_minor         bigint,
+    release_level_minor bigint,
+    currency            text,
+    policy_version      text,
     applied_at          timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT pk_hold_history PRIMARY KEY (merchant_id, sequence),
     CONSTRAINT ck_hold_history_action CHECK (action IN ('block', 'release')),
     CONSTRAINT ck_hold_history_effect CHECK (effect IN ('applied', 'refused_transition'))
 );
+
+ALTER TABLE payouts.hold_history
+    ALTER COLUMN window_start DROP NOT NULL,
+    ALTER COLUMN window_end DROP NOT NULL,
+    ALTER COLUMN revision DROP NOT NULL,
+    ALTER COLUMN exposure_minor DROP NOT NULL,
+    ALTER COLUMN limit_minor DROP NOT NULL,
+    ALTER COLUMN release_level_minor DROP NOT NULL,
+    ALTER COLUMN currency DROP NOT NULL,
+    ALTER COLUMN policy_version DROP NOT NULL;
 
 CREATE TABLE IF NOT EXISTS payouts.delivery_log (
     arrival     bigint      NOT NULL CONSTRAINT pk_delivery_log PRIMARY KEY,

@@ -5,7 +5,7 @@ SELECT nextval('payouts.arrival') AS arrival
 
 
 -- name: block
--- Holds a merchant that is not held. If it is already held, changes nothing and returns no row.
+-- Holds a merchant that is not held, or by hand one that is held. Else changes nothing and returns no row.
 -- Index: pk_hold.
 INSERT INTO payouts.hold AS current (
     merchant_id, held, since, sequence, exposure_minor, limit_minor, currency,
@@ -16,7 +16,7 @@ INSERT INTO payouts.hold AS current (
 )
 ON CONFLICT (merchant_id) DO UPDATE
    SET held = true,
-       since = excluded.since,
+       since = CASE WHEN current.held THEN current.since ELSE excluded.since END,
        sequence = excluded.sequence,
        exposure_minor = excluded.exposure_minor,
        limit_minor = excluded.limit_minor,
@@ -24,7 +24,7 @@ ON CONFLICT (merchant_id) DO UPDATE
        window_start = excluded.window_start,
        window_end = excluded.window_end,
        key = excluded.key
- WHERE NOT current.held
+ WHERE NOT current.held OR excluded.window_end IS NULL
 RETURNING merchant_id
 
 
@@ -50,10 +50,14 @@ SELECT count(*) AS held FROM payouts.hold WHERE held
 
 
 -- name: find_tables
--- Returns whether the tables and this version of the inbox's functions exist; they are created in one transaction.
+-- Returns whether this version of the tables and of the inbox's functions exists; they are created in one transaction.
 -- No index: reads the catalogue, which does not wait for locks on the tables.
 SELECT to_regclass('payouts.delivery_log') IS NOT NULL
-   AND to_regproc('payouts.inbox_receive') IS NOT NULL AS there
+   AND to_regproc('payouts.inbox_receive') IS NOT NULL
+   AND EXISTS (
+       SELECT FROM pg_attribute
+       WHERE attrelid = to_regclass('payouts.hold_history') AND attname = 'window_end' AND NOT attnotnull
+   ) AS there
 
 
 -- name: list_held

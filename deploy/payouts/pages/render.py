@@ -65,11 +65,17 @@ def _held(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _held_row(row: Mapping[str, Any]) -> tuple[str, ...]:
+    moment, number = _moment(row["since"]), str(row["sequence"])
+    return (row["merchant_id"], _why(row), moment, number, row["key"])
+
+
+def _why(row: Mapping[str, Any]) -> str:
+    if row["window_end"] is None:
+        return "A person decided it."
     exposure = money(row["exposure_minor"], row["currency"])
     limit = money(row["limit_minor"], row["currency"])
     window = f"{_moment(row['window_start'])} to {_moment(row['window_end'])}"
-    why = f"Exposure {exposure} is above the limit of {limit} in the window {window}."
-    return (row["merchant_id"], why, _moment(row["since"]), str(row["sequence"]), row["key"])
+    return f"Exposure {exposure} is above the limit of {limit} in the window {window}."
 
 
 def _more(next_after: str | None) -> str:
@@ -109,13 +115,18 @@ def _transitions(rows: Sequence[Mapping[str, Any]]) -> str:
                 str(row["sequence"]),
                 row["action"],
                 row["effect"].replace("_", " "),
-                money(row["exposure_minor"], row["currency"]),
-                _moment(row["window_end"]),
+                *_window(row),
                 _moment(row["applied_at"]),
             )
             for row in rows
         ),
     )
+
+
+def _window(row: Mapping[str, Any]) -> tuple[str, str]:
+    if row["window_end"] is None:
+        return "by hand", "none"
+    return money(row["exposure_minor"], row["currency"]), _moment(row["window_end"])
 
 
 def _table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

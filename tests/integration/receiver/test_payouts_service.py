@@ -133,6 +133,34 @@ def test_impossible_transition_is_recorded_and_changes_nothing(service: Payouts)
 
 
 @pytest.mark.rest
+def test_person_decides_without_a_window_also_what_is_so_already(service: Payouts) -> None:
+    # As an older version had made them.
+    with psycopg.connect(service.dsn) as older:
+        for table in ("hold", "hold_history"):
+            older.execute(f"ALTER TABLE payouts.{table} ALTER COLUMN window_end SET NOT NULL")
+    database.create_tables(service.dsn, Inbox())
+    assert service.send(Sent.of("m_482", "block", 1)).json()["outcome"] == "applied"
+    since = "SELECT since FROM payouts.hold"
+    before = service.rows(since)
+    for sequence, action in enumerate(("block", "release", "release"), 2):
+        data = {"merchant_id": "m_482", "action": action, "origin": "hand"}
+        sent = Sent.of("m_482", action, sequence, data=data)
+        assert service.send(sent).json()["outcome"] == "applied"
+        if action == "block":
+            assert service.rows(since) == before
+            assert "A person decided it." in httpx.get(service.url).text
+            [held] = httpx.get(f"{service.url}/holds.json").json()["held"]
+            assert (held["sequence"], held["window_end"]) == (2, None)
+            assert "by hand  sequence 2" in invoke("held", "--dsn", service.dsn).stdout
+    history = service.rows("SELECT effect, window_end FROM payouts.hold_history ORDER BY sequence")
+    assert history[1:] == [("applied", None)] * 3
+    assert service.rows("SELECT held, sequence FROM payouts.hold") == [(False, 3)]
+    contrary = {"merchant_id": "m_482", "action": "block", "origin": "hand"}
+    refused = service.send(Sent.of("m_482", "release", 5, data=contrary))
+    assert (refused.status_code, "bad_data" in refused.text) == (422, True)
+
+
+@pytest.mark.rest
 def test_page_runs_no_script_of_a_merchants_name(service: Payouts) -> None:
     merchant = "<script>alert(1)</script>"
     assert service.send(Sent.of(merchant, "block", 1)).status_code == 200
