@@ -104,7 +104,8 @@ def dispatch(
 ) -> None:
     """Deliver webhooks until stopped. SIGTERM or Ctrl-C stops gracefully, a second one at once.
 
-    SIGHUP loads endpoints and secrets now; they are also loaded every second.
+    SIGHUP loads endpoints and secrets now; they are also loaded every six seconds
+    at least, and when an operator changes something.
     """
     if not dsn:
         raise CommandError(

@@ -1,4 +1,4 @@
-"""The doorbell: a writer notifies the dispatchers of a batch (NOTIFY), so that they need not poll.
+"""The doorbell: writers notify the dispatchers of a batch (NOTIFY), and operators of a change.
 
 Nothing depends on it: dispatchers also poll, less often while it works. It tests itself regularly:
 behind a pooler in transaction mode, or on a connection that broke silently, no notification
@@ -20,6 +20,9 @@ from holdfast.dispatcher.shared.errors import StoreUnavailableError
 PROBE_SECONDS = 60.0
 """Interval of the self-test."""
 
+CHANGED = "changed"
+"""What operators say, and a dispatcher that leaves. A writer of a batch says nothing."""
+
 ANSWER_SECONDS = 5.0
 """How long the notification of a self-test may take to arrive."""
 
@@ -36,15 +39,20 @@ class Doorbell:
         watch: Watch,
         telemetry: Telemetry,
         rung: Callable[[], None],
+        changed: Callable[[], None],
         works: Callable[[bool], None],
         *,
         probe_seconds: float = PROBE_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
-        """`rung` is called for each notification; `works` when that begins or ends to be sure."""
+        """`rung` is called where a batch was announced, `changed` where something else was.
+
+        `works` is called when it begins or ends to be sure that these are heard.
+        """
         self._watch = watch
         self._telemetry = telemetry
         self._rung = rung
+        self._changed = changed
         self._works = works
         self._probe_seconds = probe_seconds
         self._answer_seconds = answer_seconds
@@ -71,8 +79,9 @@ class Doorbell:
         async with self._watch.listener() as listener:
             await self._probe(listener)
             self._works(True)
-            # A batch may have been written while nothing listened.
+            # While nothing listened, a batch may have been written, or a change made.
             self._rung()
+            self._changed()
             try:
                 while True:
                     while payloads := await listener.payloads(self._probe_seconds):
@@ -111,6 +120,8 @@ class Doorbell:
         """Pass on what a writer rang; the self-tests of other dispatchers have a payload."""
         if "" in payloads:
             self._rung()
+        if CHANGED in payloads:
+            self._changed()
 
     def _recovered(self) -> None:
         if self._deaf:

@@ -1,4 +1,4 @@
-"""The current endpoints: loaded every second, with the values of their references.
+"""The current endpoints: loaded every few seconds, with the values of their references.
 
 An endpoint that cannot be sent to (a missing secret, a header that is not allowed, an invalid URL,
 a timeout that does not fit the lease) keeps its lanes waiting, and its fault is logged once. None

@@ -1,6 +1,7 @@
 """The steps of a dispatcher's loops. Each returns whether it found work."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from uuid import uuid4
 
@@ -9,7 +10,7 @@ from holdfast.dispatcher.delivery.endpoints import Endpoints
 from holdfast.dispatcher.delivery.flow import Flow
 from holdfast.dispatcher.delivery.health import Health
 from holdfast.dispatcher.delivery.holds import Holds
-from holdfast.dispatcher.delivery.rules.values import Claim, ClaimRequest, Instance
+from holdfast.dispatcher.delivery.rules.values import Beat, Claim, ClaimRequest, Instance
 from holdfast.dispatcher.delivery.store.postgres import PostgresStore
 from holdfast.dispatcher.delivery.telemetry.log import Line, Telemetry
 from holdfast.dispatcher.delivery.telemetry.observer import Observer
@@ -25,6 +26,9 @@ RESCUES = 256
 
 SKEW_SECONDS = 30
 """Offset of this host's clock from the database's that is logged."""
+
+ROUTED_SECONDS = 1.0
+"""How long batches may keep being routed with a claim: one finds only what became due lately."""
 
 DRAIN_OUTAGE_SECONDS = 60
 """How long a drain waits for an unavailable database."""
@@ -59,15 +63,17 @@ class Steps:
         self._entries_per_lane = entries_per_lane
         self._answered = seconds()
         self._load_requested = False
-        self._announced = self._had_announced = False
+        self._announced = False
+        self._claimed_at = -ROUTED_SECONDS
 
     def announce_batch(self) -> bool:
         """Record that a batch was written; returns whether the next claim also routes it.
 
-        That is faster, and done while no lane is held. Not twice in a row: lanes that became due
-        in the meantime would wait as long as batches keep coming.
+        That is faster, and done while no lane is held, if the last full claim is recent: lanes that
+        became due in the meantime would wait as long as batches keep coming.
         """
-        self._announced = not self._flow.held and not self._had_announced
+        is_recent = seconds() - self._claimed_at < ROUTED_SECONDS
+        self._announced = is_recent and not self._flow.held
         return self._announced
 
     async def route(self, routed: Callable[[], None]) -> bool:
@@ -78,7 +84,7 @@ class Steps:
         return result.batches > 0
 
     async def claim(self, request_route: Callable[[], None]) -> bool:
-        """Claim lanes for the free slots, and start sending them.
+        """Claim lanes for the free slots, and start sending them; returns whether more may be due.
 
         Calls `request_route` where a batch was announced and `route` has to route it.
         """
@@ -94,8 +100,8 @@ class Steps:
             return False
         started, lease = seconds(), self._endpoints.lease_seconds
         request = ClaimRequest(counts, uuid4(), lease, self._entries_per_lane)
-        self._had_announced = announced
         if not announced:
+            self._claimed_at = started
             return self._take(await self._store.claim(request, started), counts, started)
         done = await self._store.route_and_claim(request, started)
         if done is None or not done[0].batches:
@@ -107,7 +113,7 @@ class Steps:
         return self._take(done[1], counts, started)
 
     def _take(self, claim: Claim, counts: Mapping[int, int], started: float) -> bool:
-        """Start sending the claimed lanes; returns whether there are any."""
+        """Start sending the claimed lanes; returns whether there are as many as were asked for."""
         if self._observer is not None:
             self._observer.claimed(claim, started)
         for gap in claim.gaps:
@@ -121,7 +127,8 @@ class Steps:
         if not claim.lanes and claim.again_seconds is not None:
             # The regular interval is too long to use the full rate.
             asyncio.get_running_loop().call_later(claim.again_seconds, self._flow.request_claim)
-        return bool(claim.lanes)
+        taken = Counter(lane.endpoint_id for lane in claim.lanes)
+        return any(taken[id_] >= count for id_, count in counts.items())
 
     async def rescue(self) -> bool:
         """Release the lanes of dispatchers that crashed or outlived their lease."""
@@ -150,18 +157,18 @@ class Steps:
         """Have the next load logged."""
         self._load_requested = True
 
-    async def beat(self, *, draining: bool = False) -> bool:
-        """Record a heartbeat and compare the clocks."""
+    async def beat(self, *, draining: bool = False) -> Beat:
+        """Record a heartbeat and compare the clocks; returns what there is to do."""
         began = seconds()
-        at = await self._store.beat(self._instance, self._flow.sending, draining=draining)
-        self._clock.measured(at, began)
+        beat = await self._store.beat(self._instance, self._flow.sending, draining=draining)
+        self._clock.measured(beat.at, began)
         skew, fault = self._clock.skew_seconds, self._clock.fault
         if self._observer is not None:
             self._observer.beat(skew)
         self._health.clock(fault)
         if abs(skew) > SKEW_SECONDS:
             self._telemetry.warn(Line.CLOCK_SKEW, seconds=round(skew), claims=fault is None)
-        return False
+        return beat
 
     async def drain(self, drained: Callable[[], None]) -> bool:
         """Call `drained` if everything that can be sent now is sent."""

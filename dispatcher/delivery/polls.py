@@ -1,15 +1,17 @@
-"""How often an idle dispatcher looks for new batches and for due lanes.
+"""How often an idle dispatcher looks for work, and what makes it look at once.
 
 The database is asked whatever was announced: a lost notification delays a decision, and loses none.
-While the doorbell works, looking once a second is enough. Writers that do not ring, such as a sink
-with `doorbell=False`, are noticed by their batches.
+While the doorbell works, batches and operators' changes are announced, and each heartbeat asks for
+what was missed, so the loops look rarely. Writers that do not ring, such as a sink with
+`doorbell=False`, are noticed by their batches.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from math import ceil
 
-from holdfast.dispatcher.delivery.supervisor import Pulse
+from holdfast.dispatcher.delivery.rules.values import Beat
+from holdfast.dispatcher.delivery.supervisor import GROWTH, Pulse
 from holdfast.dispatcher.shared.clock import seconds
 
 ROUTE_SECONDS = 0.08
@@ -18,26 +20,47 @@ ROUTE_SECONDS = 0.08
 CLAIM_SECONDS = 0.25
 """Maximum delay of a retry; without the doorbell, of lanes that became due elsewhere."""
 
-ANNOUNCED_SECONDS = 1.0
-"""Maximum delay of batches and lanes while the doorbell works, should a notification be missing."""
+LOOK_SECONDS = 1.0
+"""Maximum delay of everything else: an operator's change, an expired lease, a replay."""
+
+ANNOUNCED_SECONDS = 6.0
+"""Maximum delay of what is not announced, while the doorbell works; of a batch, a heartbeat."""
+
+HEARTBEAT_FINDS_SECONDS = 60.0
+"""How long a loop waits whose work each heartbeat would find."""
+
+ANNOUNCED_GROWTH = 16
+"""By how much each pause is longer than the one before, while the doorbell works. What rang it is
+found by the first step or, if another dispatcher was at it, by one of the next two."""
 
 UNANNOUNCED_SECONDS = 60.0
 """How long polls are as frequent as without the doorbell, after a batch that nobody announced."""
 
-RETRY_SECONDS_MAX = 60.0
-"""A retry in more than this is found by looking once a second."""
+RETRY_SECONDS_MAX = 600.0
+"""A retry in more than this is found by looking."""
 
 
 class Polls:
-    """The pulses of routing and claiming."""
+    """The pulses of the loops that look for work."""
 
     def __init__(self) -> None:
         """The doorbell does not work yet."""
         self.routing = Pulse(0.005, ROUTE_SECONDS)
         self.claiming = Pulse(0.002, CLAIM_SECONDS)
-        self._works = False
+        self.rescuing = Pulse(0.05, LOOK_SECONDS)
+        self.replaying = Pulse(0.02, LOOK_SECONDS)
+        self.loading = Pulse(LOOK_SECONDS, LOOK_SECONDS)
+        # The pulse, and its longest pause without the doorbell, and with it.
+        self._pauses = (
+            (self.routing, ROUTE_SECONDS, HEARTBEAT_FINDS_SECONDS),
+            (self.claiming, CLAIM_SECONDS, ANNOUNCED_SECONDS),
+            (self.rescuing, LOOK_SECONDS, ANNOUNCED_SECONDS),
+            (self.replaying, LOOK_SECONDS, HEARTBEAT_FINDS_SECONDS),
+            (self.loading, LOOK_SECONDS, ANNOUNCED_SECONDS),
+        )
+        self._rare = self._works = False
         self._unannounced_at = -UNANNOUNCED_SECONDS
-        self._announced = False
+        self._announced = self._changed = False
         self._retries: set[int] = set()
 
     def doorbell(self, works: bool) -> None:
@@ -48,6 +71,19 @@ class Polls:
     def announced(self) -> None:
         """Record a notification of a batch."""
         self._announced = True
+
+    def changed(self) -> None:
+        """Look for what an operator has changed: endpoints and holds, then lanes; and replays."""
+        self._changed = True
+        self.loading.ring()
+        self.replaying.ring()
+
+    def found(self, beat: Beat) -> None:
+        """Look for what a heartbeat has found."""
+        if beat.batches:
+            self.routing.ring()
+        if beat.replays:
+            self.replaying.ring()
 
     async def route(self, step: Callable[[Callable[[], None]], Awaitable[bool]]) -> bool:
         """Call `step`, which calls back if it made lanes due, and note if nobody announced them.
@@ -65,6 +101,14 @@ class Polls:
         self._spread()
         return found
 
+    async def load(self, step: Callable[[], Awaitable[bool]]) -> bool:
+        """Call `step`, and claim what an operator's change lets be sent."""
+        changed, self._changed = self._changed, False
+        found = await step()
+        if changed:
+            self.claiming.ring()
+        return found
+
     def retries(self, delays: Iterable[float]) -> None:
         """Claim when these seconds are over."""
         loop = asyncio.get_running_loop()
@@ -79,6 +123,10 @@ class Polls:
         self.claiming.ring()
 
     def _spread(self) -> None:
-        announced = self._works and seconds() - self._unannounced_at >= UNANNOUNCED_SECONDS
-        self.routing.longest = ANNOUNCED_SECONDS if announced else ROUTE_SECONDS
-        self.claiming.longest = ANNOUNCED_SECONDS if announced else CLAIM_SECONDS
+        before = self._rare
+        self._rare = self._works and seconds() - self._unannounced_at >= UNANNOUNCED_SECONDS
+        for pulse, often, rarely in self._pauses:
+            pulse.longest = rarely if self._rare else often
+            pulse.growth = ANNOUNCED_GROWTH if self._rare else GROWTH
+            if before and not self._rare:
+                pulse.ring()

@@ -54,11 +54,7 @@ from holdfast.dispatcher.shared.errors import (
 )
 from holdfast.sink.contract.failpoints import failpoint
 
-LOAD_SECONDS = 1.0
 BEAT_SECONDS = 5.0
-
-REPLAY_SECONDS = 1.0
-"""Maximum delay of an applied replay in an idle dispatcher."""
 
 ROUTE_STEP_SECONDS = 1900.0
 """Time limit of a routing step: three tries at a large batch, ten minutes each."""
@@ -111,7 +107,6 @@ class Dispatcher:
         self._supervisor = Supervisor(self._telemetry, self.health)
         self._aborted = asyncio.Event()
         self._polls = Polls()
-        self._loading = Pulse(LOAD_SECONDS, LOAD_SECONDS)
         self._endpoints = Endpoints(
             store, transport, self._telemetry, settings.lease_seconds, settings.references
         )
@@ -168,7 +163,7 @@ class Dispatcher:
     def reload(self) -> None:
         """Load endpoints and secrets now, and log it."""
         self._steps.request_load()
-        self._loading.ring()
+        self._polls.loading.ring()
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -231,14 +226,13 @@ class Dispatcher:
         return await self._leave()
 
     def _start_loops(self, tasks: asyncio.TaskGroup) -> set[asyncio.Task[None]]:
-        steps = self._steps
-        route, claim = self._polls.routing, self._polls.claiming
+        steps, polls = self._steps, self._polls
         loops: dict[str, tuple[Callable[[], Awaitable[bool]], Pulse]] = {
-            "route": (partial(self._polls.route, steps.route), route),
-            "claim": (partial(steps.claim, route.ring), claim),
-            "rescue": (steps.rescue, Pulse(0.05, 1.0)),
-            "replay": (self._replayer.step, Pulse(0.02, REPLAY_SECONDS)),
-            "load": (steps.load, self._loading),
+            "route": (partial(polls.route, steps.route), polls.routing),
+            "claim": (partial(steps.claim, polls.routing.ring), polls.claiming),
+            "rescue": (steps.rescue, polls.rescuing),
+            "replay": (self._replayer.step, polls.replaying),
+            "load": (partial(polls.load, steps.load), polls.loading),
             "beat": (self._beat, Pulse(BEAT_SECONDS, BEAT_SECONDS)),
             "tick": (_tick, Pulse(TICK_SECONDS, TICK_SECONDS)),
         }
@@ -252,13 +246,14 @@ class Dispatcher:
             for name, (step, pulse) in loops.items()
         }
 
-    async def _beat(self) -> bool:
+    async def _beat(self, *, draining: bool = False) -> bool:
         try:
-            await self._steps.beat()
+            beat = await self._steps.beat(draining=draining)
         except StoreRefusedError:
             self.health.wrote(accepted=False)
             raise
         self.health.wrote(accepted=True)
+        self._polls.found(beat)
         return False
 
     def _start_aside(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
@@ -276,7 +271,10 @@ class Dispatcher:
             pulse = Pulse(SERVER_SECONDS / 10, SERVER_SECONDS)
             work.append(loop("server", server.step, pulse, inf))
         if self._watch is not None and self._settings.doorbell:
-            doorbell = Doorbell(self._watch, self._telemetry, self._rung, self._polls.doorbell)
+            polls = self._polls
+            doorbell = Doorbell(
+                self._watch, self._telemetry, self._rung, polls.changed, polls.doorbell
+            )
             work.append(doorbell.run())
         return [tasks.create_task(each) for each in work]
 
@@ -293,7 +291,7 @@ class Dispatcher:
         self._telemetry.info(Line.STOPPING, in_flight=self._flow.sending)
         failpoint("D14")
         # Whatever it raises, the results in memory must still be settled.
-        await self._supervisor.step("beat", partial(self._steps.beat, draining=True))
+        await self._supervisor.step("beat", partial(self._beat, draining=True))
         sending = (self._flow, self._replayer)
         await self._patiently({asyncio.create_task(each.quiet()) for each in sending}, end)
         for each in sending:

@@ -10,9 +10,8 @@ from holdfast.dispatcher.shared.errors import DispatcherError, StoreUnavailableE
 GAP_SECONDS = 0.002
 """Minimum pause between two steps: a pulse that is rung constantly causes no busy loop."""
 
-
 GROWTH = 4
-"""By how much a pause is longer than the one before while a loop finds no work."""
+"""A pulse's, unless it is changed."""
 
 
 class Pulse:
@@ -22,6 +21,8 @@ class Pulse:
         """Both are in seconds. `longest` may be changed at any time."""
         self._shortest = shortest
         self.longest = longest
+        self.growth = GROWTH
+        """By how much a pause is longer than the one before while the loop finds no work."""
         self._pause = shortest
         self._rung = asyncio.Event()
 
@@ -36,7 +37,7 @@ class Pulse:
 
     async def rest(self, *, busy: bool) -> None:
         """Wait until the next step is due."""
-        self._pause = self._shortest if busy else min(GROWTH * self._pause, self.longest)
+        self._pause = self._shortest if busy else min(self.growth * self._pause, self.longest)
         await asyncio.sleep(GAP_SECONDS)
         try:
             async with asyncio.timeout(self._pause):

@@ -9,6 +9,11 @@ WHERE to_regclass(
 ) IS NULL
 
 
+-- name: doorbell_changed
+-- Tells every dispatcher, with the COMMIT, that something else than a batch has changed. Needs no index.
+SELECT pg_notify('holdfast_doorbell', 'changed')
+
+
 -- name: schema_installed
 -- Whether the schema exists. Reads the catalogue, because to_regclass fails for a schema on which the user has no right
 -- before it sets its role. Index: pg_class_relname_nsp.

@@ -239,6 +239,18 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
+class Beat:
+    """What a heartbeat has found."""
+
+    at: datetime
+    """The database's time."""
+    batches: bool
+    """Whether a batch is unrouted."""
+    replays: bool
+    """Whether a replay is being applied."""
+
+
+@dataclass(frozen=True, slots=True)
 class OldDays:
     """The days of entries and attempts that are past their retention."""
 

@@ -11,6 +11,7 @@ from psycopg.rows import DictRow
 from holdfast.dispatcher.delivery.rules.pace import why_held_up
 from holdfast.dispatcher.delivery.rules.replays import ReplayRequest, ReplayTurn
 from holdfast.dispatcher.delivery.rules.values import (
+    Beat,
     Claim,
     ClaimRequest,
     Instance,
@@ -196,8 +197,8 @@ class PostgresStore:
 
         return await self._sessions.transaction(work, within=PATIENCE_SECONDS)
 
-    async def beat(self, instance: Instance, in_flight: int, *, draining: bool) -> datetime:
-        """Record a heartbeat of this process; returns the database's time.
+    async def beat(self, instance: Instance, in_flight: int, *, draining: bool) -> Beat:
+        """Record a heartbeat of this process; returns what there is to do.
 
         Raises `UnservedError`, and records nothing, once the schema does not serve this version.
         """
@@ -210,7 +211,7 @@ class PostgresStore:
             "draining": draining,
         }
 
-        async def work(connection: Connection) -> datetime:
+        async def work(connection: Connection) -> Beat:
             revision, misfit = await read_range(connection)
             if misfit is not None:
                 raise UnservedError(misfit)
@@ -220,8 +221,7 @@ class PostgresStore:
                     schema.RECORD, schema.session("dispatcher", str(instance.id))
                 )
             failpoint("D12")
-            at: datetime = row["at"]
-            return at
+            return Beat(**row)
 
         return await self._sessions.transaction(work)
 
@@ -231,5 +231,10 @@ class PostgresStore:
         return misfit
 
     async def leave(self, instance: Instance) -> None:
-        """Delete the instance's row."""
-        await self._sessions.rows("upkeep/instance_leave", {"id": instance.id})
+        """Delete the instance's row; others claim what it has released."""
+
+        async def work(connection: Connection) -> None:
+            await run(connection, "upkeep/instance_leave", {"id": instance.id})
+            await run(connection, "doorbell_changed")
+
+        await self._sessions.transaction(work)

@@ -38,7 +38,7 @@ class Audit(OperatorSession):
 
     def record_read(self, action: str, target: str, detail: Row) -> None:
         """Record that the actor read `target`; `action` is a name such as `entry.read`."""
-        self._audit(action, target, "asked for", detail)
+        self._audit(action, target, "asked for", detail, changes=False)
 
     def actions(
         self, filter_: Actions, *, limit: int, before: int | None = None

@@ -92,7 +92,12 @@ class OperatorSession:
                 cursor.execute(statement(rows), parameters)
                 yield total, iter(cursor)
 
-    def _audit(self, action: str, target: str, reason: str, detail: Row) -> None:
+    def _audit(
+        self, action: str, target: str, reason: str, detail: Row, *, changes: bool = True
+    ) -> None:
+        """Record an action; what `changes` something makes the dispatchers look at once."""
+        if changes:
+            self._run("doorbell_changed")
         self._run(
             "common/audit_add",
             {

@@ -53,6 +53,7 @@ def add_endpoint(db: psycopg.Connection, url: str, **columns: Any) -> int:
     values = ", ".join(f"%({name})s" + _CASTS.get(name, "") for name in row)
     query = f"INSERT INTO holdfast.endpoint ({names}) VALUES ({values}) RETURNING id"
     (endpoint_id,) = db.execute(query.encode(), row).fetchone() or (0,)
+    db.execute("SELECT pg_notify('holdfast_doorbell', 'changed')")  # as `endpoint add` does
     return int(endpoint_id)
 
 

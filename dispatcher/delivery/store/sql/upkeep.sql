@@ -90,13 +90,15 @@ ORDER BY p.id
 
 
 -- name: instance_beat
--- Records a heartbeat of this dispatcher.
--- Uses pk_dispatcher_instance.
+-- Records a heartbeat of this dispatcher; returns whether a batch is unrouted, and a replay is being applied.
+-- Uses pk_dispatcher_instance, ix_batch_unrouted, ix_replay_applying.
 INSERT INTO holdfast.dispatcher_instance AS instance (id, host, pid, version, in_flight, draining)
 VALUES (%(id)s, %(host)s, %(pid)s, %(version)s, %(in_flight)s, %(draining)s)
 ON CONFLICT (id) DO UPDATE
 SET heartbeat_at = now(), in_flight = excluded.in_flight, draining = excluded.draining
-RETURNING clock_timestamp() AS at
+RETURNING clock_timestamp() AS at,
+          EXISTS (SELECT FROM holdfast.batch WHERE routed_at IS NULL) AS batches,
+          EXISTS (SELECT FROM holdfast.replay WHERE state = 'applying') AS replays
 
 
 -- name: instance_leave

@@ -5,11 +5,12 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from uuid import uuid4
 
 import psycopg
 import pytest
 
-from holdfast.dispatcher.delivery import polls
+from holdfast.dispatcher.delivery import polls, service
 from holdfast.dispatcher.delivery.doorbell import Doorbell
 from holdfast.dispatcher.delivery.service import Dispatcher
 from holdfast.dispatcher.delivery.settings import Settings
@@ -36,6 +37,8 @@ LISTENERS = """
     WHERE datname = current_database() AND application_name = 'holdfast-dispatcher'
         AND query LIKE '%LISTEN holdfast_doorbell%'"""
 
+DUE = "SELECT count(*) FROM holdfast.lane WHERE due_at <= now() AND token IS NULL"
+
 
 def latencies(decisions: Decisions, receiver: WebhookReceiver, count: int) -> list[float]:
     """Seconds from COMMIT to the receiver, one entry at a time, in an idle system."""
@@ -49,29 +52,16 @@ def latencies(decisions: Decisions, receiver: WebhookReceiver, count: int) -> li
     return results
 
 
-async def test_doorbell_delivers_a_batch_without_polling(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Polling runs once a minute here, so only the doorbell can be the cause."""
-    for name in ("ROUTE_SECONDS", "CLAIM_SECONDS", "ANNOUNCED_SECONDS"):
-        monkeypatch.setattr(polls, name, 60.0)
-    world.add_endpoint()
-    settings = Settings(dsn=world.dsn)
-
-    def ring() -> None:
-        eventually(lambda: world.db.execute(LISTENERS).fetchall())
-        for n in range(10):
-            world.decisions.write(f"m_{n}")
-            eventually(lambda n=n: len(world.receiver.seen) > n, 10)  # type: ignore[misc]  # bound
-
+async def _dispatching(world: World, aside: Callable[[], None]) -> None:
+    """Call `aside` in a thread while a dispatcher of this process delivers."""
     store, watch, transport = PostgresStore(world.dsn), Watch(world.dsn), open_transport()
     try:
         await store.open()
         await watch.open()
-        dispatcher = Dispatcher(settings, store, transport, watch)
+        dispatcher = Dispatcher(Settings(dsn=world.dsn), store, transport, watch)
         running = asyncio.create_task(dispatcher.run())
         try:
-            await asyncio.to_thread(ring)
+            await asyncio.to_thread(aside)
         finally:
             dispatcher.stop()
             await running
@@ -79,7 +69,54 @@ async def test_doorbell_delivers_a_batch_without_polling(
         await transport.close()
         await watch.close()
         await store.close()
-    assert sorted(each.subject for each in world.receiver.seen) == [f"m_{n}" for n in range(10)]
+
+
+PAUSES = [name for name in vars(polls) if name.endswith("_SECONDS") and name[0] != "U"]
+"""Of all loops that look for work."""
+
+
+async def test_doorbell_announces_batches_and_changes_without_polling(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Polling runs once a minute here, so only the doorbell can be the cause."""
+    for name in PAUSES:
+        monkeypatch.setattr(polls, name, 60.0)
+    monkeypatch.setattr(service, "BEAT_SECONDS", 60.0)
+    world.add_endpoint()
+
+    def ring() -> None:
+        eventually(lambda: world.db.execute(LISTENERS).fetchall())
+        for n in range(10):
+            world.decisions.write(f"m_{n}")
+            eventually(lambda n=n: len(world.receiver.seen) > n, 10)  # type: ignore[misc]  # bound
+        world.holdfast("endpoint", "pause", "payouts", "--reason", "tests", code=0)
+        world.decisions.write("m_10")
+        eventually(lambda: world.db.execute(DUE).fetchone() == (1,))
+        world.holdfast("endpoint", "resume", "payouts", "--reason", "tests", code=0)
+        eventually(lambda: len(world.receiver.seen) > 10, 10)
+
+    await _dispatching(world, ring)
+    assert {each.subject for each in world.receiver.seen} == {f"m_{n}" for n in range(11)}
+    assert len(world.receiver.seen) == 11
+
+
+async def test_heartbeat_finds_a_batch_whose_notification_was_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in PAUSES:
+        monkeypatch.setattr(polls, name, 60.0)
+    monkeypatch.setattr(service, "BEAT_SECONDS", 0.2)
+    world.add_endpoint()
+
+    def lose() -> None:
+        eventually(lambda: world.db.execute(LISTENERS).fetchall())
+        writer = Writer(world.dsn, "quiet", suppress_repeats=False, doorbell=False, first_batch=1)
+        writer.begin_run(uuid4(), uuid4())
+        _written(writer, 1)
+        writer.close()
+        eventually(lambda: world.receiver.seen, 10)
+
+    await _dispatching(world, lose)
 
 
 def test_polling_delivers_each_batch_without_a_doorbell(world: World) -> None:
@@ -147,7 +184,9 @@ def _listen(
     async def run() -> None:
         watch = Watch(dsn)
         await watch.open()
-        doorbell = Doorbell(watch, heard, rung, sure.append, probe_seconds=0.2, answer_seconds=0.3)
+        doorbell = Doorbell(
+            watch, heard, rung, lambda: None, sure.append, probe_seconds=0.2, answer_seconds=0.3
+        )
         try:
             await _until(doorbell, lambda: condition(heard.lines, rings))
         finally:
@@ -202,8 +241,6 @@ def _written(writer: Writer, batch_id: int) -> object:
 def test_failed_doorbell_is_a_warning_and_the_batch_is_written(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from uuid import uuid4
-
     import holdfast.sink.transaction.writer
 
     real = holdfast.sink.transaction.writer.execute
@@ -226,8 +263,6 @@ def test_failed_doorbell_is_a_warning_and_the_batch_is_written(
 
 
 def test_sink_rings_once_a_batch_with_entries_unless_told_not_to(world: World) -> None:
-    from uuid import uuid4
-
     world.db.execute("LISTEN holdfast_doorbell")
     for stream, doorbell, first in (("quiet", False, 1), ("loud", True, 11)):
         writer = Writer(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 
@@ -9,19 +10,37 @@ from holdfast.dispatcher.delivery import polls as module
 from holdfast.dispatcher.delivery.polls import (
     ANNOUNCED_SECONDS,
     CLAIM_SECONDS,
+    HEARTBEAT_FINDS_SECONDS,
+    LOOK_SECONDS,
     RETRY_SECONDS_MAX,
     ROUTE_SECONDS,
     UNANNOUNCED_SECONDS,
     Polls,
 )
+from holdfast.dispatcher.delivery.rules.values import Beat
 from holdfast.dispatcher.delivery.supervisor import Pulse
 
-FREQUENT = (ROUTE_SECONDS, CLAIM_SECONDS)
-RARE = (ANNOUNCED_SECONDS, ANNOUNCED_SECONDS)
+FREQUENT = (ROUTE_SECONDS, CLAIM_SECONDS, LOOK_SECONDS, LOOK_SECONDS, LOOK_SECONDS)
+RARE = (
+    HEARTBEAT_FINDS_SECONDS,
+    ANNOUNCED_SECONDS,
+    ANNOUNCED_SECONDS,
+    HEARTBEAT_FINDS_SECONDS,
+    ANNOUNCED_SECONDS,
+)
 
 
-def longest(polls: Polls) -> tuple[float, float]:
-    return polls.routing.longest, polls.claiming.longest
+def longest(polls: Polls) -> tuple[float, ...]:
+    return tuple(pulse.longest for pulse in _pulses(polls).values())
+
+
+def _pulses(polls: Polls) -> dict[str, Pulse]:
+    names = ("routing", "claiming", "rescuing", "replaying", "loading")
+    return {name: getattr(polls, name) for name in names}
+
+
+def _rung(polls: Polls) -> set[str]:
+    return {name for name, pulse in _pulses(polls).items() if pulse._rung.is_set()}
 
 
 async def _lanes(routed: Callable[[], None]) -> bool:
@@ -40,6 +59,32 @@ def test_polls_are_rare_only_while_the_doorbell_works() -> None:
     assert longest(polls) == RARE
     polls.doorbell(works=False)
     assert longest(polls) == FREQUENT
+
+
+def test_every_loop_looks_at_once_when_the_doorbell_fails() -> None:
+    polls = Polls()
+    polls.doorbell(works=True)
+    assert _rung(polls) == set()
+    polls.doorbell(works=False)
+    assert _rung(polls) == {"routing", "claiming", "rescuing", "replaying", "loading"}
+
+
+def test_change_of_an_operator_is_loaded_at_once() -> None:
+    polls = Polls()
+    polls.changed()
+    assert _rung(polls) == {"loading", "replaying"}
+
+
+@pytest.mark.parametrize(
+    ("batches", "replays", "rung"),
+    [(False, False, set()), (True, False, {"routing"}), (False, True, {"replaying"})],
+)
+def test_heartbeat_wakes_the_loops_that_it_found_work_for(
+    batches: bool, replays: bool, rung: set[str]
+) -> None:
+    polls = Polls()
+    polls.found(Beat(datetime.now(UTC), batches, replays))
+    assert _rung(polls) == rung
 
 
 @pytest.mark.parametrize("when", ["before", "during", "never"])
@@ -87,7 +132,7 @@ async def test_retry_is_claimed_when_it_is_due_however_rare_polls_are() -> None:
     polls.claiming = Pulse(RETRY_SECONDS_MAX, RETRY_SECONDS_MAX)
     began = loop.time()
     polls.retries([0.3, 0.31, RETRY_SECONDS_MAX])
-    async with asyncio.timeout(RETRY_SECONDS_MAX / 2):
+    async with asyncio.timeout(30):
         await polls.claiming.rest(busy=True)
     assert loop.time() - began >= 0.3
     assert polls._retries == set(), "a retry far away is left to the polls"
