@@ -28,7 +28,7 @@ SKEW_SECONDS = 30
 """Offset of this host's clock from the database's that is logged."""
 
 ROUTED_SECONDS = 1.0
-"""How long batches may keep being routed with a claim: one finds only what became due lately."""
+"""How long in a row batches are routed with a claim, which finds only what became due lately."""
 
 DRAIN_OUTAGE_SECONDS = 60
 """How long a drain waits for an unavailable database."""
@@ -64,16 +64,17 @@ class Steps:
         self._answered = seconds()
         self._load_requested = False
         self._announced = False
-        self._claimed_at = -ROUTED_SECONDS
+        self._routing_since: float | None = None
 
     def announce_batch(self) -> bool:
         """Record that a batch was written; returns whether the next claim also routes it.
 
-        That is faster, and done while no lane is held, if the last full claim is recent: lanes that
-        became due in the meantime would wait as long as batches keep coming.
+        That is faster, and done while no lane is held. Not for longer than a second in a row: lanes
+        that became due in the meantime would wait as long as batches keep coming.
         """
-        is_recent = seconds() - self._claimed_at < ROUTED_SECONDS
-        self._announced = is_recent and not self._flow.held
+        since = self._routing_since
+        is_early = since is None or seconds() - since < ROUTED_SECONDS
+        self._announced = is_early and not self._flow.held
         return self._announced
 
     async def route(self, routed: Callable[[], None]) -> bool:
@@ -100,8 +101,8 @@ class Steps:
             return False
         started, lease = seconds(), self._endpoints.lease_seconds
         request = ClaimRequest(counts, uuid4(), lease, self._entries_per_lane)
+        self._routing_since = (self._routing_since or started) if announced else None
         if not announced:
-            self._claimed_at = started
             return self._take(await self._store.claim(request, started), counts, started)
         done = await self._store.route_and_claim(request, started)
         if done is None or not done[0].batches:

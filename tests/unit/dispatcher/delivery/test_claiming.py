@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.dispatcher.delivery import loops
 from holdfast.dispatcher.delivery.database_clock import DatabaseClock
 from holdfast.dispatcher.delivery.endpoints import Ready
 from holdfast.dispatcher.delivery.flow import Flow
@@ -327,20 +328,26 @@ def _flow(requests: list[str] | None = None, *, concurrency: int = 8) -> Flow:
 NOTHING = Claim((), ())
 
 
-async def test_announced_batch_is_claimed_at_once_but_not_twice_in_a_row() -> None:
-    store, routes = _Store((Routed(1, 0), NOTHING)), list[str]()
+async def test_announced_batches_are_claimed_at_once_for_a_second_in_a_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(loops, "seconds", lambda: now)
+    store, routes = _Store((Routed(1, 0), NOTHING), (Routed(1, 0), NOTHING)), list[str]()
     steps = _steps(store, _flow())
 
     async def claim() -> None:
         await steps.claim(lambda: routes.append("route"))
 
-    assert steps.announce_batch()
-    await claim()
+    for _ in range(2):
+        assert steps.announce_batch()
+        await claim()
+        now += loops.ROUTED_SECONDS / 2
     assert not steps.announce_batch(), "what became due meanwhile comes first"
     await claim()
-    await claim()
-    assert store.calls == ["route and claim", "claim", "claim"]
-    assert steps.announce_batch()
+    assert store.calls == ["route and claim", "route and claim", "claim"]
+    now += 100 * loops.ROUTED_SECONDS
+    assert steps.announce_batch(), "however long ago the last claim was"
     assert routes == []
 
 
