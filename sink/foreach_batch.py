@@ -151,7 +151,7 @@ class OutboxSink:
     (`future_dated`): as an entry it would overtake every entry of its subject until then.
 
     With `doorbell`, dispatchers are notified of each batch after its COMMIT. A failed notification
-    is logged as a warning; they find the batch when they look next, a second later at most.
+    is logged as a warning; their next heartbeat finds the batch, five seconds later at most.
 
     >>> sink = OutboxSink(dsn, stream="payouts", checkpoint=checkpoint)
     >>> writer = decisions.writeStream.option("checkpointLocation", checkpoint)

@@ -24,10 +24,10 @@ LOOK_SECONDS = 1.0
 """Maximum delay of everything else: an operator's change, an expired lease, a replay."""
 
 ANNOUNCED_SECONDS = 6.0
-"""Maximum delay of what is not announced, while the doorbell works; of a batch, a heartbeat."""
+"""The same while the doorbell works, for lanes too: an expired lease, a change that was missed."""
 
-HEARTBEAT_FINDS_SECONDS = 60.0
-"""How long a loop waits whose work each heartbeat would find."""
+RARELY_SECONDS = 60.0
+"""How long the loops of batches and replays wait then, for which each heartbeat looks."""
 
 ANNOUNCED_GROWTH = 16
 """By how much each pause is longer than the one before, while the doorbell works. What rang it is
@@ -52,10 +52,10 @@ class Polls:
         self.loading = Pulse(LOOK_SECONDS, LOOK_SECONDS)
         # The pulse, and its longest pause without the doorbell, and with it.
         self._pauses = (
-            (self.routing, ROUTE_SECONDS, HEARTBEAT_FINDS_SECONDS),
+            (self.routing, ROUTE_SECONDS, RARELY_SECONDS),
             (self.claiming, CLAIM_SECONDS, ANNOUNCED_SECONDS),
             (self.rescuing, LOOK_SECONDS, ANNOUNCED_SECONDS),
-            (self.replaying, LOOK_SECONDS, HEARTBEAT_FINDS_SECONDS),
+            (self.replaying, LOOK_SECONDS, RARELY_SECONDS),
             (self.loading, LOOK_SECONDS, ANNOUNCED_SECONDS),
         )
         self._rare = self._works = False
@@ -78,8 +78,8 @@ class Polls:
         self.loading.ring()
         self.replaying.ring()
 
-    def found(self, beat: Beat) -> None:
-        """Look for what a heartbeat has found."""
+    def heartbeat(self, beat: Beat) -> None:
+        """Let the loops run for which a heartbeat has found work."""
         if beat.batches:
             self.routing.ring()
         if beat.replays:
@@ -104,10 +104,10 @@ class Polls:
     async def load(self, step: Callable[[], Awaitable[bool]]) -> bool:
         """Call `step`, and claim what an operator's change lets be sent."""
         changed, self._changed = self._changed, False
-        found = await step()
+        busy = await step()
         if changed:
             self.claiming.ring()
-        return found
+        return busy
 
     def retries(self, delays: Iterable[float]) -> None:
         """Claim when these seconds are over."""

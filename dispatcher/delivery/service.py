@@ -253,7 +253,7 @@ class Dispatcher:
             self.health.wrote(accepted=False)
             raise
         self.health.wrote(accepted=True)
-        self._polls.found(beat)
+        self._polls.heartbeat(beat)
         return False
 
     def _start_aside(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:

@@ -71,17 +71,16 @@ async def _dispatching(world: World, aside: Callable[[], None]) -> None:
         await store.close()
 
 
-PAUSES = [name for name in vars(polls) if name.endswith("_SECONDS") and name[0] != "U"]
-"""Of all loops that look for work."""
-
-
-async def test_doorbell_announces_batches_and_changes_without_polling(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Polling runs once a minute here, so only the doorbell can be the cause."""
-    for name in PAUSES:
-        monkeypatch.setattr(polls, name, 60.0)
+@pytest.fixture
+def rare_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every loop that looks for work does so once a minute, and so do heartbeats."""
+    for name in ("ROUTE", "CLAIM", "LOOK", "ANNOUNCED", "RARELY"):
+        monkeypatch.setattr(polls, f"{name}_SECONDS", 60.0)
     monkeypatch.setattr(service, "BEAT_SECONDS", 60.0)
+
+
+@pytest.mark.usefixtures("rare_polls")
+async def test_doorbell_announces_batches_and_changes_without_polling(world: World) -> None:
     world.add_endpoint()
 
     def ring() -> None:
@@ -100,11 +99,10 @@ async def test_doorbell_announces_batches_and_changes_without_polling(
     assert len(world.receiver.seen) == 11
 
 
+@pytest.mark.usefixtures("rare_polls")
 async def test_heartbeat_finds_a_batch_whose_notification_was_lost(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in PAUSES:
-        monkeypatch.setattr(polls, name, 60.0)
     monkeypatch.setattr(service, "BEAT_SECONDS", 0.2)
     world.add_endpoint()
 
@@ -117,6 +115,7 @@ async def test_heartbeat_finds_a_batch_whose_notification_was_lost(
         eventually(lambda: world.receiver.seen, 10)
 
     await _dispatching(world, lose)
+    assert [each.subject for each in world.receiver.seen] == ["m_1"]
 
 
 def test_polling_delivers_each_batch_without_a_doorbell(world: World) -> None:

@@ -10,8 +10,8 @@ from holdfast.dispatcher.delivery import polls as module
 from holdfast.dispatcher.delivery.polls import (
     ANNOUNCED_SECONDS,
     CLAIM_SECONDS,
-    HEARTBEAT_FINDS_SECONDS,
     LOOK_SECONDS,
+    RARELY_SECONDS,
     RETRY_SECONDS_MAX,
     ROUTE_SECONDS,
     UNANNOUNCED_SECONDS,
@@ -22,10 +22,10 @@ from holdfast.dispatcher.delivery.supervisor import Pulse
 
 FREQUENT = (ROUTE_SECONDS, CLAIM_SECONDS, LOOK_SECONDS, LOOK_SECONDS, LOOK_SECONDS)
 RARE = (
-    HEARTBEAT_FINDS_SECONDS,
+    RARELY_SECONDS,
     ANNOUNCED_SECONDS,
     ANNOUNCED_SECONDS,
-    HEARTBEAT_FINDS_SECONDS,
+    RARELY_SECONDS,
     ANNOUNCED_SECONDS,
 )
 
@@ -83,7 +83,7 @@ def test_heartbeat_wakes_the_loops_that_it_found_work_for(
     batches: bool, replays: bool, rung: set[str]
 ) -> None:
     polls = Polls()
-    polls.found(Beat(datetime.now(UTC), batches, replays))
+    polls.heartbeat(Beat(datetime.now(UTC), batches, replays))
     assert _rung(polls) == rung
 
 
